@@ -1,0 +1,99 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+// One house, three walls. Who may import whom is written here and enforced by the compiler:
+// a wall (Postgres, RabbitMQ, AppStore) never imports another wall; Purchases imports nothing of ours.
+
+let house: [SwiftSetting] = [
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+    .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+]
+/// The targets that touch C: every use of an unsafe construct is spelled out.
+let cWall: [SwiftSetting] = house + [.strictMemorySafety()]
+
+let hummingbird = Target.Dependency.product(name: "Hummingbird", package: "hummingbird")
+let httpClient = Target.Dependency.product(name: "AsyncHTTPClient", package: "async-http-client")
+let jwtKit = Target.Dependency.product(name: "JWTKit", package: "jwt-kit")
+let x509 = Target.Dependency.product(name: "X509", package: "swift-certificates")
+let asn1 = Target.Dependency.product(name: "SwiftASN1", package: "swift-asn1")
+let crypto = Target.Dependency.product(name: "Crypto", package: "swift-crypto")
+let argumentParser = Target.Dependency.product(name: "ArgumentParser", package: "swift-argument-parser")
+let lifecycle = Target.Dependency.product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
+let unixSignals = Target.Dependency.product(name: "UnixSignals", package: "swift-service-lifecycle")
+let metrics = Target.Dependency.product(name: "Metrics", package: "swift-metrics")
+let coreMetrics = Target.Dependency.product(name: "CoreMetrics", package: "swift-metrics")
+let log = Target.Dependency.product(name: "Logging", package: "swift-log")
+let deque = Target.Dependency.product(name: "DequeModule", package: "swift-collections")
+let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistogram-swift")
+let yams = Target.Dependency.product(name: "Yams", package: "Yams")
+let nioCore = Target.Dependency.product(name: "NIOCore", package: "swift-nio")
+let nioHTTP1 = Target.Dependency.product(name: "NIOHTTP1", package: "swift-nio")
+let httpTypes = Target.Dependency.product(name: "HTTPTypes", package: "swift-http-types")
+
+let package = Package(
+    name: "makegood",
+    platforms: [.macOS(.v26)],
+    products: [
+        .executable(name: "makegood", targets: ["makegood"])
+    ],
+    dependencies: [
+        // Exact, because Package.resolved is not committed: everyone builds the same set.
+        .package(url: "https://github.com/hummingbird-project/hummingbird", exact: "2.28.1"),
+        .package(url: "https://github.com/swift-server/async-http-client", exact: "1.37.0"),
+        .package(url: "https://github.com/vapor/jwt-kit", exact: "5.7.1"),
+        .package(url: "https://github.com/apple/swift-certificates", exact: "1.21.1"),
+        .package(url: "https://github.com/apple/swift-asn1", exact: "1.7.4"),
+        .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
+        .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", exact: "2.13.0"),
+        .package(url: "https://github.com/apple/swift-metrics", exact: "2.13.0"),
+        .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-collections", exact: "1.6.0"),
+        .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", exact: "0.2.0"),
+        .package(url: "https://github.com/jpsim/Yams", exact: "6.2.2"),
+        .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-http-types", exact: "1.8.0"),
+    ],
+    targets: [
+        .systemLibrary(name: "CLibPQ", pkgConfig: "libpq", providers: [.apt(["libpq-dev"]), .brew(["libpq"])]),
+        .systemLibrary(
+            name: "CRabbitMQ", pkgConfig: "librabbitmq", providers: [.apt(["librabbitmq-dev"]), .brew(["rabbitmq-c"])]),
+        .target(name: "BlockingIO", swiftSettings: cWall),
+        .target(
+            name: "Postgres", dependencies: ["BlockingIO", "CLibPQ", crypto, log, metrics, deque],
+            swiftSettings: cWall),
+        .target(
+            name: "RabbitMQ", dependencies: ["BlockingIO", "CRabbitMQ", log, metrics, deque], swiftSettings: cWall),
+        .target(
+            name: "AppStore", dependencies: [httpClient, jwtKit, x509, asn1, crypto, log, metrics, nioCore, nioHTTP1],
+            swiftSettings: house),
+        .target(name: "Purchases", dependencies: [crypto], swiftSettings: house),
+        .target(
+            name: "Reconciliation",
+            dependencies: [
+                "Purchases", "AppStore", "Postgres", "RabbitMQ", hummingbird, httpClient, jwtKit, crypto, lifecycle,
+                unixSignals, log, metrics, coreMetrics, yams, nioCore, httpTypes,
+            ],
+            resources: [.embedInCode("Migrations")],
+            swiftSettings: house),
+        .target(
+            name: "AppStoreSimulator",
+            dependencies: [hummingbird, x509, asn1, crypto, log, lifecycle, nioCore, httpTypes], swiftSettings: house),
+        .executableTarget(
+            name: "makegood",
+            dependencies: [
+                "Reconciliation", "AppStoreSimulator", "AppStore", "Postgres", "RabbitMQ", "Purchases", argumentParser,
+                httpClient, histogram, lifecycle, unixSignals, nioCore, log, metrics, crypto,
+            ],
+            swiftSettings: house),
+
+        .testTarget(
+            name: "AppStoreSimulatorTests",
+            dependencies: [
+                "AppStoreSimulator", httpClient, x509, asn1, crypto, lifecycle, log, nioCore, nioHTTP1, httpTypes,
+            ],
+            swiftSettings: house),
+    ]
+)

@@ -1,0 +1,110 @@
+package import Foundation
+
+/// Why Apple gave no usable answer. Closed, so that one exhaustive switch turns each into retry, reject or halt.
+///
+/// The description holds codes only: never a payload, a token or Apple's text.
+package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
+    /// No complete answer within the time limit; Apple may have seen the question.
+    case timedOut
+    /// No connection, or it broke.
+    case unreachable
+    /// Our task was cancelled: says nothing about Apple or the receipt.
+    case cancelled
+    /// An HTTP status without an error code in the body.
+    case httpStatus(Int)
+    /// An answer that cannot be read: not JSON, fields missing, over the size limit.
+    case garbage
+    /// HTTP 429. `until` is nil if Apple did not say, otherwise 1 s to 1 h from now.
+    case rateLimited(until: Date?)
+    /// HTTP 401: wrong key, issuer or bundle id, our clock, or an app never released (apple-facts 3.2).
+    case unauthorized
+    /// A verifyReceipt status other than 0 (apple-facts 5.2); `retryable` is Apple's `is_retryable`, if sent.
+    case receiptStatus(code: Int, retryable: Bool?)
+    /// An error object of the App Store Server API; unknown codes come through as they are.
+    case api(code: APIErrorCode, httpStatus: Int)
+    /// No credentials for this call, or a key that cannot sign.
+    case credentialsMissing
+    /// Neither Production nor Sandbox: Apple can be asked about no other (apple-facts 3.1).
+    case environmentNotServed
+
+    /// Whether the same call may go well later without anybody changing anything. Not knowing is yes.
+    package var isRetryable: Bool {
+        switch self {
+        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited: true
+        case .unauthorized, .credentialsMissing, .environmentNotServed: false
+        case .receiptStatus(let code, let retryable):
+            switch code {
+            case 21000, 21001, 21003, 21004, 21006, 21010: false
+            case 21100...21199: retryable ?? true
+            default: true  // 21002, 21005, 21009; 21007 and 21008 when Apple contradicts itself; unknown ones
+            }
+        case .api(let code, _):
+            // Not found is also what a purchase of a second ago looks like (apple-facts 3.7).
+            code.isRetryable || code.isTransactionNotFound || !code.isKnown
+        }
+    }
+
+    package var description: String {
+        switch self {
+        case .receiptStatus(let code, _): "receipt_status \(code)"
+        case .api(let code, let httpStatus): "api \(code.rawValue) (HTTP \(httpStatus))"
+        case .httpStatus(let status): "http_status \(status)"
+        default: label
+        }
+    }
+
+    /// The case alone, for metrics.
+    package var label: String {
+        switch self {
+        case .timedOut: "timed_out"
+        case .unreachable: "unreachable"
+        case .cancelled: "cancelled"
+        case .httpStatus: "http_status"
+        case .garbage: "garbage"
+        case .rateLimited: "rate_limited"
+        case .unauthorized: "unauthorized"
+        case .receiptStatus: "receipt_status"
+        case .api: "api"
+        case .credentialsMissing: "credentials_missing"
+        case .environmentNotServed: "environment_not_served"
+        }
+    }
+}
+
+/// An error with the calls that led to it, in order; the last one failed. No calls: Apple was not asked.
+package struct AppStoreFailure: Error, Hashable, Sendable, CustomStringConvertible {
+    package let error: AppStoreError
+    package let calls: [ServiceCall]
+
+    package init(_ error: AppStoreError, calls: [ServiceCall] = []) {
+        self.error = error
+        self.calls = calls
+    }
+
+    package var isRetryable: Bool { error.isRetryable }
+
+    package var description: String { error.description }
+}
+
+/// One call to Apple, as one row of `attempts` wants it.
+package struct ServiceCall: Hashable, Sendable {
+    package enum Service: String, Hashable, Sendable { case verifyReceipt, serverApi }
+
+    package let service: Service
+    package let environment: StoreEnvironment
+    /// nil if no answer came.
+    package let httpStatus: Int?
+    /// verifyReceipt's `status`, or the API's `errorCode`; nil if none came.
+    package let code: Int64?
+    package let duration: Duration
+
+    package init(
+        service: Service, environment: StoreEnvironment, httpStatus: Int?, code: Int64?, duration: Duration
+    ) {
+        self.service = service
+        self.environment = environment
+        self.httpStatus = httpStatus
+        self.code = code
+        self.duration = duration
+    }
+}

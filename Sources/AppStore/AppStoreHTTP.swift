@@ -1,0 +1,152 @@
+import AsyncHTTPClient
+import Foundation
+import Metrics
+import NIOCore
+import NIOHTTP1
+
+/// One call to Apple: a limit on time and size, one record, one mapping of what can go wrong.
+struct AppStoreHTTP: Sendable {
+    let http: HTTPClient
+    /// From the first byte sent to the last byte read.
+    let timeout: Duration
+    let now: @Sendable () -> Date
+
+    /// Bytes of an answer; a receipt of years of renewals takes about 2 MiB.
+    static let answerLimit = 8 * 1024 * 1024
+
+    struct Answer: Sendable {
+        let status: Int
+        let body: [UInt8]
+    }
+
+    /// What an answer says, and the code that goes into the record.
+    struct Reading<Value> {
+        var code: Int64?
+        var result: Result<Value, AppStoreError>
+    }
+
+    func call<Value>(
+        _ service: ServiceCall.Service, in environment: StoreEnvironment, _ request: HTTPClientRequest,
+        reading: (Answer) -> Reading<Value>
+    ) async -> (result: Result<Value, AppStoreError>, call: ServiceCall) {
+        let clock = ContinuousClock()
+        let start = clock.now
+        let status: Int?
+        let read: Reading<Value>
+        do throws(NoAnswer) {
+            let answer = try await answer(to: request, by: start + timeout)
+            status = answer.status
+            read = reading(answer)
+        } catch {
+            status = error.status
+            read = Reading(code: nil, result: .failure(error.error))
+        }
+        let duration = clock.now - start
+        let label = if case .failure(let error) = read.result { error.label } else { "ok" }
+        Self.record(service, environment, outcome: label, duration: duration)
+        let call = ServiceCall(
+            service: service, environment: environment, httpStatus: status, code: read.code, duration: duration)
+        return (read.result, call)
+    }
+
+    private struct NoAnswer: Error {
+        var error: AppStoreError
+        var status: Int?
+    }
+
+    private func answer(to request: HTTPClientRequest, by deadline: ContinuousClock.Instant) async throws(NoAnswer)
+        -> Answer
+    {
+        let response: HTTPClientResponse
+        do {
+            response = try await http.execute(request, timeout: .nanoseconds(timeout.wholeNanoseconds))
+        } catch {
+            throw NoAnswer(error: Self.mapped(error))
+        }
+        let status = Int(response.status.code)
+        if status == 429 {
+            let header = response.headers.first(name: "retry-after")
+            throw NoAnswer(
+                error: .rateLimited(until: header.flatMap { RetryAfter.date($0, now: now()) }), status: status)
+        }
+        switch await Self.body(of: response, by: deadline) {
+        case .success(let body): return Answer(status: status, body: body)
+        case .failure(let error): throw NoAnswer(error: error, status: status)
+        }
+    }
+
+    /// The client's own deadline ends with the response head, so a body that drips would hold a worker for ever.
+    private static func body(
+        of response: HTTPClientResponse, by deadline: ContinuousClock.Instant
+    ) async -> Result<[UInt8], AppStoreError> {
+        await withTaskGroup(of: Result<[UInt8], AppStoreError>.self) { group in
+            group.addTask {
+                do {
+                    return .success(Array(try await response.body.collect(upTo: answerLimit).readableBytesView))
+                } catch is NIOTooManyBytesError {
+                    return .failure(.garbage)
+                } catch {
+                    return .failure(mapped(error))
+                }
+            }
+            group.addTask {
+                do {
+                    try await Task.sleep(until: deadline, clock: .continuous)
+                    return .failure(.timedOut)
+                } catch {
+                    return .failure(.cancelled)
+                }
+            }
+            let first = await group.next() ?? .failure(.unreachable)
+            group.cancelAll()
+            return first
+        }
+    }
+
+    /// Time-outs before a connection was made are `unreachable`: Apple was not asked.
+    private static func mapped(_ error: any Error) -> AppStoreError {
+        if error is CancellationError { return .cancelled }
+        switch error as? HTTPClientError {
+        case .cancelled: return .cancelled
+        case .deadlineExceeded, .readTimeout, .writeTimeout: return .timedOut
+        default: return .unreachable
+        }
+    }
+
+    private static func record(
+        _ service: ServiceCall.Service, _ environment: StoreEnvironment, outcome: String, duration: Duration
+    ) {
+        let place = [("service", service.rawValue), ("environment", environment.rawValue)]
+        Counter(label: "makegood_apple_calls_total", dimensions: place + [("outcome", outcome)]).increment()
+        Timer(label: "makegood_apple_call_seconds", dimensions: place).recordNanoseconds(duration.wholeNanoseconds)
+    }
+}
+
+extension Duration {
+    fileprivate var wholeNanoseconds: Int64 {
+        let (seconds, attoseconds) = components
+        return seconds * 1_000_000_000 + attoseconds / 1_000_000_000
+    }
+}
+
+/// Apple's `Retry-After`: an absolute UNIX time in milliseconds, not HTTP's number of seconds (apple-facts 3.8).
+///
+/// Read by size in case that ever changes: over 10^11 milliseconds, over 10^9 seconds, otherwise seconds from now. Held
+/// within 1 s and 1 h of `now`, so that neither a wrong clock nor a wrong unit stops an app. nil if not a number.
+enum RetryAfter {
+    static func date(_ header: String, now: Date) -> Date? {
+        let digits = header.utf8.drop { $0 == 0x20 }
+        guard !digits.isEmpty, digits.allSatisfy({ (0x30...0x39).contains($0) }),
+            let value = Double(String(decoding: digits, as: UTF8.self))
+        else { return nil }
+        let date =
+            if value > 1e11 {
+                Date(timeIntervalSince1970: value / 1000)
+            } else if value > 1e9 {
+                Date(timeIntervalSince1970: value)
+            } else {
+                now.addingTimeInterval(value)
+            }
+        return min(max(date, now.addingTimeInterval(1)), now.addingTimeInterval(3600))
+    }
+}

@@ -1,0 +1,166 @@
+import Crypto
+package import Foundation
+import Synchronization
+
+/// Turns data signed by Apple into facts about one app, or says why not. Needs no network.
+///
+/// The order of checks is that of apple-facts 1.2. Certificates are judged at the payload's own signing date
+/// (apple-facts 1.3), or at `now` where it has none, or at a date the caller gives.
+///
+/// Cost: one P-256 verification and a JSON scan once a header is known, about a millisecond more for a new one. The
+/// cache of known headers belongs to this instance, so one app's test root never vouches for another app; it takes
+/// only headers whose JWS was verified to its signature, so nobody but Apple can fill it.
+package final class SignedDataVerifier: Sendable {
+    private let app: AppIdentity
+    private let anchors: TrustAnchors
+    private let now: @Sendable () -> Date
+    private let knownChains = Mutex(KnownChains())
+
+    package init(
+        app: AppIdentity, anchors: TrustAnchors, now: @escaping @Sendable () -> Date = { Date() }
+    ) {
+        self.app = app
+        self.anchors = anchors
+        self.now = now
+    }
+
+    /// Verifies a signed transaction (JWSTransaction).
+    ///
+    /// - Parameter date: judges the certificates at this time instead of the payload's `signedDate`.
+    /// - Throws: why it is not Apple's word about this app; never retryable.
+    package func transaction(
+        _ jws: String, at date: Date? = nil
+    ) async throws(VerificationFailure) -> SignedTransaction {
+        try Self.decoded(try await payload(of: jws, as: .transaction, at: date), SignedTransaction.init)
+    }
+
+    /// Verifies signed renewal info (JWSRenewalInfo).
+    ///
+    /// It names no app: tie it to a verified transaction of the same `originalTransactionId` (apple-facts 2.2).
+    package func renewalInfo(
+        _ jws: String, at date: Date? = nil
+    ) async throws(VerificationFailure) -> SignedRenewalInfo {
+        try Self.decoded(try await payload(of: jws, as: .renewalInfo, at: date), SignedRenewalInfo.init)
+    }
+
+    /// Verifies an app transaction (JWSAppTransaction).
+    package func appTransaction(
+        _ jws: String, at date: Date? = nil
+    ) async throws(VerificationFailure) -> SignedAppTransaction {
+        try Self.decoded(try await payload(of: jws, as: .appTransaction, at: date), SignedAppTransaction.init)
+    }
+
+    /// Verifies a version 2 notification and, each on its own, the signed data inside it (apple-facts 1.2, step 12).
+    ///
+    /// - Parameter signedPayload: the JWS in the body Apple posts, not the body.
+    /// - Throws: the first failure, of the notification or of what it holds.
+    package func notification(
+        _ signedPayload: String, at date: Date? = nil
+    ) async throws(VerificationFailure) -> SignedNotification {
+        let payload = try await payload(of: signedPayload, as: .notification, at: date)
+        var notification = try Self.decoded(payload, SignedNotification.init)
+        if let jws = notification.signedTransactionInfo {
+            notification.transaction = try await transaction(jws, at: date)
+        }
+        if let jws = notification.signedRenewalInfo {
+            notification.renewalInfo = try await renewalInfo(jws, at: date)
+        }
+        if let jws = notification.signedAppTransactionInfo {
+            notification.appTransaction = try await appTransaction(jws, at: date)
+        }
+        return notification
+    }
+
+    /// The payload of a JWS that is Apple's word about this app, as this kind.
+    func payload(
+        of text: String, as kind: SignedDataKind, at date: Date? = nil
+    ) async throws(VerificationFailure) -> [String: JSON] {
+        let jws = try CompactJWS(text)
+        let identity = try Self.decoded(jws.payload, kind.identity(of:))
+        if !isExemptFromSignature(identity) {
+            try await verifySignature(of: jws, identity: identity, at: date ?? identity.signedDate ?? now())
+        }
+        try check(identity)
+        return jws.payload
+    }
+
+    /// The payload cannot choose this: unsigned data is taken only where the configuration lists its environment and
+    /// has the switch on, which production excludes.
+    private func isExemptFromSignature(_ identity: SignedDataIdentity) -> Bool {
+        guard app.acceptsUnsignedXcodeData, let environment = identity.environment else { return false }
+        return environment.isUnsignedByApple && app.environments.contains(environment)
+    }
+
+    private func verifySignature(
+        of jws: CompactJWS, identity: SignedDataIdentity, at date: Date
+    ) async throws(VerificationFailure) {
+        let known = knownChains.withLock { $0[jws.rawHeader] }
+        let chain: CertificateChain
+        // Outside of its validity a known chain is judged anew: another anchor may reach further.
+        if let known, known.validity.contains(date) {
+            guard jws.signature.count == CompactJWS.signatureLength else { throw VerificationFailure(.signature) }
+            chain = known
+        } else {
+            chain = try await newChain(of: jws, identity: identity, at: date)
+        }
+        guard let signature = try? P256.Signing.ECDSASignature(rawRepresentation: jws.signature),
+            chain.leafKey.isValidSignature(signature, for: jws.signedBytes)
+        else { throw VerificationFailure(.signature) }
+        if known?.validity != chain.validity {
+            knownChains.withLock { $0.insert(chain, for: jws.rawHeader) }
+        }
+    }
+
+    /// Two callers that meet the same new header both do this work; the result is the same.
+    private func newChain(
+        of jws: CompactJWS, identity: SignedDataIdentity, at date: Date
+    ) async throws(VerificationFailure) -> CertificateChain {
+        let x5c: [String]
+        do throws(VerificationFailure) {
+            x5c = try jws.certificates()
+        } catch {
+            // Xcode presents one certificate of its own (apple-facts 1.1): say what it is, not how it looks.
+            let isXcode = error.reason == .chainLength && identity.environment?.isUnsignedByApple == true
+            throw isXcode ? VerificationFailure(.unsigned) : error
+        }
+        guard jws.signature.count == CompactJWS.signatureLength else { throw VerificationFailure(.signature) }
+        return try await CertificateChain.verified(x5c: x5c, anchors: anchors, at: date)
+    }
+
+    /// The app first, then the environment, as the official libraries do (apple-facts 1.2, step 11).
+    private func check(_ identity: SignedDataIdentity) throws(VerificationFailure) {
+        if identity.namesApp {
+            guard identity.bundleId == app.bundleId else { throw VerificationFailure(.wrongApp) }
+        }
+        if identity.namesAppAppleId && identity.environment == .production {
+            guard let expected = app.appAppleId, identity.appAppleId == expected else {
+                throw VerificationFailure(.wrongApp)
+            }
+        }
+        guard let environment = identity.environment, app.environments.contains(environment) else {
+            throw VerificationFailure(.wrongEnvironment)
+        }
+    }
+
+    private static func decoded<Model>(
+        _ payload: [String: JSON], _ decode: ([String: JSON]) throws(FieldMismatch) -> Model
+    ) throws(VerificationFailure) -> Model {
+        do { return try decode(payload) } catch { throw VerificationFailure(.malformed) }
+    }
+}
+
+/// Headers whose chain was verified, with what is needed to use it again; the oldest makes room.
+private struct KnownChains {
+    /// Apple signs with a handful of headers at a time; 64 leave room for both environments and a rotation.
+    private static let limit = 64
+    private var chains: [String: CertificateChain] = [:]
+    private var order: [String] = []
+
+    subscript(header: String) -> CertificateChain? { chains[header] }
+
+    mutating func insert(_ chain: CertificateChain, for header: String) {
+        guard chains.updateValue(chain, forKey: header) == nil else { return }
+        order.append(header)
+        if order.count > Self.limit { chains[order.removeFirst()] = nil }
+    }
+}

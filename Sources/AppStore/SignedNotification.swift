@@ -1,0 +1,64 @@
+package import Foundation
+
+/// An App Store Server Notification, version 2, with what it holds (responseBodyV2DecodedPayload).
+///
+/// The type is a trigger only; state comes from the verified data inside (apple-facts 4.3). Source: apple-facts 4.2.
+package struct SignedNotification: Sendable, Hashable {
+    package var notificationType: String
+    package var subtype: String?
+    /// The same for every retry of one notification: the key for idempotency.
+    package var notificationUUID: String
+    package var version: String?
+    package var signedDate: Date?
+    package var bundleId: String?
+    package var appAppleId: Int64?
+    package var environment: StoreEnvironment?
+    /// Auto-renewables: 1 active, 2 expired, 3 billing retry, 4 grace period, 5 revoked.
+    package var status: Int?
+    package var consumptionRequestReason: String?
+
+    /// The signed data as it came, to be stored beside the facts.
+    package var signedTransactionInfo: String?
+    package var signedRenewalInfo: String?
+    package var signedAppTransactionInfo: String?
+
+    /// The same, verified.
+    package internal(set) var transaction: SignedTransaction?
+    package internal(set) var renewalInfo: SignedRenewalInfo?
+    package internal(set) var appTransaction: SignedAppTransaction?
+
+    init(_ payload: [String: JSON]) throws(FieldMismatch) {
+        let subject = try Self.subject(of: payload)
+        notificationType = try payload.required("notificationType")
+        subtype = try payload.string("subtype")
+        notificationUUID = try payload.required("notificationUUID")
+        version = try payload.string("version")
+        signedDate = try payload.date("signedDate")
+        bundleId = try subject?.string("bundleId")
+        appAppleId = try subject?.int64("appAppleId")
+        environment = try Self.environment(of: payload)
+        status = try subject?.int("status")
+        consumptionRequestReason = try subject?.string("consumptionRequestReason")
+        signedTransactionInfo = try subject?.string("signedTransactionInfo")
+        signedRenewalInfo = try subject?.string("signedRenewalInfo")
+        signedAppTransactionInfo = try subject?.string("signedAppTransactionInfo")
+    }
+
+    /// What the notification is about: the first present of four (apple-facts 1.2, step 11).
+    static func subject(of payload: [String: JSON]) throws(FieldMismatch) -> [String: JSON]? {
+        for key in ["data", "summary", purchaseToken, "appData"] {
+            if let subject = try payload.object(key) { return subject }
+        }
+        return nil
+    }
+
+    /// An external purchase token names no environment; its id tells (apple-facts 1.2, step 11).
+    static func environment(of payload: [String: JSON]) throws(FieldMismatch) -> StoreEnvironment? {
+        guard try payload.object("data") == nil, try payload.object("summary") == nil,
+            let token = try payload.object(purchaseToken)
+        else { return try subject(of: payload)?.environment("environment") }
+        return try token.required("externalPurchaseId").hasPrefix("SANDBOX") ? .sandbox : .production
+    }
+
+    private static let purchaseToken = "externalPurchaseToken"
+}

@@ -1,0 +1,22 @@
+/// Apple's environment as it stands on the wire.
+///
+/// A value we do not know survives decoding and comparison; it is simply in nobody's list of environments served.
+/// Source: `environment` of the App Store Server API (apple-facts, type conventions).
+package struct StoreEnvironment: RawRepresentable, Hashable, Sendable, Codable, CustomStringConvertible {
+    package var rawValue: String
+
+    package init(rawValue: String) { self.rawValue = rawValue }
+
+    package static let production = StoreEnvironment(rawValue: "Production")
+    /// Also TestFlight and App Review.
+    package static let sandbox = StoreEnvironment(rawValue: "Sandbox")
+    /// StoreKit testing in Xcode: never signed by Apple.
+    package static let xcode = StoreEnvironment(rawValue: "Xcode")
+    /// StoreKitTest: never signed by Apple.
+    package static let localTesting = StoreEnvironment(rawValue: "LocalTesting")
+
+    package var description: String { rawValue }
+
+    /// Xcode signs with a key of its own; nobody can verify such data.
+    var isUnsignedByApple: Bool { self == .xcode || self == .localTesting }
+}

@@ -1,0 +1,39 @@
+/// Why signed data was not believed.
+///
+/// Never retryable: the same bytes give the same answer until roots or configuration change. The description names the
+/// reason only, never the data.
+package struct VerificationFailure: Error, Hashable, CustomStringConvertible {
+    package let reason: Reason
+
+    package init(_ reason: Reason) { self.reason = reason }
+
+    package var isRetryable: Bool { false }
+
+    package var description: String { reason.rawValue }
+
+    /// The closed list that `makegood inspect`, the database and the API share.
+    package enum Reason: String, CaseIterable, Sendable {
+        /// Not three strict base64url parts of JSON, over a limit, a repeated key, or a field of the wrong type.
+        case malformed
+        /// `alg` is not exactly `ES256`.
+        case algorithm
+        /// Not exactly leaf, intermediate and root.
+        case chainLength = "chain_length"
+        /// A certificate that cannot be read or may not do its part: not a CA, wrong key, unknown critical extension.
+        case certificate
+        /// The certificates do not lead to one of our anchors.
+        case untrustedRoot = "untrusted_root"
+        /// Issued by Apple, but not for signing App Store data.
+        case missingOID = "missing_oid"
+        /// A certificate is not valid at the effective date.
+        case expired
+        /// The signature is not 64 bytes or not made by the leaf over these bytes.
+        case signature
+        /// Apple's data about another app.
+        case wrongApp = "wrong_app"
+        /// Apple's data from an environment this app is not served in.
+        case wrongEnvironment = "wrong_environment"
+        /// Data of Xcode or StoreKitTest, which Apple never signed.
+        case unsigned
+    }
+}

@@ -1,0 +1,108 @@
+package import AsyncHTTPClient
+package import Foundation
+import NIOHTTP1
+
+/// Asks Apple's verifyReceipt about a legacy receipt.
+///
+/// Production first, always; the sandbox only when production says so (apple-facts 5.1). At most three calls.
+/// The HTTP client should not follow redirects: a receipt is not for other hosts.
+package struct VerifyReceiptClient: Sendable {
+    package struct Credentials: Sendable {
+        /// Needed where receipts hold auto-renewables; sent as `password`.
+        package var sharedSecret: String?
+        package var productionURL: String
+        package var sandboxURL: String
+
+        package init(
+            sharedSecret: String?,
+            productionURL: String = "https://buy.itunes.apple.com/verifyReceipt",
+            sandboxURL: String = "https://sandbox.itunes.apple.com/verifyReceipt"
+        ) {
+            self.sharedSecret = sharedSecret
+            self.productionURL = productionURL
+            self.sandboxURL = sandboxURL
+        }
+    }
+
+    private let http: AppStoreHTTP
+    private let credentials: Credentials
+
+    /// - Parameter timeout: for each call, from the first byte to the last.
+    package init(
+        http: HTTPClient, credentials: Credentials, timeout: Duration = .seconds(20),
+        now: @escaping @Sendable () -> Date = { Date() }
+    ) {
+        self.http = AppStoreHTTP(http: http, timeout: timeout, now: now)
+        self.credentials = credentials
+    }
+
+    /// What Apple says of `receipt`, base64 as the client submitted it.
+    ///
+    /// Genuine is all that success means: the bundle id, product ids and an empty list of purchases are the caller's to
+    /// judge (apple-facts 5.1).
+    /// - Throws: the error of the last call, with the record of each.
+    package func verify(_ receipt: String) async throws(AppStoreFailure) -> VerifiedReceipt {
+        var environment = StoreEnvironment.production
+        var calls: [ServiceCall] = []
+        while true {
+            let (result, call) = await ask(about: receipt, in: environment)
+            calls.append(call)
+            switch result {
+            case .success(var verified):
+                verified.calls = calls
+                return verified
+            case .failure(let error):
+                guard let other = Self.redirection(from: environment, error), calls.count < Self.callLimit else {
+                    throw AppStoreFailure(error, calls: calls)
+                }
+                environment = other
+            }
+        }
+    }
+
+    /// Production, sandbox, and production once more if the sandbox says it is production's after all.
+    private static let callLimit = 3
+
+    private static func redirection(
+        from environment: StoreEnvironment, _ error: AppStoreError
+    ) -> StoreEnvironment? {
+        switch (environment, error) {
+        case (.production, .receiptStatus(code: 21007, _)): .sandbox
+        case (.sandbox, .receiptStatus(code: 21008, _)): .production
+        default: nil
+        }
+    }
+
+    private func ask(
+        about receipt: String, in environment: StoreEnvironment
+    ) async -> (result: Result<VerifiedReceipt, AppStoreError>, call: ServiceCall) {
+        var fields: [String: JSON] = ["receipt-data": .string(receipt)]
+        if let secret = credentials.sharedSecret { fields["password"] = .string(secret) }
+        let url = environment == .production ? credentials.productionURL : credentials.sandboxURL
+        var request = HTTPClientRequest(url: url)
+        request.method = .POST
+        request.headers = ["Content-Type": "application/json", "Accept": "application/json"]
+        request.body = .bytes(JSON.object(fields).bytes)
+
+        return await http.call(.verifyReceipt, in: environment, request) { answer in
+            guard (200..<300).contains(answer.status) else {
+                return .init(code: nil, result: .failure(.httpStatus(answer.status)))
+            }
+            do {
+                let fields = try JSON(parsing: answer.body).object ?? [:]
+                guard let status = try fields.lenientInt("status") else {
+                    return .init(code: nil, result: .failure(.garbage))
+                }
+                let code = Int64(status)
+                guard status == 0 else {
+                    let retryable = fields.lenientBool("is_retryable") ?? fields.lenientBool("is-retryable")
+                    return .init(code: code, result: .failure(.receiptStatus(code: status, retryable: retryable)))
+                }
+                let verified = try? VerifiedReceipt(fields, askedIn: environment)
+                return .init(code: code, result: verified.map { .success($0) } ?? .failure(.garbage))
+            } catch {
+                return .init(code: nil, result: .failure(.garbage))
+            }
+        }
+    }
+}

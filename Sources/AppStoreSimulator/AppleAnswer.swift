@@ -1,0 +1,84 @@
+/// What one of Apple's endpoints answers, before a fault touches it.
+struct AppleAnswer: Sendable {
+    var status: Int
+    var body: [UInt8]
+    var contentType = "application/json"
+    /// Value of the `Retry-After` header.
+    var retryAfter: Int64?
+    /// verifyReceipt's `status`, or the API's `errorCode`.
+    var code: Int?
+    var transactionIds: [String] = []
+    var receiptHash: String?
+
+    /// verifyReceipt answers HTTP 200 whatever happened.
+    static func receiptStatus(
+        _ status: Int,
+        ids: [String] = [],
+        receiptHash: String? = nil,
+        isRetryable: Bool? = nil,
+        retryableKey: String = "is_retryable"
+    ) -> AppleAnswer {
+        let body = JSONWriter.object(capacity: 64) { json in
+            json.field("status", status)
+            if let isRetryable { json.field(retryableKey, isRetryable) }
+        }
+        return AppleAnswer(status: 200, body: body, code: status, transactionIds: ids, receiptHash: receiptHash)
+    }
+
+    /// An error object of the App Store Server API; the first three digits of the code are the HTTP status.
+    static func apiError(_ code: Int, _ message: String, ids: [String] = []) -> AppleAnswer {
+        let body = JSONWriter.object(capacity: 128) { json in
+            json.field("errorCode", code)
+            json.field("errorMessage", message)
+        }
+        return AppleAnswer(status: code / 10_000, body: body, code: code, transactionIds: ids)
+    }
+
+    /// 401 has no error object (apple-facts 3.2).
+    static func unauthorized(ids: [String]) -> AppleAnswer {
+        AppleAnswer(status: 401, body: Array("Unauthenticated\n".utf8), contentType: "text/plain", transactionIds: ids)
+    }
+
+    /// The answer that a fault puts in this one's place; it stays an answer about the same transactions.
+    func replaced(by fault: FaultRequest, now: Int64) -> AppleAnswer {
+        var answer: AppleAnswer
+        switch fault.kind {
+        case .latency, .timeout, .reset:
+            return self
+        case .status:
+            answer = AppleAnswer(
+                status: fault.status ?? 500, body: Array((fault.body ?? "").utf8), contentType: "text/plain")
+            if fault.body?.hasPrefix("{") == true { answer.contentType = "application/json" }
+        case .error:
+            let code = fault.errorCode ?? 5_000_000
+            answer = .apiError(code, fault.errorMessage ?? "Simulated error \(code).")
+        case .receiptStatus:
+            answer = .receiptStatus(
+                fault.status ?? 21005, isRetryable: fault.isRetryable,
+                retryableKey: fault.retryableKey ?? "is_retryable")
+        case .garbage:
+            answer = AppleAnswer(status: 200, body: garbage(fault.form ?? .truncated))
+            if fault.form == .html { answer.contentType = "text/html" }
+        case .notFound:
+            answer = .apiError(4_040_010, "Transaction id not found.")
+        }
+        answer.transactionIds = transactionIds
+        answer.receiptHash = receiptHash
+        answer.retryAfter = fault.retryAfterMilliseconds.map { now + $0 }
+        return answer
+    }
+
+    private func garbage(_ form: FaultRequest.Form) -> [UInt8] {
+        switch form {
+        case .bytes:
+            var random = SystemRandomNumberGenerator()
+            // The first byte can begin neither JSON nor UTF-8.
+            return [0xFF] + (0..<511).map { _ in UInt8.random(in: .min ... .max, using: &random) }
+        case .truncated: return Array(body.prefix(max(1, body.count / 2)))
+        case .html:
+            return Array("<html><head><title>502 Bad Gateway</title></head><body>Bad Gateway</body></html>\n".utf8)
+        case .empty: return []
+        case .json: return Array("[]".utf8)
+        }
+    }
+}

@@ -1,0 +1,67 @@
+import Foundation
+
+/// A moment in UNIX milliseconds, and the three ways verifyReceipt spells it.
+///
+/// Source: Apple, "responseBody.Receipt": `X` like `2013-08-01 07:00:00 Etc/GMT`, `X_ms` as a string, `X_pst` like
+/// `2013-08-01 00:00:00 America/Los_Angeles`. Computed here, so that a machine without time zone data answers the same.
+struct AppleDate {
+    let milliseconds: Int64
+
+    /// The present moment.
+    static var now: Int64 { Int64((Date().timeIntervalSince1970 * 1000).rounded(.down)) }
+
+    var gmt: String { Self.text(seconds) + " Etc/GMT" }
+    var pacific: String { Self.text(seconds + Self.pacificOffset(seconds)) + " America/Los_Angeles" }
+
+    private var seconds: Int64 { Self.floorDivide(milliseconds, 1000) }
+
+    /// Seconds east of Greenwich in Los Angeles: -8 h, in summer -7 h.
+    /// Summer is from the second Sunday of March to the first Sunday of November, 2:00 local (law since 2007;
+    /// earlier purchases do not exist).
+    private static func pacificOffset(_ seconds: Int64) -> Int64 {
+        let year = civil(floorDivide(seconds, 86_400)).year
+        let start = sunday(2, month: 3, year: year) * 86_400 + 10 * 3600
+        let end = sunday(1, month: 11, year: year) * 86_400 + 9 * 3600
+        return seconds >= start && seconds < end ? -7 * 3600 : -8 * 3600
+    }
+
+    /// The day number (days since 1970-01-01) of the nth Sunday of a month. 1970-01-01 was a Thursday.
+    private static func sunday(_ nth: Int64, month: Int64, year: Int64) -> Int64 {
+        let first = days(year: year, month: month, day: 1)
+        let weekday = ((first + 4) % 7 + 7) % 7
+        return first + (7 - weekday) % 7 + (nth - 1) * 7
+    }
+
+    private static func text(_ seconds: Int64) -> String {
+        let date = civil(floorDivide(seconds, 86_400))
+        let rest = seconds - floorDivide(seconds, 86_400) * 86_400
+        return "\(date.year)-\(two(date.month))-\(two(date.day)) "
+            + "\(two(rest / 3600)):\(two(rest / 60 % 60)):\(two(rest % 60))"
+    }
+
+    private static func two(_ value: Int64) -> String { value < 10 ? "0\(value)" : "\(value)" }
+
+    private static func floorDivide(_ value: Int64, _ by: Int64) -> Int64 {
+        value >= 0 ? value / by : -((-value + by - 1) / by)
+    }
+
+    /// Proleptic Gregorian calendar, after Howard Hinnant, "chrono-compatible low-level date algorithms".
+    private static func civil(_ days: Int64) -> (year: Int64, month: Int64, day: Int64) {
+        let shifted = days + 719_468
+        let era = floorDivide(shifted, 146_097)
+        let dayOfEra = shifted - era * 146_097
+        let yearOfEra = (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+        let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+        let monthFromMarch = (5 * dayOfYear + 2) / 153
+        let month = monthFromMarch < 10 ? monthFromMarch + 3 : monthFromMarch - 9
+        return (yearOfEra + era * 400 + (month <= 2 ? 1 : 0), month, dayOfYear - (153 * monthFromMarch + 2) / 5 + 1)
+    }
+
+    private static func days(year: Int64, month: Int64, day: Int64) -> Int64 {
+        let shifted = month <= 2 ? year - 1 : year
+        let era = floorDivide(shifted, 400)
+        let yearOfEra = shifted - era * 400
+        let dayOfYear = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1
+        return era * 146_097 + yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear - 719_468
+    }
+}

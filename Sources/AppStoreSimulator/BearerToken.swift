@@ -1,0 +1,54 @@
+import Crypto
+import Foundation
+
+/// Judges the bearer token of the App Store Server API (apple-facts 3.2), by hand: it must not share code with the
+/// client under test.
+struct BearerToken: Sendable {
+    private struct Header: Decodable {
+        let alg: String
+        let kid: String
+    }
+
+    private struct Claims: Decodable {
+        let iss: String
+        let iat: Double
+        let exp: Double
+        let aud: String
+        let bid: String
+    }
+
+    /// Apple's limit on `exp - iat`.
+    static let lifetimeMaxSeconds = 3600.0
+
+    private let credentials: Credentials
+    private let key: P256.Signing.PublicKey
+
+    init(_ credentials: Credentials) throws(SimulatorError) {
+        self.credentials = credentials
+        do {
+            key = try P256.Signing.PrivateKey(pemRepresentation: credentials.privateKeyPEM).publicKey
+        } catch {
+            throw .authority("key.p8 is damaged")
+        }
+    }
+
+    /// The bundle id (`bid`) of a good token; nil for any other value of the `Authorization` header.
+    func bundleId(authorization: String?, nowSeconds: Double) -> String? {
+        guard let authorization, authorization.hasPrefix("Bearer ") else { return nil }
+        let parts = authorization.dropFirst("Bearer ".count).split(separator: ".", omittingEmptySubsequences: false)
+        guard
+            parts.count == 3,
+            let headerData = Base64URL.decode(parts[0]),
+            let claimsData = Base64URL.decode(parts[1]),
+            let signatureData = Base64URL.decode(parts[2]),
+            let header = try? JSONDecoder().decode(Header.self, from: headerData),
+            header.alg == "ES256", header.kid == credentials.keyId,
+            let signature = try? P256.Signing.ECDSASignature(rawRepresentation: signatureData),
+            key.isValidSignature(signature, for: Data("\(parts[0]).\(parts[1])".utf8)),
+            let claims = try? JSONDecoder().decode(Claims.self, from: claimsData),
+            claims.iss == credentials.issuerId, claims.aud == "appstoreconnect-v1",
+            claims.exp > nowSeconds, claims.exp <= claims.iat + Self.lifetimeMaxSeconds
+        else { return nil }
+        return claims.bid
+    }
+}

@@ -1,0 +1,135 @@
+import Foundation
+import Synchronization
+
+/// The fault script: rules that decide for each of Apple's calls what goes wrong.
+///
+/// Rules are asked in the order they were added. Latencies add up; the first other rule that fires ends the search.
+final class Faults: Sendable {
+    /// How many rules may stand at once.
+    static let rulesMax = 1000
+
+    /// A rule and what it did so far.
+    struct Rule: Sendable {
+        let id: Int
+        let request: FaultRequest
+        var remaining: Int?
+        var fired = 0
+    }
+
+    /// What happens to one call.
+    struct Plan: Sendable {
+        var delayMilliseconds = 0.0
+        var fault: FaultRequest?
+        /// The kinds that fired, latency first.
+        var kinds: [String] = []
+    }
+
+    private struct State {
+        var rules: [Rule] = []
+        var nextId = 1
+        var random: SplitMix64
+    }
+
+    private let state: Mutex<State>
+
+    init(seed: UInt64) {
+        state = Mutex(State(random: SplitMix64(seed: seed)))
+    }
+
+    /// Adds a rule and answers its id.
+    func add(_ request: FaultRequest) throws(ControlError) -> Int {
+        try request.validate()
+        return try state.withLock { state throws(ControlError) in
+            if state.rules.count >= Self.rulesMax { state.rules.removeAll { $0.remaining == 0 } }
+            guard state.rules.count < Self.rulesMax else {
+                throw ControlError(status: 503, "too many faults: \(Self.rulesMax)")
+            }
+            if let seed = request.seed { state.random = SplitMix64(seed: UInt64(bitPattern: seed)) }
+            let id = state.nextId
+            state.nextId += 1
+            state.rules.append(Rule(id: id, request: request, remaining: request.count))
+            return id
+        }
+    }
+
+    /// Removes all rules and answers how many there were.
+    func removeAll() -> Int {
+        state.withLock { state in
+            defer { state.rules = [] }
+            return state.rules.count
+        }
+    }
+
+    /// Removes one rule; false if there is none.
+    func remove(_ id: Int) -> Bool {
+        state.withLock { state in
+            guard let index = state.rules.firstIndex(where: { $0.id == id }) else { return false }
+            state.rules.remove(at: index)
+            return true
+        }
+    }
+
+    /// All rules, used up ones too (`remaining` 0) while there is room.
+    var rules: [Rule] { state.withLock(\.rules) }
+
+    /// Decides one call and counts the rules that fire.
+    func plan(_ service: SimulatedService, _ environment: StoreEnvironment) -> Plan {
+        state.withLock { state in
+            var plan = Plan()
+            for index in state.rules.indices {
+                let request = state.rules[index].request
+                guard state.rules[index].remaining != 0, request.matches(service, environment) else { continue }
+                if let percent = request.percent, state.random.unit() * 100 >= percent { continue }
+                state.rules[index].fired += 1
+                if let remaining = state.rules[index].remaining { state.rules[index].remaining = remaining - 1 }
+                plan.kinds.append(request.kind.rawValue)
+                guard request.kind == .latency else {
+                    plan.fault = request
+                    break
+                }
+                plan.delayMilliseconds += request.latency(&state.random)
+            }
+            plan.delayMilliseconds = min(plan.delayMilliseconds, FaultRequest.latencyMax)
+            return plan
+        }
+    }
+}
+
+extension FaultRequest {
+    func matches(_ service: SimulatedService, _ environment: StoreEnvironment) -> Bool {
+        (endpoint == .all || endpoint.rawValue == service.rawValue)
+            && (self.environment == nil || self.environment == environment)
+    }
+
+    /// One draw from the latency. Log-normal: the logarithm is normal with mean ln(median), and the 99th percentile
+    /// of a normal variable lies 2.3263 deviations above its mean.
+    func latency(_ random: inout SplitMix64) -> Double {
+        guard let medianMilliseconds, let p99Milliseconds else { return milliseconds ?? 0 }
+        let deviation = log(p99Milliseconds / medianMilliseconds) / 2.3263
+        // Box and Muller, 1958; 1 - unit keeps the logarithm finite.
+        let normal = (-2 * log(1 - random.unit())).squareRoot() * cos(2 * .pi * random.unit())
+        return min(medianMilliseconds * exp(deviation * normal), Self.latencyMax)
+    }
+}
+
+/// Small reproducible random numbers (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+struct SplitMix64: RandomNumberGenerator, Sendable {
+    private var state: UInt64
+
+    init(seed: UInt64) {
+        state = seed
+    }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var value = state
+        value = (value ^ (value >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        value = (value ^ (value >> 27)) &* 0x94D0_49BB_1331_11EB
+        return value ^ (value >> 31)
+    }
+
+    /// From 0 up to, not including, 1.
+    mutating func unit() -> Double {
+        Double(next() >> 11) * 0x1p-53
+    }
+}

@@ -1,0 +1,168 @@
+import Foundation
+
+/// What is to be sold: the body of `POST /control/purchases`.
+///
+/// Everything left out gets the value of a plain consumable bought now, in production, for 0.99 USD, without an
+/// account token. Times are UNIX milliseconds.
+package struct SaleRequest: ControlBody, Sendable {
+    /// Bundle id, or the short name it was registered under.
+    package var app: String
+    package var productId: String
+    /// 1 to 10 (Apple's limit); default 1.
+    package var quantity: Int?
+    /// A UUID.
+    package var appAccountToken: String?
+    /// `Production` (default) or `Sandbox`.
+    package var environment: StoreEnvironment?
+    /// Default `Consumable`.
+    package var type: ProductType?
+    package var purchaseDate: Int64?
+    package var originalPurchaseDate: Int64?
+    /// Default: the new transaction's own id.
+    package var originalTransactionId: String?
+    /// Subscriptions only; default for auto-renewables: 30 days after purchaseDate.
+    package var expiresDate: Int64?
+    package var subscriptionGroupIdentifier: String?
+    package var webOrderLineItemId: String?
+    /// `PURCHASED` (default), `FAMILY_SHARED`, `ASSIGNED`.
+    package var inAppOwnershipType: String?
+    /// `PURCHASE`, `RENEWAL`; default: `RENEWAL` for an auto-renewable that names an originalTransactionId.
+    package var transactionReason: String?
+    package var storefront: String?
+    package var storefrontId: String?
+    package var currency: String?
+    /// Thousandths of the currency; default 990 times quantity.
+    package var price: Int64?
+    package var isUpgraded: Bool?
+    /// When the JWS says it was signed; default now. Not stored.
+    package var signedDate: Int64?
+    /// How many to sell at once: 1 to 10,000. Over HTTP the answer is then an array, even for 1.
+    package var count: Int?
+    /// Earlier purchases that the receipt shows as well, before the new one; at most 1,000.
+    package var receiptOf: [String]?
+    /// False: no receipt is made (answered as an empty string over HTTP); saves a quarter of the answer.
+    package var receipts: Bool?
+
+    package enum CodingKeys: String, CodingKey, CaseIterable {
+        case app, productId, quantity, appAccountToken, environment, type, purchaseDate, originalPurchaseDate
+        case originalTransactionId, expiresDate, subscriptionGroupIdentifier, webOrderLineItemId, inAppOwnershipType
+        case transactionReason, storefront, storefrontId, currency, price, isUpgraded, signedDate, count, receiptOf
+        case receipts
+    }
+
+    package init(
+        app: String,
+        productId: String,
+        quantity: Int? = nil,
+        appAccountToken: String? = nil,
+        environment: StoreEnvironment? = nil,
+        type: ProductType? = nil
+    ) {
+        self.app = app
+        self.productId = productId
+        self.quantity = quantity
+        self.appAccountToken = appAccountToken
+        self.environment = environment
+        self.type = type
+    }
+
+    /// How many a single call may sell.
+    static let countMax = 10_000
+    /// How many purchases one receipt may show.
+    static let receiptMax = 1000
+    /// Apple's limit on the quantity of one consumable purchase.
+    static let quantityMax = 10
+    /// The largest time that is accepted: 9999-12-31.
+    static let millisecondsMax: Int64 = 253_402_300_799_000
+
+    /// Refuses what no App Store would sell.
+    func validate() throws(ControlError) {
+        try Self.check(app, "app")
+        try Self.check(productId, "productId")
+        for (field, value) in [
+            ("subscriptionGroupIdentifier", subscriptionGroupIdentifier), ("storefront", storefront),
+            ("storefrontId", storefrontId), ("currency", currency), ("webOrderLineItemId", webOrderLineItemId),
+        ] {
+            if let value { try Self.check(value, field) }
+        }
+        if let quantity, !(1...Self.quantityMax).contains(quantity) {
+            throw ControlError(field: "quantity", "must be 1 to \(Self.quantityMax)")
+        }
+        if let count, !(1...Self.countMax).contains(count) {
+            throw ControlError(field: "count", "must be 1 to \(Self.countMax)")
+        }
+        if let appAccountToken, UUID(uuidString: appAccountToken) == nil {
+            throw ControlError(field: "appAccountToken", "must be a UUID")
+        }
+        if let originalTransactionId { try Self.checkId(originalTransactionId, "originalTransactionId") }
+        if let inAppOwnershipType, !["PURCHASED", "FAMILY_SHARED", "ASSIGNED"].contains(inAppOwnershipType) {
+            throw ControlError(field: "inAppOwnershipType", "must be PURCHASED, FAMILY_SHARED or ASSIGNED")
+        }
+        if let transactionReason, !["PURCHASE", "RENEWAL"].contains(transactionReason) {
+            throw ControlError(field: "transactionReason", "must be PURCHASE or RENEWAL")
+        }
+        if let price, price < 0 { throw ControlError(field: "price", "must not be negative") }
+        if let receiptOf, receiptOf.count >= Self.receiptMax {
+            throw ControlError(field: "receiptOf", "must name fewer than \(Self.receiptMax) purchases")
+        }
+        for (field, value) in [
+            ("purchaseDate", purchaseDate), ("originalPurchaseDate", originalPurchaseDate),
+            ("expiresDate", expiresDate), ("signedDate", signedDate),
+        ] {
+            try Self.checkTime(value, field)
+        }
+    }
+
+    /// The purchase under the ids the ledger chose. `app` is the bundle id.
+    func purchase(transactionId: String, lineItemId: String, app: String, now: Int64) -> Purchase {
+        let type = type ?? .consumable
+        let subscription = type == .autoRenewable
+        let purchaseDate = purchaseDate ?? now
+        let quantity = quantity ?? 1
+        return Purchase(
+            transactionId: transactionId,
+            originalTransactionId: originalTransactionId ?? transactionId,
+            app: app,
+            productId: productId,
+            type: type,
+            quantity: quantity,
+            environment: environment ?? .production,
+            appAccountToken: appAccountToken?.lowercased(),
+            purchaseDate: purchaseDate,
+            originalPurchaseDate: originalPurchaseDate ?? purchaseDate,
+            expiresDate: expiresDate ?? (subscription ? purchaseDate + 30 * 86_400_000 : nil),
+            webOrderLineItemId: webOrderLineItemId ?? (subscription ? lineItemId : nil),
+            subscriptionGroupIdentifier: subscriptionGroupIdentifier ?? (subscription ? "20000001" : nil),
+            inAppOwnershipType: inAppOwnershipType ?? "PURCHASED",
+            transactionReason: transactionReason
+                ?? (subscription && originalTransactionId != nil ? "RENEWAL" : "PURCHASE"),
+            storefront: storefront ?? "USA",
+            storefrontId: storefrontId ?? "143441",
+            currency: currency ?? "USD",
+            price: price ?? 990 * Int64(quantity),
+            isUpgraded: isUpgraded
+        )
+    }
+
+    /// A name: 1 to 255 bytes without control characters.
+    static func check(_ value: String, _ field: String) throws(ControlError) {
+        guard (1...255).contains(value.utf8.count), value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7F }) else {
+            throw ControlError(field: field, "must be 1 to 255 bytes without control characters")
+        }
+    }
+
+    /// A transaction id: 1 to 32 digits.
+    static func checkId(_ value: String, _ field: String) throws(ControlError) {
+        guard isTransactionId(value) else { throw ControlError(field: field, "must be 1 to 32 digits") }
+    }
+
+    static func checkTime(_ value: Int64?, _ field: String) throws(ControlError) {
+        if let value, !(0...millisecondsMax).contains(value) {
+            throw ControlError(field: field, "must be UNIX milliseconds from 0 to \(millisecondsMax)")
+        }
+    }
+
+    static func isTransactionId(_ value: some StringProtocol) -> Bool {
+        (1...32).contains(value.utf8.count) && value.utf8.allSatisfy { (0x30...0x39).contains($0) }
+    }
+}

@@ -1,0 +1,180 @@
+import Foundation
+import Glibc
+import Synchronization
+
+/// One operating-system thread that is the executor of one actor and sleeps in poll(2) on that actor's socket.
+///
+/// A blocking C library (libpq, librabbitmq) allows one thread at a time per connection. An actor pinned to this
+/// executor gets that from the language: its synchronous methods cannot interleave, its calls may block, and no
+/// thread of the cooperative pool ever does.
+///
+/// Ownership: the actor holds the thread, queued jobs hold both, and a `Watch` holds the actor through its closure.
+/// Whoever calls `watch` must call `unwatch` when it closes, or actor and thread live for ever. When the last
+/// reference goes, the thread ends by itself.
+package final class ConnectionThread: SerialExecutor, Sendable {
+    /// What the thread sleeps on between jobs.
+    package struct Watch: Sendable {
+        /// A file descriptor that stays open until `unwatch`.
+        package let socket: Int32
+        /// How long the thread sleeps at most before it calls `onReady` (a library's heartbeats need a call).
+        package let tick: Duration
+        /// Called on the thread after each turn: after jobs ran, after the socket became readable, after a tick.
+        /// Must drain what the library has already buffered: poll(2) knows nothing of bytes that were read.
+        package let onReady: @Sendable () -> Void
+
+        package init(socket: Int32, tick: Duration, onReady: @escaping @Sendable () -> Void) {
+            self.socket = socket
+            self.tick = tick
+            self.onReady = onReady
+        }
+    }
+
+    private let core: Core
+
+    /// - Parameter name: shown by ps and top; the kernel keeps 15 bytes (pthread_setname_np(3)).
+    package init(name: String) {
+        let core = Core()
+        self.core = core
+        let thread = Thread {
+            // Foundation names a thread on Linux only if the thread itself says so; a longer name would be refused.
+            Thread.current.name = String(name.prefix(15))
+            core.run()
+        }
+        thread.stackSize = 1 << 20
+        thread.start()
+    }
+
+    deinit { core.end() }
+
+    package func enqueue(_ job: consuming ExecutorJob) {
+        core.append(Core.Entry(job: UnownedJob(job), executor: self))
+    }
+
+    package func checkIsolated() {
+        precondition(core.isCurrentThread, "called off the connection's thread")
+    }
+
+    package func isIsolatingCurrentContext() -> Bool? { core.isCurrentThread }
+
+    /// Starts sleeping on a socket. Replaces an earlier watch.
+    package func watch(_ watch: Watch) { core.setWatch(watch) }
+
+    /// Stops sleeping on the socket and lets go of the watch's closure. Call before the socket is closed.
+    package func unwatch() { core.setWatch(nil) }
+}
+
+/// What the thread itself holds: never the executor, so that releasing the executor can end the thread.
+private final class Core: Sendable {
+    struct Entry {
+        let job: UnownedJob
+        /// Keeps the executor alive while its job runs.
+        let executor: ConnectionThread
+    }
+
+    private struct State {
+        var entries: [Entry] = []
+        var watch: ConnectionThread.Watch?
+        var isParked = false
+        var hasEnded = false
+    }
+
+    private let state = Mutex(State())
+    /// pthread_self() of the thread; 0 before it runs.
+    private let threadID = Atomic<UInt>(0)
+    private let wakeUpRead: Int32
+    private let wakeUpWrite: Int32
+
+    init() {
+        // A pipe, because the Glibc module has no eventfd. Non-blocking: a full pipe is as good as one byte.
+        var ends: [Int32] = [-1, -1]
+        precondition(unsafe pipe(&ends) == 0, "pipe(2) failed: out of file descriptors")
+        for end in ends {
+            _ = fcntl(end, F_SETFL, O_NONBLOCK)
+            _ = fcntl(end, F_SETFD, FD_CLOEXEC)
+        }
+        (wakeUpRead, wakeUpWrite) = (ends[0], ends[1])
+    }
+
+    deinit {
+        close(wakeUpRead)
+        close(wakeUpWrite)
+    }
+
+    var isCurrentThread: Bool { threadID.load(ordering: .acquiring) == UInt(pthread_self()) }
+
+    func append(_ entry: Entry) {
+        change { $0.entries.append(entry) }
+    }
+
+    func setWatch(_ watch: ConnectionThread.Watch?) {
+        // The old watch is let go outside the lock: it may hold the last reference to an actor.
+        let old = change { state in
+            let old = state.watch
+            state.watch = watch
+            return old
+        }
+        withExtendedLifetime(old) {}
+    }
+
+    func end() {
+        change { $0.hasEnded = true }
+    }
+
+    func run() {
+        threadID.store(UInt(pthread_self()), ordering: .releasing)
+        while true {
+            let (entries, watch, hasEnded) = state.withLock { state in
+                let taken = state.entries
+                state.entries = []
+                return (taken, state.watch, state.hasEnded)
+            }
+            for entry in entries {
+                // The entry holds the executor for as long as the job runs.
+                unsafe entry.job.runSynchronously(on: entry.executor.asUnownedSerialExecutor())
+            }
+            if hasEnded, entries.isEmpty { return }
+            watch?.onReady()
+            if entries.isEmpty { sleep() }
+        }
+    }
+
+    private func sleep() {
+        // The watch is read again: `onReady` may have ended it and closed its socket, or begun another.
+        let (mayPark, watch) = state.withLock { state in
+            state.isParked = state.entries.isEmpty && !state.hasEnded
+            return (state.isParked, state.watch)
+        }
+        guard mayPark else { return }
+        var descriptors = [pollfd(fd: wakeUpRead, events: Int16(POLLIN), revents: 0)]
+        if let watch { descriptors.append(pollfd(fd: watch.socket, events: Int16(POLLIN), revents: 0)) }
+        _ = unsafe poll(&descriptors, nfds_t(descriptors.count), watch.map { $0.tick.wholeMilliseconds } ?? -1)
+        state.withLock { $0.isParked = false }
+        var drained: [UInt8] = Array(repeating: 0, count: 64)
+        while unsafe read(wakeUpRead, &drained, drained.count) > 0 {}
+    }
+
+    /// Changes the state and wakes the thread if it sleeps; a write per job would cost a system call each.
+    @discardableResult
+    private func change<Result>(_ body: (inout sending State) -> sending Result) -> sending Result {
+        var wasParked = false
+        let result = state.withLock { state in
+            let result = body(&state)
+            wasParked = state.isParked
+            state.isParked = false
+            return result
+        }
+        if wasParked {
+            var byte: UInt8 = 1
+            _ = unsafe write(wakeUpWrite, &byte, 1)
+        }
+        return result
+    }
+}
+
+extension Duration {
+    /// Rounded down, at least 0, at most Int32.max: what poll(2) takes.
+    fileprivate var wholeMilliseconds: Int32 {
+        let (seconds, attoseconds) = components
+        return Int32(clamping: max(0, seconds * 1000 + attoseconds / 1_000_000_000_000_000))
+    }
+}

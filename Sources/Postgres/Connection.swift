@@ -1,0 +1,225 @@
+internal import BlockingIO
+internal import Logging
+internal import Metrics
+
+/// One connection to PostgreSQL, pinned on its own thread: its calls block there and nowhere else.
+///
+/// It connects and reconnects by itself, in the background, and tells the pool when it is up or down. A call on a
+/// connection that is down fails at once. Ends with `close()`, not by being released: thread and actor hold each
+/// other while the socket is open.
+actor Connection {
+    /// What a call came to. `notSent`: the connection was found broken before anything was sent; try another.
+    enum Attempt<Row: Sendable>: Sendable {
+        case done([Row])
+        case notSent
+    }
+
+    private let thread: ConnectionThread
+    private let cutoff = Cutoff()
+    private let configuration: PostgresConfiguration
+    private let pool: Pool
+    private let index: Int
+    private let logger: Logger
+
+    private var link: LibPQConnection?
+    private var prepared: [PreparedKey: String] = [:]
+    private var preparedCount = 0
+    private var timers: [String: Timer] = [:]
+    private var reconnecting: Task<Void, Never>?
+    /// Connection attempts and connections since the last call that succeeded.
+    private var fruitless = 0
+    private var hasBeenUp = false
+    private var isClosed = false
+
+    /// Named statements of one connection; beyond that, statements run unnamed.
+    private static let preparedMax = 256
+    /// Full jitter between 0 and 0.1 s, 0.2 s, … 5 s.
+    private static let backoffSeconds = (first: 0.1, most: 5.0)
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        // The thread is a constant of this actor and lives as long (SE-0392, custom actor executors).
+        unsafe thread.asUnownedSerialExecutor()
+    }
+
+    init(_ configuration: PostgresConfiguration, pool: Pool, index: Int, logger: Logger) {
+        thread = ConnectionThread(name: "postgres-\(index)")
+        self.configuration = configuration
+        self.pool = pool
+        self.index = index
+        self.logger = logger
+    }
+
+    /// Starts connecting in the background.
+    func open() {
+        guard reconnecting == nil, link == nil, !isClosed else { return }
+        reconnecting = Task { await self.connectUntilUp() }
+    }
+
+    /// Ends the connection; what was called before still ends first.
+    func close() async {
+        isClosed = true
+        reconnecting?.cancel()
+        await reconnecting?.value
+        disconnect()
+    }
+
+    /// Ends a running call now, as `lost`. Safe from any thread.
+    nonisolated func abort() { cutoff.fire() }
+
+    // MARK: Calls
+
+    func run<Parameters, Row>(
+        _ statement: Statement<Parameters, Row>, _ parameters: EncodedParameters
+    ) throws(PostgresError) -> Attempt<Row> {
+        guard let link else { return .notSent }
+        guard !cutoff.hasFired, link.takeUnasked() else {
+            drop(.lost)
+            return .notSent
+        }
+        let start = ContinuousClock.now
+        do throws(PostgresError) {
+            let result = try result(of: statement.name, statement.sql, parameters, on: link)
+            fruitless = 0
+            record(statement.name, since: start)
+            return .done(try statement.rows(of: result))
+        } catch {
+            record(statement.name, since: start)
+            Counter(
+                label: PostgresMetrics.errors, dimensions: [("statement", statement.name), ("class", error.label)]
+            ).increment()
+            if error.endsConnection || !link.isOpen { drop(error) }
+            throw error
+        }
+    }
+
+    /// The statement's result, prepared if it can be. What was prepared may be gone (DISCARD ALL, a pooler's other
+    /// server) or out of date (a migration): then it is prepared again, once; nothing was executed before that.
+    private func result(
+        of name: String, _ sql: String, _ parameters: EncodedParameters, on link: LibPQConnection
+    ) throws(PostgresError) -> QueryResult {
+        let key = PreparedKey(sql: sql, types: parameters.types)
+        var isSecondTry = false
+        while true {
+            let known = prepared[key]
+            guard configuration.namedStatements, known != nil || prepared.count < Self.preparedMax else {
+                return try link.checked(limited { link.execute(sql, parameters) }, name)
+            }
+            let preparedName = known ?? nextPreparedName(name)
+            if known == nil {
+                let result = limited { link.prepare(name: preparedName, sql, types: parameters.types) }
+                if result.sqlState == "42P05", !isSecondTry {
+                    isSecondTry = true
+                    // Another client of the same pooler chose the same name: look elsewhere.
+                    preparedCount += .random(in: 1_000...1_000_000_000)
+                    continue
+                }
+                _ = try link.checked(result, name)
+                prepared[key] = preparedName
+            }
+            let result = limited { link.execute(prepared: preparedName, parameters) }
+            if !isSecondTry, ["26000", "0A000"].contains(result.sqlState) {
+                isSecondTry = true
+                prepared[key] = nil
+                continue
+            }
+            return try link.checked(result, name)
+        }
+    }
+
+    private func nextPreparedName(_ name: String) -> String {
+        preparedCount += 1
+        return "\(name)#\(preparedCount)"
+    }
+
+    /// Runs a blocking libpq call under the deadline.
+    private func limited(_ body: () -> QueryResult) -> QueryResult {
+        var result = QueryResult.missing
+        cutoff.limited(to: configuration.callDeadline) { result = body() }
+        return result
+    }
+
+    private func record(_ name: String, since start: ContinuousClock.Instant) {
+        let timer = timers[name] ?? Timer(label: PostgresMetrics.callSeconds, dimensions: [("statement", name)])
+        timers[name] = timer
+        timer.record(duration: start.duration(to: .now))
+    }
+
+    // MARK: Up and down
+
+    private func connectUntilUp() async {
+        defer { reconnecting = nil }
+        while !isClosed, !Task.isCancelled {
+            if fruitless > 0 {
+                let limit = min(Self.backoffSeconds.most, Self.backoffSeconds.first * Double(1 << min(fruitless, 10)))
+                try? await Task.sleep(for: .seconds(.random(in: 0...limit)))
+                if isClosed || Task.isCancelled { return }
+            }
+            fruitless += 1
+            if connect() { return }
+        }
+    }
+
+    private func connect() -> Bool {
+        do throws(LibPQConnection.Failure) {
+            let link = try LibPQConnection(configuration)
+            watch(link)
+        } catch {
+            report(error)
+            return false
+        }
+        if hasBeenUp { Counter(label: PostgresMetrics.reconnects).increment() }
+        hasBeenUp = true
+        logger.info("connected to PostgreSQL", metadata: [PostgresLogKey.connection: "\(index)"])
+        pool.isUp(index)
+        return true
+    }
+
+    private func watch(_ link: LibPQConnection) {
+        self.link = link
+        let socket = link.socket
+        cutoff.opened(socket)
+        // The closure holds this actor until `disconnect`.
+        thread.watch(.init(socket: socket, tick: .seconds(10)) { self.assumeIsolated { $0.checkUnasked() } })
+    }
+
+    private func report(_ failure: LibPQConnection.Failure) {
+        let error = failure.asPostgresError
+        Counter(label: PostgresMetrics.errors, dimensions: [("statement", "connect"), ("class", error.label)])
+            .increment()
+        // One line per outage.
+        guard pool.isDown(index, error) else { return }
+        logger.warning(
+            "cannot connect to PostgreSQL",
+            metadata: [
+                PostgresLogKey.connection: "\(index)", PostgresLogKey.error: "\(error)",
+                PostgresLogKey.reason: "\(failure.reason)",
+            ])
+    }
+
+    /// On the thread, between calls: the server may have hung up.
+    private func checkUnasked() {
+        if let link, !link.takeUnasked() { drop(.lost) }
+    }
+
+    private func drop(_ error: PostgresError) {
+        disconnect()
+        _ = pool.isDown(index, .unavailable)
+        logger.warning(
+            "lost the connection to PostgreSQL",
+            metadata: [PostgresLogKey.connection: "\(index)", PostgresLogKey.error: "\(error.label)"])
+        open()
+    }
+
+    private func disconnect() {
+        thread.unwatch()
+        cutoff.closed()
+        link = nil
+        prepared = [:]
+    }
+}
+
+/// What a prepared statement is: the same text with other parameter types is another one.
+private struct PreparedKey: Hashable {
+    let sql: String
+    let types: [UInt32]
+}

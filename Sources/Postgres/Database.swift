@@ -1,0 +1,64 @@
+package import Logging
+
+/// A database behind a few connections, each on its own thread.
+///
+/// Connects at once, in the background, and again whenever a connection breaks. End it with `close()`.
+package final class Database: Sendable {
+    private let connections: [Connection]
+    private let pool: Pool
+
+    /// - Parameter connections: how many, at least 1. One or two write as fast as eight, if the calls are batches.
+    package init(_ configuration: PostgresConfiguration, connections: Int, logger: Logger) {
+        precondition(connections > 0)
+        let pool = Pool(
+            connections: connections, queueLimit: configuration.queueLimit, reconnectWait: configuration.reconnectWait)
+        self.pool = pool
+        self.connections = (0..<connections).map { index in
+            Connection(configuration, pool: pool, index: index, logger: logger)
+        }
+        for connection in self.connections { Task { await connection.open() } }
+    }
+
+    /// Whether a connection is open now.
+    package var isReady: Bool { pool.hasConnection }
+
+    /// Runs one statement on the least busy connection.
+    ///
+    /// While no connection is open, calls wait for one until `reconnectWait` after the last one broke, then fail at
+    /// once with the reason. Cancellation does not end a call: what was sent may be committed, and the wait is bounded.
+    ///
+    /// - Throws: `lost` only if the statement may have been executed: repeat it, if it is idempotent.
+    @discardableResult
+    package func run<Parameters, Row>(
+        _ statement: Statement<Parameters, Row>, _ parameters: Parameters
+    ) async throws(PostgresError) -> [Row] {
+        let encoded = try EncodedParameters(statement.bind(parameters), statement: statement.name)
+        // A connection found broken before anything was sent costs one turn; each can break once, or we give up.
+        for _ in 0...connections.count {
+            let index = try await pool.acquire()
+            defer { pool.release(index) }
+            switch try await connections[index].run(statement, encoded) {
+            case .done(let rows): return rows
+            case .notSent: continue
+            }
+        }
+        throw .unavailable
+    }
+
+    /// Runs a statement that has no parameters.
+    @discardableResult
+    package func run<Row>(_ statement: Statement<Void, Row>) async throws(PostgresError) -> [Row] {
+        try await run(statement, ())
+    }
+
+    /// Refuses new calls, lets running ones end, and closes the connections.
+    package func close() async {
+        pool.close()
+        for connection in connections { await connection.close() }
+    }
+
+    /// Ends every running call now, as `lost`: for a shutdown that cannot wait.
+    package func abort() {
+        for connection in connections { connection.abort() }
+    }
+}

@@ -1,0 +1,65 @@
+/// One step of the schema: a file `NNNN_name.sql`, executed once, never changed, never undone.
+package struct Migration: Sendable, Hashable {
+    /// 1, 2, 3 … without gaps.
+    package let number: Int
+    /// The file's name without number and ending.
+    package let name: String
+    package let sql: String
+
+    package init(number: Int, name: String, sql: String) {
+        self.number = number
+        self.name = name
+        self.sql = sql
+    }
+
+    /// "0001_receipts.sql"
+    package var fileName: String { Self.fileName(number, name) }
+
+    /// The `N` of a line `-- serves: N`: programs that know the schema only up to N still work on this one.
+    package var serves: Int? {
+        for line in sql.split(separator: "\n") where line.hasPrefix("-- serves:") {
+            return Int(line.dropFirst("-- serves:".count).filter { !$0.isWhitespace })
+        }
+        return nil
+    }
+
+    static func fileName(_ number: Int, _ name: String) -> String {
+        let digits = String(number)
+        return String(repeating: "0", count: max(0, 4 - digits.count)) + digits + "_\(name).sql"
+    }
+}
+
+/// Why the schema is not what this program needs. File names, never SQL and never a text of the server.
+package enum MigrationError: Error, Equatable, Sendable {
+    /// The program's own migrations are not numbered 1, 2, 3 …: a mistake at build time.
+    case misnumbered(String)
+    /// The file was executed with another content than it has now.
+    case changed(String)
+    /// The database has a migration among ours that we do not know: it belongs to another program or branch.
+    case unknown(String)
+    /// These are not executed yet: run `migrate` first.
+    case pending([String])
+    /// This newer migration does not serve programs as old as this one.
+    case tooNew(String)
+    /// The file contains COMMIT or ROLLBACK; what stood before that may have been executed.
+    case leftTransaction(String)
+    /// The file failed and left nothing behind.
+    case failed(String, PostgresError)
+    /// No migration is to blame: the database could not be reached or asked.
+    case database(PostgresError)
+}
+
+extension MigrationError: CustomStringConvertible {
+    package var description: String {
+        switch self {
+        case .misnumbered(let file): "migration \(file) does not have the next number"
+        case .changed(let file): "migration \(file) was changed after it was executed"
+        case .unknown(let file): "the database has a migration \(file) that this program does not know"
+        case .pending(let files): "the database lacks \(files.joined(separator: ", ")): run migrate first"
+        case .tooNew(let file): "the database has \(file), which does not serve this older program"
+        case .leftTransaction(let file): "migration \(file) ends its transaction itself"
+        case .failed(let file, let error): "migration \(file) failed: \(error)"
+        case .database(let error): "the schema could not be examined: \(error)"
+        }
+    }
+}

@@ -1,0 +1,122 @@
+internal import CLibPQ
+
+/// Where the database is and how long we wait for it.
+///
+/// What the URL says about a setting (`?connect_timeout=2`) wins over the value here.
+package struct PostgresConfiguration: Sendable {
+    /// A libpq URI or keyword string: hosts, user, password, sslmode … (libpq manual, 34.1.1). Holds the password.
+    package var url: String
+    /// What pg_stat_activity shows.
+    package var applicationName: String
+    /// For each address tried; libpq knows whole seconds, at least 2.
+    package var connectTimeout: Duration
+    /// The server ends a statement after this. Not sent if `namedStatements` is false: then set it for the role.
+    package var statementTimeout: Duration
+    /// The server ends a wait for a lock after this. Not sent if `namedStatements` is false.
+    package var lockTimeout: Duration
+    /// A call without an answer is ended from our side after this, as `PostgresError.lost`. More than
+    /// `statementTimeout`, so that it fires only if server or network do not answer at all.
+    package var callDeadline: Duration
+    /// false behind PgBouncer in transaction mode: nothing is prepared, and no `options` are sent at start.
+    package var namedStatements: Bool
+    /// Calls that run or wait on one `Database`; more are refused with `tooManyWaiting`.
+    package var queueLimit: Int
+    /// How long calls wait after the last connection broke; later ones fail at once until one is back.
+    package var reconnectWait: Duration
+
+    package init(
+        url: String, applicationName: String = "makegood", connectTimeout: Duration = .seconds(5),
+        statementTimeout: Duration = .seconds(5), lockTimeout: Duration = .seconds(2),
+        callDeadline: Duration = .seconds(15), namedStatements: Bool = true, queueLimit: Int = 8192,
+        reconnectWait: Duration = .seconds(2)
+    ) {
+        self.url = url
+        self.applicationName = applicationName
+        self.connectTimeout = connectTimeout
+        self.statementTimeout = statementTimeout
+        self.lockTimeout = lockTimeout
+        self.callDeadline = callDeadline
+        self.namedStatements = namedStatements
+        self.queueLimit = queueLimit
+        self.reconnectWait = reconnectWait
+    }
+}
+
+extension PostgresConfiguration: CustomStringConvertible, CustomReflectable {
+    /// Host, port, database and role; never the password.
+    package var description: String {
+        guard let settings = Self.settings(of: url) else { return "postgres (the URL cannot be read)" }
+        let shown = ["host", "port", "dbname", "user", "sslmode"].compactMap { key in
+            settings[key].map { "\(key)=\($0)" }
+        }
+        return "postgres " + shown.joined(separator: " ")
+    }
+
+    package var customMirror: Mirror { Mirror(self, children: ["description": description]) }
+}
+
+extension PostgresConfiguration {
+    /// libpq's keywords and values, in the order in which it reads them; nil if the URL cannot be read.
+    ///
+    /// What stands before `dbname` is overridden by the URL, what stands after it overrides the URL
+    /// (libpq manual, 34.1 PQconnectdbParams with expand_dbname).
+    var keywords: [(String, String)]? {
+        guard let own = Self.settings(of: url) else { return nil }
+        var keywords = [
+            ("application_name", applicationName),
+            ("connect_timeout", String(max(2, connectTimeout.wholeMilliseconds / 1000))),
+            ("keepalives", "1"),
+            ("keepalives_idle", "10"),
+            ("keepalives_interval", "5"),
+            ("keepalives_count", "3"),
+            // Also ends a connection attempt and unacknowledged writes, in milliseconds (libpq manual, 34.1.2).
+            ("tcp_user_timeout", "10000"),
+            // A fail-over must not leave us writing to the old primary.
+            ("target_session_attrs", "read-write"),
+            ("gssencmode", "disable"),
+            ("dbname", url),
+            ("client_encoding", "UTF8"),
+        ]
+        if namedStatements {
+            // The URL's own options come last: the server lets the last one win.
+            let limits = [
+                "statement_timeout=\(statementTimeout.wholeMilliseconds)",
+                "lock_timeout=\(lockTimeout.wholeMilliseconds)",
+                "idle_in_transaction_session_timeout=\(callDeadline.wholeMilliseconds)",
+            ]
+            let options = limits.map { "-c \($0)" } + [own["options"] ?? ""]
+            keywords.append(("options", options.joined(separator: " ")))
+        }
+        return keywords
+    }
+
+    /// What the URL says itself, without defaults.
+    private static func settings(of url: String) -> [String: String]? {
+        // Returns an allocated array that ends with a null keyword; we free it (libpq manual, 34.1 PQconninfoParse).
+        // The error text is not asked for: it may quote the password.
+        guard let options = unsafe PQconninfoParse(url, nil) else { return nil }
+        defer { unsafe PQconninfoFree(options) }
+        var settings: [String: String] = [:]
+        var next = unsafe options
+        while let keyword = unsafe next.pointee.keyword {
+            if let value = unsafe next.pointee.val {
+                unsafe settings[String(cString: keyword)] = String(cString: value)
+            }
+            unsafe next += 1
+        }
+        return settings
+    }
+}
+
+extension Duration {
+    /// Rounded down, never negative.
+    var wholeMilliseconds: Int {
+        let (seconds, attoseconds) = components
+        return Int(max(0, seconds * 1000 + attoseconds / 1_000_000_000_000_000))
+    }
+
+    var inSeconds: Double {
+        let (seconds, attoseconds) = components
+        return Double(seconds) + Double(attoseconds) / 1e18
+    }
+}

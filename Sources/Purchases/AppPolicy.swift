@@ -1,0 +1,72 @@
+package import Foundation
+
+/// What one app of the configuration sells and how it decides. Pure values; credentials live elsewhere.
+package struct AppPolicy: Sendable, Equatable {
+    /// What to do with a purchase that Apple signed as Sandbox.
+    package enum SandboxPurchases: String, Sendable, CaseIterable {
+        case testers, grant, hold
+    }
+
+    /// Whether a signed transaction is also looked up at Apple before it is granted (design.md 5.4).
+    package enum ConfirmWithApple: String, Sendable, CaseIterable {
+        case never, stale, always
+    }
+
+    package struct Goods: Sendable, Equatable, Codable {
+        package var item: String
+        package var amount: Int
+
+        package init(item: String, amount: Int) {
+            self.item = item
+            self.amount = amount
+        }
+    }
+
+    package struct Product: Sendable, Equatable {
+        package var id: String
+        package var kind: Transaction.Kind
+        package var goods: [Goods]
+
+        package init(id: String, kind: Transaction.Kind, goods: [Goods]) {
+            self.id = id
+            self.kind = kind
+            self.goods = goods
+        }
+    }
+
+    package var id: String
+    package var sandboxPurchases: SandboxPurchases
+    package var testers: Set<String>
+    /// Sandbox purchases of users who are no testers, per UTC day; 0 = none.
+    package var sandboxPerUserPerDay: Int
+    package var sandboxPerAppPerDay: Int
+    /// Purchases before this were another system's duty.
+    package var grantFrom: Date
+    /// The oldest purchase, in seconds before it was submitted, that a post alone is granted for; 0 = no limit.
+    package var makeUpMaxAge: Duration
+    /// How many users one Apple customer may make purchases good for; 0 = no limit.
+    package var makeUpUsersPerCustomer: Int
+    /// How many purchases one user may make good per UTC day; 0 = no limit.
+    package var makeUpPerUserPerDay: Int
+    package var confirmWithApple: ConfirmWithApple
+    package var products: [String: Product]
+
+    package init(
+        id: String, sandboxPurchases: SandboxPurchases = .testers, testers: Set<String> = [],
+        sandboxPerUserPerDay: Int = 0, sandboxPerAppPerDay: Int = 0, grantFrom: Date,
+        makeUpMaxAge: Duration = .seconds(7 * 86_400), makeUpUsersPerCustomer: Int = 3, makeUpPerUserPerDay: Int = 0,
+        confirmWithApple: ConfirmWithApple = .stale, products: [Product]
+    ) {
+        self.id = id
+        self.sandboxPurchases = sandboxPurchases
+        self.testers = testers
+        self.sandboxPerUserPerDay = sandboxPerUserPerDay
+        self.sandboxPerAppPerDay = sandboxPerAppPerDay
+        self.grantFrom = grantFrom
+        self.makeUpMaxAge = makeUpMaxAge
+        self.makeUpUsersPerCustomer = makeUpUsersPerCustomer
+        self.makeUpPerUserPerDay = makeUpPerUserPerDay
+        self.confirmWithApple = confirmWithApple
+        self.products = Dictionary(products.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
+    }
+}

@@ -1,0 +1,129 @@
+package import Foundation
+
+/// Why something was rejected, held or left open. The raw value is the word in SQL, answers and dashboards.
+package enum Reason: String, Sendable, CaseIterable {
+    // Held: waits for a product, a policy or a person.
+    case productUnknown = "product_unknown"
+    case sandbox
+    case beforeCutover = "before_cutover"
+    case review
+    case purchaseAhead = "purchase_ahead"
+    case possessionMissing = "possession_missing"
+    case noTransactionYet = "no_transaction_yet"
+    case orderUnknown = "order_unknown"
+    case credentialsMissing = "credentials_missing"
+    case appUnknown = "app_unknown"
+    case idCollision = "id_collision"
+    // Already granted.
+    case ownedByAnotherUser = "owned_by_another_user"
+    // Rejected for a purchase that is real: there is nothing left to give, ever.
+    case refunded
+    case historical
+    // Rejected, and possibly our own fault: judged again by `makegood support reopen`.
+    case malformed
+    case algorithm
+    case chainLength = "chain_length"
+    case certificate
+    case untrustedRoot = "untrusted_root"
+    case missingOID = "missing_oid"
+    case expired
+    case signature
+    case unsigned
+    case wrongApp = "wrong_app"
+    case wrongEnvironment = "wrong_environment"
+    case notAuthenticated = "not_authenticated"
+    case accountNotFound = "account_not_found"
+    case appleRefused = "apple_refused"
+    case notFound = "not_found"
+    case invalidTransactionID = "invalid_transaction_id"
+    case takenOver = "taken_over"
+    // Open: what the next try waits for.
+    case appleUnavailable = "apple_unavailable"
+    case appleAnswer = "apple_answer"
+    case notFoundYet = "not_found_yet"
+    case clockAhead = "clock_ahead"
+    case halted
+    case neverWorked = "never_worked"
+    case poison
+}
+
+/// What is to become of one transaction of a receipt.
+package enum Decision: Sendable, Equatable {
+    /// Give these goods, once. Whether they were given before is decided by the database.
+    case grant(goods: [AppPolicy.Goods], source: BindingSource)
+    case rejected(Reason)
+    case held(Reason)
+    case open(Reason)
+}
+
+/// By which row of design.md 5.1 an owner was found.
+package enum BindingSource: String, Sendable, CaseIterable {
+    /// Row 10: the poster is authenticated and showed Apple's own data.
+    case poster
+    /// Row 0d: shared by another customer; an entitlement, no goods.
+    case shared
+}
+
+/// What the door and the proof say about the poster.
+package struct Claim: Sendable, Equatable {
+    /// Nil: nobody could be named.
+    package var userID: String?
+    /// The submission carries Apple's own data, or a trusted backend vouches for the user.
+    package var hasPossession: Bool
+    /// When it was submitted, by the database's clock.
+    package var receivedAt: Date
+
+    package init(userID: String?, hasPossession: Bool, receivedAt: Date) {
+        self.userID = userID
+        self.hasPossession = hasPossession
+        self.receivedAt = receivedAt
+    }
+}
+
+extension AppPolicy {
+    /// How far before `grantFrom` a consumable may still be somebody's unfinished business (design.md 5.1, 0c).
+    package static let cutoverDays = 30
+    /// Apple's purchase dates have been an hour ahead at a change of daylight saving (P23).
+    package static let purchaseAheadMax: Duration = .seconds(2 * 3600)
+
+    /// Rows 0a, 0c, 0d, 0e and 10 of design.md 5.1. Rows 1 and 0b need the grants, so the statement that writes the
+    /// verdict answers them: a decision here never overrides a grant that exists.
+    package func decide(_ transaction: Transaction, claim: Claim) -> Decision {
+        if transaction.revokedAt != nil { return .rejected(.refunded) }
+        let product = products[transaction.productID]
+        if transaction.purchasedAt < grantFrom {
+            let windowStart = grantFrom.addingTimeInterval(-Double(Self.cutoverDays) * 86_400)
+            let isConsumable = (transaction.kind ?? product?.kind ?? .consumable) == .consumable
+            return isConsumable && transaction.purchasedAt >= windowStart
+                ? .held(.beforeCutover) : .rejected(.historical)
+        }
+        guard claim.hasPossession else { return .held(.possessionMissing) }
+        guard let userID = claim.userID else { return .held(.orderUnknown) }
+        guard let product else { return .held(.productUnknown) }
+        if transaction.environment != Transaction.production, !admitsSandbox(userID) { return .held(.sandbox) }
+        let age = claim.receivedAt.timeIntervalSince(transaction.purchasedAt)
+        if age < -Self.purchaseAheadMax.inSeconds { return .held(.purchaseAhead) }
+        if transaction.isShared { return .grant(goods: [], source: .shared) }
+        if makeUpMaxAge > .zero, age > makeUpMaxAge.inSeconds { return .held(.review) }
+        // Apple's quantity multiplies; it is 1 for everything but consumables.
+        let quantity = product.kind == .consumable ? transaction.quantity : 1
+        let goods = product.goods.map { Goods(item: $0.item, amount: $0.amount * quantity) }
+        return .grant(goods: goods, source: .poster)
+    }
+
+    private func admitsSandbox(_ userID: String) -> Bool {
+        switch sandboxPurchases {
+        case .grant: true
+        case .hold: false
+        case .testers: testers.contains(userID) || sandboxPerUserPerDay > 0 && sandboxPerAppPerDay > 0
+        }
+    }
+}
+
+extension Duration {
+    /// Seconds as a number, for dates and SQL intervals.
+    package var inSeconds: Double {
+        let (seconds, attoseconds) = components
+        return Double(seconds) + Double(attoseconds) * 1e-18
+    }
+}

@@ -1,0 +1,125 @@
+package import Foundation
+
+/// Where a receipt stands. The raw value is the word in SQL, logs, answers and dashboards.
+package enum ReceiptState: String, Sendable, CaseIterable, Codable {
+    /// Being tried: a worker has it, or its due time will bring it to one.
+    case received
+    /// Waits for a product, a policy or a person; judged again by the scheduler.
+    case held
+    /// Tried for 24 hours and eight attempts without an answer, or it never reached a verdict; judged again, rarely.
+    case parked
+    /// At least one of its transactions was granted by it.
+    case granted
+    /// Everything in it had been granted before.
+    case alreadyGranted = "already_granted"
+    /// There is proof that nothing can be granted.
+    case rejected
+
+    /// Ended rows have `settled_at`, open rows have `due_at`.
+    package var isEnded: Bool {
+        switch self {
+        case .granted, .alreadyGranted, .rejected: true
+        case .received, .held, .parked: false
+        }
+    }
+}
+
+/// What a client submitted as proof, verbatim. Exactly one of the three.
+package enum Proof: Sendable, Equatable {
+    /// A StoreKit 2 signed transaction (JWS). Verified without a call.
+    case signedTransaction(String)
+    /// A base64 app receipt (PKCS#7). Apple is asked.
+    case receipt(String)
+    /// Ids alone: a question to Apple, no possession.
+    case identifier
+
+    package enum Kind: String, Sendable, CaseIterable {
+        case signedTransaction = "signed_transaction"
+        case receipt
+        case identifier
+    }
+
+    package var kind: Kind {
+        switch self {
+        case .signedTransaction: .signedTransaction
+        case .receipt: .receipt
+        case .identifier: .identifier
+        }
+    }
+
+    /// The proof as it is stored and hashed; empty for ids alone.
+    package var payload: String {
+        switch self {
+        case .signedTransaction(let text), .receipt(let text): text
+        case .identifier: ""
+        }
+    }
+
+    package init(kind: Kind, payload: String) {
+        switch kind {
+        case .signedTransaction: self = .signedTransaction(payload)
+        case .receipt: self = .receipt(payload)
+        case .identifier: self = .identifier
+        }
+    }
+}
+
+/// Which queue a receipt waits in: a slow Apple never stands before proofs that need no call.
+package enum Lane: String, Sendable, CaseIterable {
+    case local
+    case apple
+
+    package init(_ kind: Proof.Kind) {
+        switch kind {
+        case .signedTransaction: self = .local
+        case .receipt, .identifier: self = .apple
+        }
+    }
+
+    /// How long after a publish a row without a verdict is queued again. Longer than the longest call.
+    package var rescueDelay: Duration {
+        switch self {
+        case .local: .seconds(10)
+        case .apple: .seconds(60)
+        }
+    }
+}
+
+/// One intake: who says what, with which proof.
+package struct Submission: Sendable, Equatable {
+    package var appID: String
+    /// Nil where only an order names the user.
+    package var userID: String?
+    package var orderID: String?
+    package var proof: Proof
+    /// The transaction meant, where the proof holds several; the one asked about, where there is no proof.
+    package var transactionID: String?
+    package var originalTransactionID: String?
+    /// Vouched for by a trusted backend (scope `claim`): a bare id counts as possession.
+    package var isVouched: Bool
+    /// Everything else that was sent, as one JSON object: item, quantity, target, client and unknown fields.
+    package var details: String
+
+    package init(
+        appID: String, userID: String?, orderID: String? = nil, proof: Proof, transactionID: String? = nil,
+        originalTransactionID: String? = nil, isVouched: Bool = false, details: String = "{}"
+    ) {
+        self.appID = appID
+        self.userID = userID
+        self.orderID = orderID
+        self.proof = proof
+        self.transactionID = transactionID
+        self.originalTransactionID = originalTransactionID
+        self.isVouched = isVouched
+        self.details = details
+    }
+
+    /// The same submission is the same row: no read is needed to find it again (S1-2, P5).
+    package var receiptID: UUID {
+        DerivedID.make([
+            appID, userID ?? "", orderID ?? "", proof.kind.rawValue, proof.payload, transactionID ?? "",
+            // Without a proof the original id is all that tells two questions apart.
+            proof == .identifier ? originalTransactionID ?? "" : "",
+        ])
+    }
+}

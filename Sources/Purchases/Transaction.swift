@@ -1,0 +1,75 @@
+package import Foundation
+
+/// One Apple purchase event as Apple proved it, in our nouns. From a signed transaction or an entry of a receipt.
+package struct Transaction: Sendable, Equatable {
+    /// Apple's product types, as they stand in a signed transaction.
+    package enum Kind: String, Sendable, CaseIterable {
+        case consumable = "Consumable"
+        case nonConsumable = "Non-Consumable"
+        case autoRenewable = "Auto-Renewable Subscription"
+        case nonRenewing = "Non-Renewing Subscription"
+    }
+
+    package static let production = "Production"
+    package static let sandbox = "Sandbox"
+
+    package var id: String
+    package var originalID: String
+    package var productID: String
+    /// Nil where Apple does not say (receipts): the catalogue's type holds.
+    package var kind: Kind?
+    /// Apple's word for where it was bought; decides everywhere, the order's expectation does not.
+    package var environment: String
+    /// Apple's quantity: it multiplies the goods. At least 1.
+    package var quantity: Int
+    package var purchasedAt: Date
+    package var expiresAt: Date?
+    package var revokedAt: Date?
+    package var webOrderLineItemID: String?
+    package var appAccountToken: UUID?
+    /// `PURCHASED`, `FAMILY_SHARED`, `ASSIGNED` or a word we do not know.
+    package var ownership: String?
+    /// Apple's customer of this app (`appTransactionId`), where Apple says it.
+    package var customerID: String?
+    package var signedAt: Date?
+    /// What else Apple said, as one JSON object: price, currency, storefront, offer, reason.
+    package var facts: String
+
+    package init(
+        id: String, originalID: String?, productID: String, kind: Kind?, environment: String, quantity: Int = 1,
+        purchasedAt: Date, expiresAt: Date? = nil, revokedAt: Date? = nil, webOrderLineItemID: String? = nil,
+        appAccountToken: UUID? = nil, ownership: String? = nil, customerID: String? = nil,
+        signedAt: Date? = nil, facts: String = "{}"
+    ) {
+        self.id = id
+        self.originalID = originalID ?? id
+        self.productID = productID
+        self.kind = kind
+        self.environment = environment
+        self.quantity = max(1, quantity)
+        self.purchasedAt = purchasedAt
+        self.expiresAt = expiresAt
+        self.revokedAt = revokedAt
+        self.webOrderLineItemID = webOrderLineItemID
+        self.appAccountToken = appAccountToken
+        self.ownership = ownership
+        self.customerID = customerID
+        self.signedAt = signedAt
+        self.facts = facts
+    }
+
+    /// Bought by someone else and shared with the poster (Family Sharing, seats).
+    package var isShared: Bool { ownership == "FAMILY_SHARED" || ownership == "ASSIGNED" }
+
+    /// What one purchase has in common under all the ids Apple lists it by: StoreKit 1 gives each device and each
+    /// restore its own transaction id, so the id alone would grant a period or a product twice (design.md 6).
+    package var purchaseKey: String {
+        let purchasedMilliseconds = Int64((purchasedAt.timeIntervalSince1970 * 1000).rounded())
+        if isShared { return "\(environment)/shared/\(originalID)/\(purchasedMilliseconds)" }
+        if kind == .autoRenewable || expiresAt != nil, kind != .nonRenewing {
+            if let webOrderLineItemID { return "\(environment)/period/\(webOrderLineItemID)" }
+            return "\(environment)/period/\(originalID)/\(purchasedMilliseconds)"
+        }
+        return "\(environment)/purchase/\(originalID)"
+    }
+}

@@ -1,0 +1,88 @@
+package import Foundation
+
+/// What a worker found for one receipt: a decision for every transaction in it, or one for the receipt as a whole.
+///
+/// Written by one statement, guarded by the attempt it started from (settle.md).
+package struct Verdict: Sendable {
+    package struct Entry: Sendable, Equatable {
+        package let transaction: Transaction
+        package let decision: Decision
+
+        package init(transaction: Transaction, decision: Decision) {
+            self.transaction = transaction
+            self.decision = decision
+        }
+    }
+
+    /// What a verdict says: never both, so that "every transaction of its receipt" has one meaning.
+    package enum Finding: Sendable {
+        /// One entry or more, each transaction once.
+        case transactions([Entry])
+        /// Only its id is known, nobody proved anything of it: held, unless it was granted to this very user.
+        case identifier(String, Reason)
+        /// Nothing is known of any transaction: a proof that failed, an Apple that did not answer, an empty receipt.
+        case receipt(Decision)
+    }
+
+    package let receiptID: UUID
+    /// The row's attempt when it was read. A row that has moved on since ignores this verdict.
+    package let attempt: Int
+    package let appID: String
+    package let claim: Claim
+    package let finding: Finding
+    /// When the row is due again if it stays open or held.
+    package let dueIn: Duration
+    /// The call to Apple that this attempt made, if it counted.
+    package let call: Call?
+
+    /// One call to Apple, for the attempts table.
+    package struct Call: Sendable, Equatable {
+        package let service: String
+        package let environment: String
+        package let httpStatus: Int?
+        package let code: Int?
+        package let milliseconds: Int
+
+        package init(service: String, environment: String, httpStatus: Int?, code: Int?, milliseconds: Int) {
+            self.service = service
+            self.environment = environment
+            self.httpStatus = httpStatus
+            self.code = code
+            self.milliseconds = milliseconds
+        }
+    }
+
+    package init(
+        receiptID: UUID, attempt: Int, appID: String, claim: Claim, finding: Finding, dueIn: Duration, call: Call? = nil
+    ) {
+        self.receiptID = receiptID
+        self.attempt = attempt
+        self.appID = appID
+        self.claim = claim
+        self.finding = finding
+        self.dueIn = dueIn
+        self.call = call
+    }
+
+    /// How many rows of the settle statement this takes.
+    package var rowCount: Int {
+        switch finding {
+        case .transactions(let entries): max(1, entries.count)
+        case .identifier, .receipt: 1
+        }
+    }
+}
+
+/// What a client is told about one transaction or receipt: may it finish (P2)?
+package enum SafeToFinish {
+    /// True where nothing more can come of the client's copy: granted, already granted (to anyone), refunded,
+    /// historical, and held once Apple's verified facts are stored here (the debt is ours then).
+    package static func judge(state: String, reason: String?, hasFacts: Bool, finishHeld: Bool = true) -> Bool {
+        switch state {
+        case "granted", "already_granted": true
+        case "rejected": reason == Reason.refunded.rawValue || reason == Reason.historical.rawValue
+        case "held": hasFacts && finishHeld
+        default: false
+        }
+    }
+}

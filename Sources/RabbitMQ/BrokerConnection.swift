@@ -1,0 +1,606 @@
+import BlockingIO
+import CRabbitMQ
+import Glibc
+
+/// What the broker says by itself, copied out of the library's memory.
+enum BrokerEvent {
+    case confirmed(tag: UInt64, multiple: Bool)
+    case refused(tag: UInt64, multiple: Bool)
+    /// Nil: the message did not carry one of our tags.
+    case returned(tag: UInt64?)
+    /// A nil body was larger than `BrokerConnection.incomingBodyLimitBytes` and was read past.
+    case delivered(consumer: String, tag: UInt64, redelivered: Bool, body: [UInt8]?)
+    /// The broker ended a consumer: its queue is gone.
+    case cancelled(consumer: String)
+    case blocked
+    case unblocked
+}
+
+/// One AMQP connection with one channel, over librabbitmq 0.11. The only file that calls the C library.
+///
+/// Not Sendable: it lives in an actor pinned to one thread, and librabbitmq wants exactly that ("threads must not
+/// share a connection", README of rabbitmq-c). All calls may block, each within a limit: the library's own time-outs
+/// where it has them, and `Cutoff` around everything, because 0.11 waits without limit when the broker stalls
+/// (rabbitmq-c issue 780). After the first error the connection is good for nothing but `close()`.
+@safe final class BrokerConnection {
+    /// Larger messages are not ours; they are read past and reported without body.
+    static let incomingBodyLimitBytes = 64 << 10
+    private static let channel: amqp_channel_t = 1
+    /// Unacknowledged bytes end a connection after this time (tcp(7)); the kernel's default is about 15 min.
+    private static let tcpUserTimeoutMilliseconds: Int32 = 10_000
+    /// How long a polite goodbye may take.
+    private static let goodbyeLimit: Duration = .seconds(1)
+    /// A write to a closed socket must be an error, not the end of the process. librabbitmq sends with MSG_NOSIGNAL,
+    /// OpenSSL's own writes do not.
+    private static let ignoreBrokenPipes: Void = { _ = signal(SIGPIPE, SIG_IGN) }()
+
+    /// The method announces it, one header and body frames follow, possibly over many turns.
+    private struct Content {
+        enum Kind {
+            case returned
+            case delivered(consumer: String, tag: UInt64, redelivered: Bool)
+        }
+
+        let kind: Kind
+        /// Nil until the header came.
+        var remainingBytes: UInt64?
+        var tag: UInt64?
+        var body: [UInt8] = []
+        var isTooLarge = false
+    }
+
+    private enum Reply {
+        case done
+        /// The broker closed the channel or the connection with this AMQP reply code.
+        case refused(code: Int)
+    }
+
+    /// A duplicate of the library's socket that we alone close: a number that the library has closed by itself
+    /// (it does so after a time-out) is never polled or shut down.
+    private(set) var socket: Int32 = -1
+    private let configuration: BrokerConfiguration
+    private let cutoff = Cutoff()
+    /// Made by amqp_new_connection, freed once by amqp_destroy_connection in `close` (amqp.h).
+    private var state: amqp_connection_state_t?
+    /// Whether the stream is still in order, so that a goodbye would be understood.
+    private var isInOrder = false
+    private var content: Content?
+
+    /// Connects, logs in, opens the channel. Blocks up to the sum of connect, handshake and RPC time-out, and for the
+    /// name lookup, which has no limit of ours (getaddrinfo(3)).
+    init(_ configuration: BrokerConfiguration) throws(RabbitMQError) {
+        _ = Self.ignoreBrokenPipes
+        self.configuration = configuration
+        do {
+            try open()
+        } catch {
+            close()
+            throw error
+        }
+    }
+
+    deinit { close() }
+
+    // MARK: Life
+
+    private func open() throws(RabbitMQError) {
+        // amqp.h, amqp_new_connection: NULL if out of memory.
+        guard let state = unsafe amqp_new_connection() else { throw .unreachable }
+        unsafe self.state = state
+        let librarySocket = try unsafe connect(state)
+        socket = fcntl(librarySocket, F_DUPFD_CLOEXEC, 0)
+        guard socket >= 0 else { throw .unreachable }
+        cutoff.opened(socket)
+        setOption(SOL_SOCKET, SO_KEEPALIVE, 1)
+        setOption(Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, Self.tcpUserTimeoutMilliseconds)
+        try unsafe login(state)
+        isInOrder = true
+        try channelOpen()
+    }
+
+    private func connect(_ state: amqp_connection_state_t) throws(RabbitMQError) -> Int32 {
+        // amqp_tcp_socket.h, amqp_ssl_socket.h: the socket object belongs to the connection state.
+        let socket: OpaquePointer?
+        if let tls = configuration.tls {
+            unsafe socket = amqp_ssl_socket_new(state)
+            guard let socket = unsafe socket else { throw .untrusted }
+            try unsafe Self.configure(socket, tls)
+        } else {
+            unsafe socket = amqp_tcp_socket_new(state)
+        }
+        guard let socket = unsafe socket else { throw .unreachable }
+        var limit = configuration.connectTimeout.timeval
+        // amqp.h, amqp_socket_open_noblock: reads host and time-out during the call only; a negative status is an error.
+        let status = unsafe amqp_socket_open_noblock(socket, configuration.host, Int32(configuration.port), &limit)
+        guard status == AMQP_STATUS_OK.rawValue else {
+            switch status {
+            case AMQP_STATUS_SSL_ERROR.rawValue, AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED.rawValue,
+                AMQP_STATUS_SSL_PEER_VERIFY_FAILED.rawValue, AMQP_STATUS_SSL_CONNECTION_FAILED.rawValue:
+                throw .untrusted
+            default: throw .unreachable
+            }
+        }
+        // amqp.h, amqp_get_sockfd: the descriptor of the state's socket.
+        return unsafe amqp_get_sockfd(state)
+    }
+
+    /// Everything explicit: by default 0.11 knows no authorities and allows TLS 1.0 (amqp_openssl.c).
+    private static func configure(_ socket: OpaquePointer, _ tls: BrokerConfiguration.TLS) throws(RabbitMQError) {
+        // amqp_ssl_socket.h: each call copies or loads what it needs; the strings live during the call.
+        var status = unsafe amqp_ssl_socket_set_ssl_versions(socket, AMQP_TLSv1_2, AMQP_TLSvLATEST)
+        unsafe amqp_ssl_socket_set_verify_peer(socket, tls.verifiesPeer ? 1 : 0)
+        unsafe amqp_ssl_socket_set_verify_hostname(socket, tls.verifiesPeer ? 1 : 0)
+        if status == AMQP_STATUS_OK.rawValue, let file = tls.authoritiesFile {
+            status = unsafe amqp_ssl_socket_set_cacert(socket, file)
+        }
+        if status == AMQP_STATUS_OK.rawValue, let certificate = tls.certificateFile, let key = tls.keyFile {
+            status = unsafe amqp_ssl_socket_set_key(socket, certificate, key)
+        }
+        guard status == AMQP_STATUS_OK.rawValue else { throw .untrusted }
+    }
+
+    private func setOption(_ level: Int32, _ name: Int32, _ value: Int32) {
+        var value = value
+        // setsockopt(2): copies the value. An option the system does not know is no reason to stay away.
+        _ = unsafe setsockopt(socket, level, name, &value, socklen_t(MemoryLayout<Int32>.size))
+    }
+
+    private func login(_ state: amqp_connection_state_t) throws(RabbitMQError) {
+        var handshakeLimit = configuration.handshakeTimeout.timeval
+        var rpcLimit = configuration.rpcTimeout.timeval
+        // amqp.h, amqp_set_handshake_timeout and amqp_set_rpc_timeout: the value is copied.
+        _ = unsafe amqp_set_handshake_timeout(state, &handshakeLimit)
+        _ = unsafe amqp_set_rpc_timeout(state, &rpcLimit)
+        let reply = try unsafe withArena { arena throws(RabbitMQError) in
+            // Without these capabilities the broker sends neither connection.blocked nor basic.cancel.
+            let capabilities = unsafe arena.table([
+                ("connection.blocked", .flag(true)), ("consumer_cancel_notify", .flag(true)),
+                ("basic.nack", .flag(true)), ("publisher_confirms", .flag(true)),
+            ])
+            var properties = unsafe arena.table([
+                ("capabilities", .table(capabilities)), ("connection_name", .text(configuration.connectionName)),
+            ])
+            let limit = configuration.handshakeTimeout + configuration.stallDeadline
+            // amqp.h, amqp_login_with_properties: properties are cloned, strings are read during the call.
+            return unsafe cutoff.limited(to: limit) {
+                unsafe makegood_amqp_login_plain(
+                    state, configuration.vhost, 0, Int32(clamping: configuration.frameMaxBytes),
+                    Int32(clamping: max(1, configuration.heartbeat.components.seconds)), &properties,
+                    configuration.user, configuration.password)
+            }
+        }
+        switch unsafe reply.reply_type {
+        case AMQP_RESPONSE_NORMAL: return
+        case AMQP_RESPONSE_SERVER_EXCEPTION:
+            // 403 wrong user or password, 530 no such vhost or not ours (AMQP 0-9-1, reply codes).
+            switch unsafe Self.closeCode(reply.reply) {
+            case 403, 530: throw .accessRefused
+            default: throw .unreachable
+            }
+        default:
+            switch unsafe reply.library_error {
+            case AMQP_STATUS_BAD_AMQP_DATA.rawValue, AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION.rawValue,
+                AMQP_STATUS_WRONG_METHOD.rawValue, AMQP_STATUS_UNKNOWN_METHOD.rawValue,
+                AMQP_STATUS_UNKNOWN_CLASS.rawValue:
+                throw .protocolViolation
+            case AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD.rawValue: throw .accessRefused
+            default: throw .unreachable
+            }
+        }
+    }
+
+    private func channelOpen() throws(RabbitMQError) {
+        let reply = try unsafe ask { state in
+            // amqp_framing.h, amqp_channel_open: NULL on failure, details by amqp_get_rpc_reply.
+            _ = unsafe amqp_channel_open(state, Self.channel)
+        }
+        guard case .done = reply else { throw .unreachable }
+    }
+
+    /// Says goodbye if the broker would understand it, and frees everything. May be called again.
+    func close() {
+        guard let state = unsafe state else { return }
+        if isInOrder, !cutoff.hasFired {
+            var limit = Self.goodbyeLimit.timeval
+            cutoff.limited(to: Self.goodbyeLimit * 3) {
+                // amqp.h, amqp_connection_close: a question like any other, within the RPC time-out.
+                unsafe amqp_set_rpc_timeout(state, &limit)
+                _ = unsafe amqp_connection_close(state, AMQP_REPLY_SUCCESS)
+            }
+        }
+        isInOrder = false
+        cutoff.closed()
+        // amqp.h, amqp_destroy_connection: frees the state and closes its socket; not used again.
+        _ = unsafe amqp_destroy_connection(state)
+        unsafe self.state = nil
+        if socket >= 0 { _ = Glibc.close(socket) }
+        socket = -1
+    }
+
+    // MARK: Questions
+
+    /// Declares a queue and tells how many messages are ready in it. Harmless if it exists with these arguments.
+    @discardableResult
+    func declare(_ queue: QueueDeclaration) throws(RabbitMQError) -> Int {
+        try declare(queue.name, arguments: queue.arguments, passive: false)
+    }
+
+    /// Messages ready in a queue. If it is missing the channel is gone: the connection must be closed.
+    func depth(of queue: String) throws(RabbitMQError) -> Int {
+        try declare(queue, arguments: [], passive: true)
+    }
+
+    private func declare(
+        _ queue: String, arguments: [(key: String, value: QueueDeclaration.Argument)], passive: Bool
+    ) throws(RabbitMQError) -> Int {
+        var count = 0
+        let reply = try unsafe withArena { arena throws(RabbitMQError) in
+            let table = unsafe arena.table(
+                arguments.map { argument in
+                    switch argument.value {
+                    case .text(let text): unsafe (argument.key, .text(text))
+                    case .number(let number): unsafe (argument.key, .number(number))
+                    }
+                })
+            let name = unsafe arena.bytes(queue)
+            return try unsafe ask { state in
+                // amqp_framing.h, amqp_queue_declare: the answer lives in the channel's pool until it is released.
+                let answer = unsafe amqp_queue_declare(state, Self.channel, name, passive ? 1 : 0, 1, 0, 0, table)
+                if let answer = unsafe answer { count = unsafe Int(answer.pointee.message_count) }
+            }
+        }
+        switch reply {
+        case .done: return count
+        // 404 not found, 405 locked by another connection, 406 other arguments (AMQP 0-9-1, queue.declare).
+        case .refused(code: 404), .refused(code: 405), .refused(code: 406): throw .topology(queue: queue)
+        case .refused(code: 403): throw .accessRefused
+        case .refused: throw .lost
+        }
+    }
+
+    /// Turns on confirms; publishes count from 1.
+    func selectConfirms() throws(RabbitMQError) {
+        let reply = try unsafe ask { state in
+            // amqp_framing.h, amqp_confirm_select.
+            _ = unsafe amqp_confirm_select(state, Self.channel)
+        }
+        guard case .done = reply else { throw .lost }
+    }
+
+    /// Starts a consumer. `prefetch` counts for this consumer alone: RabbitMQ applies basic.qos with global = false
+    /// to the consumers made after it (https://www.rabbitmq.com/docs/consumer-prefetch).
+    func consume(_ queue: String, as consumer: String, prefetch: UInt16) throws(RabbitMQError) {
+        let reply = try unsafe withArena { arena throws(RabbitMQError) in
+            let name = unsafe arena.bytes(queue)
+            let tag = unsafe arena.bytes(consumer)
+            let limited = try unsafe ask { state in
+                // amqp_framing.h, amqp_basic_qos.
+                _ = unsafe amqp_basic_qos(state, Self.channel, 0, prefetch, 0)
+            }
+            guard case .done = limited else { return limited }
+            return try unsafe ask { state in
+                // amqp_framing.h, amqp_basic_consume: the bytes are read during the call.
+                _ = unsafe amqp_basic_consume(state, Self.channel, name, tag, 0, 0, 0, amqp_empty_table)
+            }
+        }
+        switch reply {
+        case .done: return
+        case .refused(code: 404), .refused(code: 405): throw .topology(queue: queue)
+        case .refused(code: 403): throw .accessRefused
+        case .refused: throw .lost
+        }
+    }
+
+    /// Ends a consumer. What it was sent before is still read by `receive`, and can still be settled.
+    func cancel(_ consumer: String) throws(RabbitMQError) {
+        let reply = try unsafe withArena { arena throws(RabbitMQError) in
+            let tag = unsafe arena.bytes(consumer)
+            return try unsafe ask { state in
+                // amqp_framing.h, amqp_basic_cancel: the bytes are read during the call.
+                _ = unsafe amqp_basic_cancel(state, Self.channel, tag)
+            }
+        }
+        guard case .done = reply else { throw .lost }
+    }
+
+    /// A question and its answer. Other frames that arrive meanwhile are kept by the library for `receive`.
+    private func ask(_ question: (amqp_connection_state_t) -> Void) throws(RabbitMQError) -> Reply {
+        guard let state = unsafe state else { throw .lost }
+        let limit = configuration.rpcTimeout + configuration.stallDeadline
+        cutoff.limited(to: limit) { unsafe question(state) }
+        // amqp.h, amqp_get_rpc_reply: valid right after a question.
+        let reply = unsafe amqp_get_rpc_reply(state)
+        switch unsafe reply.reply_type {
+        case AMQP_RESPONSE_NORMAL:
+            // amqp.h, amqp_maybe_release_buffers: keeps what a queued frame still needs.
+            unsafe amqp_maybe_release_buffers(state)
+            return .done
+        case AMQP_RESPONSE_SERVER_EXCEPTION:
+            let code = unsafe Self.closeCode(reply.reply)
+            unsafe answerClose(reply.reply.id)
+            return .refused(code: code)
+        default:
+            throw unsafe broken(reply.library_error)
+        }
+    }
+
+    // MARK: Statements
+
+    /// Sends one persistent, mandatory message to a queue. The tag travels as its message id, because basic.return
+    /// carries no number. Has no answer: success is the confirm alone.
+    func publish(_ body: String, to queue: String, tag: UInt64) throws(RabbitMQError) {
+        guard let state = unsafe state else { throw .lost }
+        var (body, queue, identifier) = (body, queue, String(tag))
+        let status = body.withUTF8 { body in
+            queue.withUTF8 { queue in
+                identifier.withUTF8 { identifier in
+                    var properties = unsafe amqp_basic_properties_t()
+                    unsafe properties._flags =
+                        amqp_flags_t(AMQP_BASIC_DELIVERY_MODE_FLAG) | amqp_flags_t(AMQP_BASIC_MESSAGE_ID_FLAG)
+                    unsafe properties.delivery_mode = UInt8(AMQP_DELIVERY_PERSISTENT.rawValue)
+                    unsafe properties.message_id = amqp_bytes_t(identifier)
+                    // amqp.h, amqp_basic_publish: all bytes are copied into the send buffer during the call.
+                    return unsafe amqp_basic_publish(
+                        state, Self.channel, amqp_empty_bytes, amqp_bytes_t(queue), 1, 0, &properties,
+                        amqp_bytes_t(body))
+                }
+            }
+        }
+        guard status == AMQP_STATUS_OK.rawValue else { throw broken(status) }
+    }
+
+    func acknowledge(_ tag: UInt64, multiple: Bool) throws(RabbitMQError) {
+        guard let state = unsafe state else { throw .lost }
+        // amqp.h, amqp_basic_ack: 0 or a negative status.
+        let status = unsafe amqp_basic_ack(state, Self.channel, tag, multiple ? 1 : 0)
+        guard status == AMQP_STATUS_OK.rawValue else { throw broken(status) }
+    }
+
+    /// Not requeued: the broker dead-letters the message.
+    func reject(_ tag: UInt64) throws(RabbitMQError) {
+        guard let state = unsafe state else { throw .lost }
+        // amqp.h, amqp_basic_reject: 0 or a negative status.
+        let status = unsafe amqp_basic_reject(state, Self.channel, tag, 0)
+        guard status == AMQP_STATUS_OK.rawValue else { throw broken(status) }
+    }
+
+    /// Runs statements and `receive` within one limit. Not to be nested, and not around questions.
+    func limited(to limit: Duration, _ body: () throws(RabbitMQError) -> Void) throws(RabbitMQError) {
+        let result = cutoff.limited(to: limit) { () -> Result<Void, RabbitMQError> in
+            do throws(RabbitMQError) { return .success(try body()) } catch { return .failure(error) }
+        }
+        try result.get()
+    }
+
+    // MARK: Listening
+
+    /// The next event, or nil when the library's buffer and the socket are empty: only then may the thread sleep,
+    /// for poll(2) knows nothing of bytes that were read. Also sends and checks heartbeats.
+    func receive() throws(RabbitMQError) -> BrokerEvent? {
+        guard let state = unsafe state else { throw .lost }
+        while true {
+            var frame = unsafe amqp_frame_t()
+            var noWait = timeval()
+            // amqp.h, amqp_simple_wait_frame_noblock: the frame's memory is the pool's until it is released.
+            let status = unsafe amqp_simple_wait_frame_noblock(state, &frame, &noWait)
+            if status == AMQP_STATUS_TIMEOUT.rawValue { return nil }
+            guard status == AMQP_STATUS_OK.rawValue else { throw broken(status) }
+            let event = try unsafe take(frame)
+            // amqp.h, amqp_maybe_release_buffers: everything was copied out by `take`.
+            unsafe amqp_maybe_release_buffers(state)
+            if let event { return event }
+        }
+    }
+
+    private func take(_ frame: amqp_frame_t) throws(RabbitMQError) -> BrokerEvent? {
+        // amqp.h, amqp_frame_t: the frame type says which member of the union is set.
+        switch unsafe Int32(frame.frame_type) {
+        case AMQP_FRAME_METHOD: return try unsafe take(frame.payload.method)
+        case AMQP_FRAME_HEADER:
+            guard content != nil, content?.remainingBytes == nil else { throw violated() }
+            let size = unsafe frame.payload.properties.body_size
+            content?.remainingBytes = size
+            content?.isTooLarge = size > UInt64(Self.incomingBodyLimitBytes)
+            // amqp.h: `decoded` points to the properties of the header's class; ours is basic.
+            if unsafe frame.payload.properties.class_id == UInt16(AMQP_BASIC_CLASS),
+                let decoded = unsafe frame.payload.properties.decoded
+            {
+                let properties = unsafe decoded.assumingMemoryBound(to: amqp_basic_properties_t.self).pointee
+                if unsafe properties._flags & amqp_flags_t(AMQP_BASIC_MESSAGE_ID_FLAG) != 0 {
+                    content?.tag = unsafe UInt64(String(properties.message_id))
+                }
+            }
+            return finishContent()
+        case AMQP_FRAME_BODY:
+            guard let remaining = content?.remainingBytes else { throw violated() }
+            // amqp.h, amqp_bytes_t: `len` bytes at `bytes`.
+            let fragment = unsafe UnsafeRawBufferPointer(
+                start: frame.payload.body_fragment.bytes, count: frame.payload.body_fragment.len)
+            guard UInt64(fragment.count) <= remaining else { throw violated() }
+            content?.remainingBytes = remaining - UInt64(fragment.count)
+            if content?.isTooLarge == false { unsafe content?.body.append(contentsOf: fragment) }
+            return finishContent()
+        default: return nil
+        }
+    }
+
+    private func finishContent() -> BrokerEvent? {
+        guard let content, content.remainingBytes == 0 else { return nil }
+        self.content = nil
+        switch content.kind {
+        case .returned: return .returned(tag: content.tag)
+        case .delivered(let consumer, let tag, let redelivered):
+            return .delivered(
+                consumer: consumer, tag: tag, redelivered: redelivered, body: content.isTooLarge ? nil : content.body)
+        }
+    }
+
+    private func take(_ method: amqp_method_t) throws(RabbitMQError) -> BrokerEvent? {
+        // amqp.h, amqp_method_t: `decoded` points to the struct that belongs to the id.
+        switch unsafe method.id {
+        case AMQP_BASIC_ACK_METHOD:
+            let ack = unsafe method.decoded.assumingMemoryBound(to: amqp_basic_ack_t.self).pointee
+            return unsafe .confirmed(tag: ack.delivery_tag, multiple: ack.multiple != 0)
+        case AMQP_BASIC_NACK_METHOD:
+            let nack = unsafe method.decoded.assumingMemoryBound(to: amqp_basic_nack_t.self).pointee
+            return unsafe .refused(tag: nack.delivery_tag, multiple: nack.multiple != 0)
+        case AMQP_BASIC_RETURN_METHOD:
+            guard content == nil else { throw violated() }
+            content = Content(kind: .returned)
+            return nil
+        case AMQP_BASIC_DELIVER_METHOD:
+            guard content == nil else { throw violated() }
+            let delivery = unsafe method.decoded.assumingMemoryBound(to: amqp_basic_deliver_t.self).pointee
+            content = unsafe Content(
+                kind: .delivered(
+                    consumer: String(delivery.consumer_tag), tag: delivery.delivery_tag,
+                    redelivered: delivery.redelivered != 0))
+            return nil
+        case AMQP_BASIC_CANCEL_METHOD:
+            let cancel = unsafe method.decoded.assumingMemoryBound(to: amqp_basic_cancel_t.self).pointee
+            return unsafe .cancelled(consumer: String(cancel.consumer_tag))
+        case AMQP_CONNECTION_BLOCKED_METHOD: return .blocked
+        case AMQP_CONNECTION_UNBLOCKED_METHOD: return .unblocked
+        case AMQP_CHANNEL_CLOSE_METHOD, AMQP_CONNECTION_CLOSE_METHOD:
+            unsafe answerClose(method.id)
+            throw .lost
+        default:
+            // Nothing else is sent unasked to a client that opened one channel.
+            throw violated()
+        }
+    }
+
+    // MARK: Ends
+
+    private func answerClose(_ method: amqp_method_number_t) {
+        guard let state = unsafe state else { return }
+        if method == AMQP_CHANNEL_CLOSE_METHOD {
+            var answer = amqp_channel_close_ok_t()
+            // amqp.h, amqp_send_method: encodes the struct that belongs to the id during the call.
+            let status = unsafe amqp_send_method(state, Self.channel, AMQP_CHANNEL_CLOSE_OK_METHOD, &answer)
+            isInOrder = isInOrder && status == AMQP_STATUS_OK.rawValue
+        } else {
+            var answer = amqp_connection_close_ok_t()
+            // As above, on channel 0 (AMQP 0-9-1, connection.close-ok).
+            _ = unsafe amqp_send_method(state, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &answer)
+            isInOrder = false
+        }
+    }
+
+    /// The library failed: its state must not be used again (amqp.h, amqp_rpc_reply_t).
+    private func broken(_ status: Int32) -> RabbitMQError {
+        isInOrder = false
+        return switch status {
+        case AMQP_STATUS_BAD_AMQP_DATA.rawValue, AMQP_STATUS_UNKNOWN_CLASS.rawValue,
+            AMQP_STATUS_UNKNOWN_METHOD.rawValue, AMQP_STATUS_WRONG_METHOD.rawValue:
+            .protocolViolation
+        default: .lost
+        }
+    }
+
+    private func violated() -> RabbitMQError {
+        isInOrder = false
+        return .protocolViolation
+    }
+
+    private static func closeCode(_ method: amqp_method_t) -> Int {
+        // amqp.h, amqp_method_t: `decoded` points to the struct that belongs to the id.
+        switch unsafe method.id {
+        case AMQP_CHANNEL_CLOSE_METHOD:
+            unsafe Int(method.decoded.assumingMemoryBound(to: amqp_channel_close_t.self).pointee.reply_code)
+        case AMQP_CONNECTION_CLOSE_METHOD:
+            unsafe Int(method.decoded.assumingMemoryBound(to: amqp_connection_close_t.self).pointee.reply_code)
+        default: 0
+        }
+    }
+}
+
+// MARK: - The library's values
+
+/// Memory for the arguments of one call, from the library's own pool (amqp.h, amqp_pool_t), freed at the end of
+/// `withArena`. Not to be kept.
+@unsafe private struct Arena {
+    @unsafe enum Value {
+        case flag(Bool)
+        case number(Int64)
+        case text(String)
+        case table(amqp_table_t)
+    }
+
+    let pool: UnsafeMutablePointer<amqp_pool_t>
+
+    func bytes(_ string: String) -> amqp_bytes_t {
+        let utf8 = Array(string.utf8)
+        var copy = unsafe amqp_bytes_t()
+        // amqp.h, amqp_pool_alloc_bytes: `len` bytes that live as long as the pool; NULL if out of memory or empty.
+        unsafe amqp_pool_alloc_bytes(pool, utf8.count, &copy)
+        if let target = unsafe copy.bytes { unsafe target.copyMemory(from: utf8, byteCount: utf8.count) }
+        return unsafe copy
+    }
+
+    func table(_ entries: [(String, Value)]) -> amqp_table_t {
+        guard unsafe !entries.isEmpty else { return unsafe amqp_empty_table }
+        // amqp.h, amqp_pool_alloc: aligned for any struct, lives as long as the pool.
+        let memory = unsafe amqp_pool_alloc(pool, entries.count * MemoryLayout<amqp_table_entry_t>.stride)
+        guard let memory = unsafe memory else { return unsafe amqp_empty_table }
+        let places = unsafe memory.bindMemory(to: amqp_table_entry_t.self, capacity: entries.count)
+        for index in unsafe entries.indices {
+            let (key, value) = unsafe entries[index]
+            var entry = unsafe amqp_table_entry_t()
+            unsafe entry.key = bytes(key)
+            // amqp.h, amqp_field_value_t: the kind says which member of the union is set.
+            switch unsafe value {
+            case .flag(let flag):
+                unsafe entry.value.kind = UInt8(AMQP_FIELD_KIND_BOOLEAN.rawValue)
+                unsafe entry.value.value.boolean = flag ? 1 : 0
+            case .number(let number):
+                unsafe entry.value.kind = UInt8(AMQP_FIELD_KIND_I64.rawValue)
+                unsafe entry.value.value.i64 = number
+            case .text(let text):
+                unsafe entry.value.kind = UInt8(AMQP_FIELD_KIND_UTF8.rawValue)
+                unsafe entry.value.value.bytes = bytes(text)
+            case .table(let table):
+                unsafe entry.value.kind = UInt8(AMQP_FIELD_KIND_TABLE.rawValue)
+                unsafe entry.value.value.table = table
+            }
+            unsafe places[index] = entry
+        }
+        return unsafe amqp_table_t(num_entries: Int32(entries.count), entries: places)
+    }
+}
+
+private func withArena<Result>(
+    _ body: (Arena) throws(RabbitMQError) -> Result
+) throws(RabbitMQError) -> Result {
+    let pool = UnsafeMutablePointer<amqp_pool_t>.allocate(capacity: 1)
+    // amqp.h, init_amqp_pool and empty_amqp_pool: a pool starts empty and gives all its memory back at once.
+    unsafe pool.initialize(to: amqp_pool_t())
+    unsafe init_amqp_pool(pool, 4096)
+    defer {
+        unsafe empty_amqp_pool(pool)
+        unsafe pool.deallocate()
+    }
+    return try unsafe body(Arena(pool: pool))
+}
+
+extension amqp_bytes_t {
+    /// Points to the buffer; valid as long as the buffer is. The library does not write to it (amqp.h).
+    fileprivate init(_ buffer: UnsafeBufferPointer<UInt8>) {
+        unsafe self.init(len: buffer.count, bytes: UnsafeMutableRawPointer(mutating: buffer.baseAddress))
+    }
+}
+
+extension String {
+    /// A copy; wrong UTF-8 is repaired.
+    fileprivate init(_ bytes: amqp_bytes_t) {
+        // amqp.h, amqp_bytes_t: `len` bytes at `bytes`.
+        self = unsafe String(decoding: UnsafeRawBufferPointer(start: bytes.bytes, count: bytes.len), as: UTF8.self)
+    }
+}
+
+extension Duration {
+    fileprivate var timeval: timeval {
+        Glibc.timeval(
+            tv_sec: Int(components.seconds), tv_usec: Int(components.attoseconds / 1_000_000_000_000))
+    }
+}

@@ -1,0 +1,292 @@
+import BlockingIO
+package import Logging
+import Metrics
+import Synchronization
+
+/// Consumes from any number of queues over one connection, one channel, one thread.
+///
+/// Reconnects in the background until `close`, which is required: an open connection keeps its consumer alive. After
+/// a lost connection the broker delivers everything unsettled again; acks that come late for the old connection are
+/// dropped, so a message may be seen twice and is never lost.
+package actor Consumer {
+    private static let longestPrefetch = Int(UInt16.max)
+    /// A queue whose consumer the broker ended is declared and consumed anew, at most this often.
+    private static let resubscribeInterval: Duration = .seconds(1)
+
+    /// Every delivery, across reconnects. Buffers at most the sum of the prefetches.
+    package nonisolated let deliveries: Deliveries
+
+    private let configuration: BrokerConfiguration
+    private let topology: Topology
+    private let logger: Logger
+    private let thread: ConnectionThread
+    private let mailbox = Mailbox()
+    private let connected = Atomic(false)
+    private let delivered = CounterFamily(label: MetricName.deliveries, dimensions: ("queue", nil))
+    private let reconnects = CounterFamily(label: MetricName.reconnects, dimensions: ("role", nil))
+
+    private var connection: BrokerConnection?
+    /// Counts connections.
+    private var generation: UInt64 = 0
+    private var window = AcknowledgementWindow()
+    /// The prefetch each queue shall have; 0 = no consumer.
+    private var prefetches: [String: UInt16] = [:]
+    /// Queue to consumer tag, of the consumers that run.
+    private var consumers: [String: String] = [:]
+    /// Consumer tag to queue, also of those that were cancelled while frames were still to be read.
+    private var queues: [String: String] = [:]
+    private var lastConsumer: UInt64 = 0
+    /// Queues whose consumer the broker ended, and when to try again.
+    private var resubscriptions: [String: ContinuousClock.Instant] = [:]
+    private var outage = Outage()
+    private var reconnecting: Task<Void, Never>?
+    private var isStarted = false
+    private var isDraining = false
+    private var isClosed = false
+
+    package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe thread.asUnownedSerialExecutor() }
+
+    package init(
+        _ configuration: BrokerConfiguration, topology: Topology, subscriptions: [Subscription], logger: Logger
+    ) {
+        var configuration = configuration
+        configuration.connectionName += " consumer"
+        var logger = logger
+        logger[metadataKey: LogKey.role] = "consumer"
+        logger[metadataKey: LogKey.broker] = "\(configuration)"
+        self.configuration = configuration
+        self.topology = topology
+        self.logger = logger
+        thread = ConnectionThread(name: "amqp-consumer")
+        deliveries = Deliveries(mailbox: mailbox)
+        for subscription in subscriptions {
+            prefetches[subscription.queue] = Self.bounded(subscription.prefetch)
+        }
+    }
+
+    /// For health; never waits.
+    package nonisolated var isConnected: Bool { connected.load(ordering: .relaxed) }
+
+    /// Begins to consume. Returns after one attempt to connect; more follow in the background, at most 5 s apart.
+    package func start() {
+        guard !isStarted, !isClosed else { return }
+        isStarted = true
+        connect()
+    }
+
+    /// Done with these: the broker forgets them. Sent with everything else of this turn. Deliveries of a connection
+    /// that is gone are ignored (they come again), and so is a second settlement.
+    package func acknowledge(_ deliveries: [Delivery]) {
+        for delivery in deliveries where delivery.generation == generation { window.acknowledge(delivery.tag) }
+    }
+
+    /// Not ours to handle: the broker moves it to the queue's dead letters. Otherwise as `acknowledge`.
+    package func reject(_ delivery: Delivery) {
+        if delivery.generation == generation { window.reject(delivery.tag) }
+    }
+
+    /// From now on at most `prefetch` unsettled deliveries from this queue; 0 ends its deliveries.
+    ///
+    /// Survives reconnects. What was delivered before may still be settled and does not count any more.
+    package func setPrefetch(_ prefetch: Int, for queue: String) {
+        let prefetch = Self.bounded(prefetch)
+        guard prefetches[queue] != prefetch else { return }
+        prefetches[queue] = prefetch
+        guard let connection, !isDraining else { return }
+        do {
+            try cancelConsumer(of: queue, connection)
+            try consume(queue, connection)
+        } catch {
+            lose(error)
+        }
+    }
+
+    /// Takes no more deliveries and ends `deliveries`. What was taken may still be settled; what lies there untaken
+    /// goes back to its queue at `close`.
+    package func drain() {
+        guard !isDraining else { return }
+        isDraining = true
+        mailbox.finish()
+        guard let connection else { return }
+        do {
+            for queue in consumers.keys.sorted() { try cancelConsumer(of: queue, connection) }
+        } catch {
+            lose(error)
+        }
+    }
+
+    /// Drains, sends the settlements it has, disconnects. Everything unsettled goes back to its queue.
+    package func close() {
+        drain()
+        isClosed = true
+        reconnecting?.cancel()
+        guard let connection else { return }
+        do {
+            try settle(connection)
+        } catch {
+            logger.debug("settlements not sent", metadata: [LogKey.reason: "\(error.label)"])
+        }
+        release(connection)
+    }
+
+    // MARK: On the thread
+
+    private static func bounded(_ prefetch: Int) -> UInt16 { UInt16(min(max(0, prefetch), longestPrefetch)) }
+
+    private func connect() {
+        do {
+            let connection = try BrokerConnection(configuration)
+            for queue in topology.queues { try connection.declare(queue) }
+            opened(connection)
+            if !isDraining {
+                for queue in prefetches.keys.sorted() { try consume(queue, connection) }
+            }
+        } catch {
+            if connection == nil { failed(error) } else { lose(error) }
+        }
+    }
+
+    private func opened(_ connection: BrokerConnection) {
+        self.connection = connection
+        generation += 1
+        window = AcknowledgementWindow()
+        connected.store(true, ordering: .relaxed)
+        // The cycle connection - thread - watch - self is cut by `unwatch` in `release`.
+        thread.watch(
+            .init(socket: connection.socket, tick: configuration.tick) { self.assumeIsolated { $0.turn() } })
+        let attempts = outage.attempts
+        if let length = outage.ended(at: .now) {
+            reconnects.increment("consumer")
+            logger.notice(
+                "connected to the broker again",
+                metadata: [LogKey.outageSeconds: "\(length.components.seconds)", LogKey.attempts: "\(attempts)"])
+        } else {
+            logger.info("connected to the broker")
+        }
+    }
+
+    /// After jobs, after bytes, after a tick: read everything, then send what was decided.
+    private func turn() {
+        guard let connection else { return }
+        do {
+            try read(connection)
+            try settle(connection)
+            try resubscribe(connection)
+        } catch {
+            lose(error)
+        }
+    }
+
+    private func read(_ connection: BrokerConnection) throws(RabbitMQError) {
+        try connection.limited(to: configuration.stallDeadline) { () throws(RabbitMQError) in
+            while let event = try connection.receive() { try handle(event) }
+        }
+    }
+
+    private func settle(_ connection: BrokerConnection) throws(RabbitMQError) {
+        let commands = window.takeCommands()
+        guard !commands.isEmpty else { return }
+        try connection.limited(to: configuration.stallDeadline) { () throws(RabbitMQError) in
+            for command in commands {
+                switch command {
+                case .acknowledge(let tag, let multiple): try connection.acknowledge(tag, multiple: multiple)
+                case .reject(let tag): try connection.reject(tag)
+                }
+            }
+        }
+    }
+
+    private func handle(_ event: BrokerEvent) throws(RabbitMQError) {
+        switch event {
+        case .delivered(let consumer, let tag, let redelivered, let body):
+            guard let queue = queues[consumer] else { throw .protocolViolation }
+            try window.delivered(tag)
+            delivered.increment(queue)
+            guard let body else {
+                logger.warning("a message is too large to be ours: rejected", metadata: [LogKey.queue: "\(queue)"])
+                window.reject(tag)
+                return
+            }
+            mailbox.put(
+                Delivery(queue: queue, body: body, redelivered: redelivered, generation: generation, tag: tag))
+        case .cancelled(let consumer):
+            guard let queue = queues[consumer] else { return }
+            if consumers[queue] == consumer { consumers[queue] = nil }
+            resubscriptions[queue] = .now
+            logger.warning("the broker ended a consumer: its queue is gone", metadata: [LogKey.queue: "\(queue)"])
+        case .blocked, .unblocked: return  // Acks are not publishes: nothing of ours waits.
+        case .confirmed, .refused, .returned: throw .protocolViolation
+        }
+    }
+
+    private func consume(_ queue: String, _ connection: BrokerConnection) throws(RabbitMQError) {
+        guard let prefetch = prefetches[queue], prefetch > 0, consumers[queue] == nil else { return }
+        // Never the same tag twice: RabbitMQ before 3.10.9 stumbles over a consumer that comes back under its old tag
+        // with deliveries in flight.
+        lastConsumer += 1
+        let consumer = "c\(lastConsumer)"
+        queues[consumer] = queue
+        consumers[queue] = consumer
+        try connection.consume(queue, as: consumer, prefetch: prefetch)
+    }
+
+    private func cancelConsumer(of queue: String, _ connection: BrokerConnection) throws(RabbitMQError) {
+        resubscriptions[queue] = nil
+        guard let consumer = consumers.removeValue(forKey: queue) else { return }
+        try connection.cancel(consumer)
+        // Deliveries that were on their way are read under their old name, then it can be forgotten.
+        try read(connection)
+        queues[consumer] = nil
+    }
+
+    private func resubscribe(_ connection: BrokerConnection) throws(RabbitMQError) {
+        guard !resubscriptions.isEmpty, !isDraining else { return }
+        let now = ContinuousClock.now
+        for (queue, due) in resubscriptions where due <= now {
+            // Stays booked until the next interval, so that a queue that is deleted again and again costs little.
+            guard consumers[queue] == nil else {
+                resubscriptions[queue] = nil
+                continue
+            }
+            resubscriptions[queue] = now + Self.resubscribeInterval
+            if let declaration = topology.declaration(of: queue) { try connection.declare(declaration) }
+            try consume(queue, connection)
+        }
+    }
+
+    private func lose(_ error: RabbitMQError) {
+        guard let connection else { return }
+        release(connection)
+        failed(error)
+    }
+
+    private func release(_ connection: BrokerConnection) {
+        thread.unwatch()
+        self.connection = nil
+        connected.store(false, ordering: .relaxed)
+        connection.close()
+        // From here on settlements of what this connection brought have no effect.
+        generation += 1
+        mailbox.empty()
+        window = AcknowledgementWindow()
+        consumers = [:]
+        queues = [:]
+        resubscriptions = [:]
+    }
+
+    private func failed(_ error: RabbitMQError) {
+        if outage.failed(error, at: .now) {
+            logger.warning("no connection to the broker", metadata: [LogKey.reason: "\(error.label)"])
+        }
+        guard !isClosed, !isDraining else { return }
+        let delay = outage.delay(random: .random(in: 0...1))
+        reconnecting = Task { [weak self] in
+            do { try await Task.sleep(for: delay) } catch { return }
+            await self?.reconnect()
+        }
+    }
+
+    private func reconnect() {
+        if connection == nil, !isClosed, !isDraining { connect() }
+    }
+}

@@ -1,0 +1,23 @@
+/// One message handed to us, to be settled once with `Consumer.acknowledge` or `Consumer.reject`.
+package struct Delivery: Sendable {
+    package let queue: String
+    /// At most 64 KiB.
+    package let body: [UInt8]
+    /// Delivered before, to us or to another: somebody did not settle it.
+    package let redelivered: Bool
+    /// Which connection of its consumer brought it; tags of another one mean nothing.
+    let generation: UInt64
+    let tag: UInt64
+}
+
+/// A queue to consume from, with its own bound on unsettled deliveries.
+package struct Subscription: Sendable, Hashable {
+    package let queue: String
+    /// 1 to 65,535; 0 = not now (`Consumer.setPrefetch` starts it).
+    package let prefetch: Int
+
+    package init(queue: String, prefetch: Int) {
+        self.queue = queue
+        self.prefetch = prefetch
+    }
+}

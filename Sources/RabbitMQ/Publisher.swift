@@ -1,0 +1,405 @@
+import BlockingIO
+import DequeModule
+package import Logging
+import Metrics
+import Synchronization
+
+/// What a publisher can do at the moment.
+package enum PublisherState: Sendable, Equatable {
+    case connected
+    /// The broker has a memory or disk alarm: publishes fail with `blocked` until it ends.
+    case blocked
+    /// Publishes fail with the reason; attempts go on in the background, at most 5 s apart.
+    case disconnected(RabbitMQError)
+}
+
+/// Publishes with confirms over one connection, one channel, one thread.
+///
+/// Any number of tasks may await `publish` at once: they share the window (256 unconfirmed) and cost one round trip
+/// together, ~25,000 confirmed per second on a quorum queue of one node. Connects on the first call and reconnects in
+/// the background until `close`, which is required: an open connection keeps its publisher alive.
+///
+/// Its own connection, because the broker throttles and blocks connections that publish; a consumer's acks must not
+/// wait for that (https://www.rabbitmq.com/docs/alarms).
+package actor Publisher {
+    private struct Waiting {
+        let body: String
+        let queue: String
+        let continuation: Ticket
+    }
+
+    private typealias Ticket = CheckedContinuation<Result<Void, RabbitMQError>, Never>
+
+    /// After a returned message the queues are declared anew, at most this often.
+    private static let redeclareInterval: Duration = .seconds(1)
+
+    private let configuration: BrokerConfiguration
+    private let topology: Topology
+    private let logger: Logger
+    private let thread: ConnectionThread
+    private let door: Door
+    private let published = CounterFamily(label: MetricName.published, dimensions: ("queue", "outcome"))
+    private let reconnects = CounterFamily(label: MetricName.reconnects, dimensions: ("role", nil))
+    private let confirmSeconds = Timer(label: MetricName.confirmSeconds)
+    private let blockedGauge = Gauge(label: MetricName.blocked)
+
+    private var connection: BrokerConnection?
+    private var confirms = ConfirmBook<Ticket>()
+    private var waiting: Deque<Waiting> = []
+    private var isBlocked = false
+    private var outage = Outage()
+    private var reconnecting: Task<Void, Never>?
+    private var closers: [CheckedContinuation<Void, Never>] = []
+    private var isTopologyInDoubt = false
+    private var lastDeclared = ContinuousClock.now
+
+    package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe thread.asUnownedSerialExecutor() }
+
+    package init(_ configuration: BrokerConfiguration, topology: Topology, logger: Logger) {
+        var configuration = configuration
+        configuration.connectionName += " publisher"
+        var logger = logger
+        logger[metadataKey: LogKey.role] = "publisher"
+        logger[metadataKey: LogKey.broker] = "\(configuration)"
+        self.configuration = configuration
+        self.topology = topology
+        self.logger = logger
+        thread = ConnectionThread(name: "amqp-publisher")
+        door = Door(limit: configuration.queueLimit + configuration.window)
+    }
+
+    /// For health and metrics; never waits.
+    package nonisolated var state: PublisherState { door.state }
+
+    /// Connects now instead of at the first publish. Returns after one attempt; `state` tells how it went.
+    package func start() {
+        if door.isFresh { connect() }
+    }
+
+    /// Returns when the broker has the message on disk in that queue.
+    ///
+    /// Ends within `confirmDeadline` (5 s) and a second, whatever happens; while there is no connection it fails at
+    /// once. Cancelling the task does not take the message back and does not end the wait.
+    ///
+    /// - Parameter body: at most `bodyLimitBytes`.
+    package nonisolated func publish(_ body: String, to queue: String) async throws(RabbitMQError) {
+        do throws(RabbitMQError) {
+            guard body.utf8.count <= configuration.bodyLimitBytes, queue.utf8.count <= 255 else {
+                throw .tooLarge
+            }
+            try door.enter()
+            defer { door.leave() }
+            try await submit(body, to: queue).get()
+        } catch {
+            published.increment(queue, error.label)
+            throw error
+        }
+        published.increment(queue, "confirmed")
+    }
+
+    /// How many messages are ready in a queue, exact for quorum queues.
+    ///
+    /// A queue of the topology is declared (and so comes back if somebody deleted it); another one is asked for
+    /// passively, and if it is missing the channel is gone: the connection is made anew, and publishes in flight end
+    /// as `lost`.
+    package func depth(of queue: String) async throws(RabbitMQError) -> Int {
+        if door.isFresh { connect() }
+        guard let connection else { throw door.reason }
+        guard !isBlocked else { throw .blocked }
+        guard queue.utf8.count <= 255 else { throw .tooLarge }
+        do {
+            if let declaration = topology.declaration(of: queue) { return try connection.declare(declaration) }
+            return try connection.depth(of: queue)
+        } catch {
+            lose(error)
+            throw error
+        }
+    }
+
+    /// Takes no more publishes, waits for the confirms of those it has (at most `confirmDeadline`), disconnects.
+    package func close() async {
+        door.close()
+        reconnecting?.cancel()
+        if connection != nil, !isIdle { await withCheckedContinuation { closers.append($0) } }
+        guard let connection else { return }
+        thread.unwatch()
+        self.connection = nil
+        // Under an alarm the broker reads no goodbye: at most 1 s.
+        connection.close()
+    }
+
+    // MARK: On the thread
+
+    private var isIdle: Bool { waiting.isEmpty && confirms.open == 0 }
+
+    private func submit(_ body: String, to queue: String) async -> Result<Void, RabbitMQError> {
+        if door.isFresh { connect() }
+        guard connection != nil else { return .failure(door.reason) }
+        guard !isBlocked else { return .failure(.blocked) }
+        return await withCheckedContinuation { continuation in
+            waiting.append(Waiting(body: body, queue: queue, continuation: continuation))
+        }
+    }
+
+    private func connect() {
+        do {
+            let connection = try BrokerConnection(configuration)
+            for queue in topology.queues { try connection.declare(queue) }
+            try connection.selectConfirms()
+            opened(connection)
+        } catch {
+            failed(error)
+        }
+    }
+
+    private func opened(_ connection: BrokerConnection) {
+        self.connection = connection
+        confirms = ConfirmBook()
+        isTopologyInDoubt = false
+        lastDeclared = .now
+        setBlocked(false)
+        door.opened()
+        // The cycle connection - thread - watch - self is cut by `unwatch` in `lose` and `close`.
+        thread.watch(
+            .init(socket: connection.socket, tick: configuration.tick) { self.assumeIsolated { $0.turn() } })
+        let attempts = outage.attempts
+        if let length = outage.ended(at: .now) {
+            reconnects.increment("publisher")
+            logger.notice(
+                "connected to the broker again",
+                metadata: [LogKey.outageSeconds: "\(length.components.seconds)", LogKey.attempts: "\(attempts)"])
+        } else {
+            logger.info("connected to the broker")
+        }
+    }
+
+    /// After jobs, after bytes, after a tick: read everything, then send what the window allows.
+    private func turn() {
+        guard let connection else { return }
+        do {
+            try connection.limited(to: configuration.stallDeadline) { () throws(RabbitMQError) in
+                // Reading first: it moves the heartbeat's deadline, past which amqp_basic_publish may block for ever.
+                while let event = try connection.receive() { try handle(event) }
+            }
+            try checkDeadlines()
+            try connection.limited(to: min(configuration.confirmDeadline, configuration.stallDeadline)) {
+                () throws(RabbitMQError) in
+                try send(connection)
+            }
+            try redeclareIfNeeded(connection)
+        } catch {
+            lose(error)
+        }
+        if isIdle { resumeClosers() }
+    }
+
+    private func handle(_ event: BrokerEvent) throws(RabbitMQError) {
+        switch event {
+        case .confirmed(let tag, let multiple): try settle(tag, multiple: multiple, refused: false)
+        case .refused(let tag, let multiple): try settle(tag, multiple: multiple, refused: true)
+        case .returned(let tag):
+            guard let tag else { throw .protocolViolation }
+            confirms.markReturned(tag)
+        case .blocked:
+            setBlocked(true)
+            logger.warning("the broker blocks publishing: resource alarm")
+            failWaiting(.blocked)
+        case .unblocked:
+            setBlocked(false)
+            confirms.restart(at: .now)
+            logger.notice("the broker accepts publishing again")
+        case .delivered, .cancelled: throw .protocolViolation
+        }
+    }
+
+    private func settle(_ tag: UInt64, multiple: Bool, refused: Bool) throws(RabbitMQError) {
+        let now = ContinuousClock.now
+        for settled in try confirms.settle(tag, multiple: multiple, refused: refused) {
+            switch settled.answer {
+            case .confirmed:
+                confirmSeconds.record(duration: now - settled.sentAt)
+                settled.ticket.resume(returning: .success(()))
+            case .returned:
+                isTopologyInDoubt = true
+                settled.ticket.resume(returning: .failure(.returned))
+            case .refused: settled.ticket.resume(returning: .failure(.refused))
+            }
+        }
+    }
+
+    private func checkDeadlines() throws(RabbitMQError) {
+        guard let oldest = confirms.oldest else { return }
+        let limit = ContinuousClock.now - configuration.confirmDeadline
+        guard oldest < limit else { return }
+        // Under an alarm the confirms come when it ends: the connection is kept, the callers are not.
+        let answer: RabbitMQError = isBlocked ? .blocked : .timedOut
+        for ticket in confirms.abandon(sentBefore: limit) { ticket.resume(returning: .failure(answer)) }
+        if !isBlocked { throw .timedOut }
+    }
+
+    private func send(_ connection: BrokerConnection) throws(RabbitMQError) {
+        guard !waiting.isEmpty, !isBlocked else { return }
+        let now = ContinuousClock.now
+        while confirms.unconfirmed < configuration.window, let next = waiting.popFirst() {
+            // Booked before it is sent: the confirm may be there before the call returns.
+            let tag = confirms.register(next.continuation, at: now)
+            try connection.publish(next.body, to: next.queue, tag: tag)
+        }
+    }
+
+    /// A message came back: its queue may have been deleted.
+    private func redeclareIfNeeded(_ connection: BrokerConnection) throws(RabbitMQError) {
+        guard isTopologyInDoubt, !isBlocked, ContinuousClock.now - lastDeclared >= Self.redeclareInterval else { return }
+        isTopologyInDoubt = false
+        lastDeclared = .now
+        for queue in topology.queues { try connection.declare(queue) }
+    }
+
+    private func setBlocked(_ isBlocked: Bool) {
+        self.isBlocked = isBlocked
+        door.setBlocked(isBlocked)
+        blockedGauge.record(isBlocked ? 1 : 0)
+    }
+
+    /// The connection is of no use any more: everybody gets an answer, and a new one is made in the background.
+    private func lose(_ error: RabbitMQError) {
+        guard let connection else { return }
+        thread.unwatch()
+        self.connection = nil
+        connection.close()
+        setBlocked(false)
+        // First the door, then the answers: who tries again at once shall fail at once.
+        failed(error)
+        for (ticket, _) in confirms.removeAll() { ticket.resume(returning: .failure(.lost)) }
+        failWaiting(.unreachable)
+        resumeClosers()
+    }
+
+    private func failed(_ error: RabbitMQError) {
+        let isNews = outage.failed(error, at: .now)
+        // What happened to a lost connection says nothing about publishes that were never sent.
+        door.failed(error.isMisconfiguration ? error : .unreachable)
+        if isNews { logger.warning("no connection to the broker", metadata: [LogKey.reason: "\(error.label)"]) }
+        guard !door.isClosed else { return }
+        let delay = outage.delay(random: .random(in: 0...1))
+        reconnecting = Task { [weak self] in
+            do { try await Task.sleep(for: delay) } catch { return }
+            await self?.reconnect()
+        }
+    }
+
+    private func reconnect() {
+        if connection == nil, !door.isClosed { connect() }
+    }
+
+    private func failWaiting(_ error: RabbitMQError) {
+        let failed = waiting
+        waiting = []
+        for entry in failed { entry.continuation.resume(returning: .failure(error)) }
+    }
+
+    private func resumeClosers() {
+        let resumed = closers
+        closers = []
+        for closer in resumed { closer.resume() }
+    }
+}
+
+extension BrokerConfiguration {
+    /// How often an idle connection is looked after: often enough for heartbeats and for the confirm deadline.
+    var tick: Duration { min(heartbeat / 3, confirmDeadline / 4, .seconds(1)) }
+}
+
+/// Where publishes are turned away without a visit to the thread, which may be busy connecting.
+private final class Door: Sendable {
+    private enum Phase {
+        case fresh
+        case open
+        case blocked
+        case failed(RabbitMQError)
+        case closed
+    }
+
+    private struct State {
+        var phase = Phase.fresh
+        /// Publishes inside.
+        var count = 0
+    }
+
+    private let limit: Int
+    private let contents = Mutex(State())
+
+    init(limit: Int) { self.limit = limit }
+
+    func enter() throws(RabbitMQError) {
+        let refusal = contents.withLock { contents -> RabbitMQError? in
+            switch contents.phase {
+            case .fresh, .open: break
+            case .blocked: return .blocked
+            case .failed(let reason): return reason
+            case .closed: return .closed
+            }
+            guard contents.count < limit else { return .tooManyWaiting }
+            contents.count += 1
+            return nil
+        }
+        if let refusal { throw refusal }
+    }
+
+    func leave() { contents.withLock { $0.count -= 1 } }
+
+    func opened() { change { $0 = .open } }
+
+    func setBlocked(_ isBlocked: Bool) {
+        change { phase in
+            switch phase {
+            case .open, .blocked: phase = isBlocked ? .blocked : .open
+            case .fresh, .failed, .closed: break
+            }
+        }
+    }
+
+    func failed(_ reason: RabbitMQError) { change { $0 = .failed(reason) } }
+
+    func close() { change { $0 = .closed } }
+
+    var isFresh: Bool {
+        contents.withLock { if case .fresh = $0.phase { true } else { false } }
+    }
+
+    var isClosed: Bool {
+        contents.withLock { if case .closed = $0.phase { true } else { false } }
+    }
+
+    /// Why there is no connection.
+    var reason: RabbitMQError {
+        contents.withLock { contents in
+            switch contents.phase {
+            case .fresh, .open: .unreachable
+            case .blocked: .blocked
+            case .failed(let reason): reason
+            case .closed: .closed
+            }
+        }
+    }
+
+    var state: PublisherState {
+        contents.withLock { contents in
+            switch contents.phase {
+            case .open: .connected
+            case .blocked: .blocked
+            case .fresh: .disconnected(.unreachable)
+            case .failed(let reason): .disconnected(reason)
+            case .closed: .disconnected(.closed)
+            }
+        }
+    }
+
+    /// Closed is for ever.
+    private func change(_ body: (inout Phase) -> Void) {
+        contents.withLock { contents in
+            if case .closed = contents.phase { return }
+            body(&contents.phase)
+        }
+    }
+}

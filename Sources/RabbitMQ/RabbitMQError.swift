@@ -1,0 +1,95 @@
+/// Everything that can go wrong at the broker, closed: callers switch over it exhaustively.
+///
+/// After `lost`, `timedOut` and `blocked` the outcome is unknown: the message may be in its queue. All other
+/// failures of a publish mean that it is not. Never holds server text, bodies or credentials.
+package enum RabbitMQError: Error, Sendable, Equatable {
+    /// No connection: not connected yet, or the broker is down. Nothing was sent.
+    case unreachable
+    /// The broker refused the user, the password, the vhost, or a permission. A misconfiguration.
+    case accessRefused
+    /// The broker's certificate was not accepted, or a certificate file could not be read. A misconfiguration.
+    case untrusted
+    /// The connection went away before the answer came. Outcome unknown.
+    case lost
+    /// No queue of that name: the broker gave the message back (basic.return 312).
+    case returned
+    /// The broker answered basic.nack: the queue is full (reject-publish) or broken.
+    case refused
+    /// No confirm within the deadline. Outcome unknown; the connection is torn down.
+    case timedOut
+    /// The broker has a memory or disk alarm and does not read what we publish. Outcome unknown if it was sent.
+    case blocked
+    /// More publishes wait than `queueLimit` allows. Nothing was sent.
+    case tooManyWaiting
+    /// Closed by us. Nothing was sent.
+    case closed
+    /// A queue that exists with other arguments (406), is locked (405), or is missing (404). A misconfiguration.
+    case topology(queue: String)
+    /// The broker said something that AMQP 0-9-1 does not allow here; the connection is torn down.
+    case protocolViolation
+    /// The named part of the broker's URL is missing, unknown or malformed. A misconfiguration.
+    case badURL(field: String)
+    /// The body or the queue's name is larger than the wall carries. Nothing was sent.
+    case tooLarge
+
+    /// Whether the same call may succeed later without a new program or a new configuration file.
+    package var isRetryable: Bool {
+        switch self {
+        case .unreachable, .accessRefused, .untrusted, .lost, .returned, .refused, .timedOut, .blocked, .tooManyWaiting,
+            .topology, .protocolViolation:
+            true
+        case .closed, .badURL, .tooLarge: false
+        }
+    }
+
+    /// Whether a person has to change something before it can work.
+    package var isMisconfiguration: Bool {
+        switch self {
+        case .accessRefused, .untrusted, .topology, .badURL: true
+        case .unreachable, .lost, .returned, .refused, .timedOut, .blocked, .tooManyWaiting, .closed,
+            .protocolViolation, .tooLarge:
+            false
+        }
+    }
+
+    /// A stable word for logs and metrics.
+    package var label: String {
+        switch self {
+        case .unreachable: "unreachable"
+        case .accessRefused: "access_refused"
+        case .untrusted: "untrusted"
+        case .lost: "lost"
+        case .returned: "returned"
+        case .refused: "refused"
+        case .timedOut: "timed_out"
+        case .blocked: "blocked"
+        case .tooManyWaiting: "too_many_waiting"
+        case .closed: "closed"
+        case .topology: "topology"
+        case .protocolViolation: "protocol_violation"
+        case .badURL: "bad_url"
+        case .tooLarge: "too_large"
+        }
+    }
+}
+
+extension RabbitMQError: CustomStringConvertible {
+    package var description: String {
+        switch self {
+        case .unreachable: "the broker cannot be reached"
+        case .accessRefused: "the broker refused the user, the vhost or a permission"
+        case .untrusted: "the broker's certificate was not accepted"
+        case .lost: "the connection to the broker was lost, outcome unknown"
+        case .returned: "no queue took the message"
+        case .refused: "the broker refused the message"
+        case .timedOut: "no confirm from the broker in time, outcome unknown"
+        case .blocked: "the broker accepts no messages because of a resource alarm"
+        case .tooManyWaiting: "too many publishes are waiting"
+        case .closed: "closed"
+        case .topology(let queue): "the queue \(queue) is not as declared"
+        case .protocolViolation: "the broker broke the protocol"
+        case .badURL(let field): "the broker URL is wrong: \(field)"
+        case .tooLarge: "the message is too large"
+        }
+    }
+}

@@ -1,0 +1,119 @@
+import Foundation
+
+/// What a caller may do.
+package enum Scope: String, Sendable, CaseIterable {
+    /// Post receipts and read what became of them.
+    case intake
+    /// Vouch for users: a bare transaction id counts as possession.
+    case claim
+    /// Read the feed of events.
+    case events
+    case support
+}
+
+/// One service key: only its hash is known here.
+package struct AccessKey: Sendable, Equatable {
+    package let name: String
+    /// SHA-256 of the key.
+    package let keySHA256: [UInt8]
+    package let scopes: Set<Scope>
+    package let apps: Set<String>
+
+    static func read(
+        _ section: ConfigurationReader, apps known: Set<String>
+    ) throws(ConfigurationError) -> AccessKey {
+        var reader = section
+        let name = try reader.requiredText("name")
+        let hex = try reader.requiredText("keySha256")
+        guard let hash = [UInt8](hexadecimal: hex), hash.count == 32 else {
+            throw reader.error("keySha256", "must be 64 hexadecimal digits, the SHA-256 of the key")
+        }
+        let key = AccessKey(
+            name: name, keySHA256: hash, scopes: try reader.scopes("scopes"), apps: try reader.apps("apps", known))
+        try reader.finish()
+        return key
+    }
+}
+
+/// JWTs that the gateway signs for a user.
+package struct GatewayJWTConfiguration: Sendable {
+    package enum Algorithm: String, Sendable, CaseIterable {
+        case es256 = "ES256"
+        case es384 = "ES384"
+        case rs256 = "RS256"
+        case edDSA = "EdDSA"
+    }
+
+    package let issuer: String
+    package let audience: String
+    package let algorithms: Set<Algorithm>
+    /// PEM public keys, or JWKS documents.
+    package let keys: [String]
+    package let userClaim: String
+    package let scopes: Set<Scope>
+    package let apps: Set<String>
+    package let leeway: Duration
+
+    static func read(
+        _ section: ConfigurationReader, directory: URL, apps known: Set<String>
+    ) throws(ConfigurationError) -> GatewayJWTConfiguration {
+        var reader = section
+        var algorithms: Set<Algorithm> = []
+        for name in try reader.texts("algorithms") ?? ["ES256"] {
+            guard let algorithm = Algorithm(rawValue: name) else {
+                throw reader.error(
+                    "algorithms", "must be of \(Algorithm.allCases.map(\.rawValue).joined(separator: ", "))")
+            }
+            algorithms.insert(algorithm)
+        }
+        var keys: [String] = []
+        for name in try reader.texts("keys") ?? [] {
+            keys.append(String(decoding: try reader.readFile(name, key: "keys", relativeTo: directory), as: UTF8.self))
+        }
+        guard !keys.isEmpty else { throw reader.error("keys", "must name at least one file") }
+        let value = GatewayJWTConfiguration(
+            issuer: try reader.requiredText("issuer"), audience: try reader.requiredText("audience"),
+            algorithms: algorithms, keys: keys, userClaim: try reader.text("userClaim") ?? "sub",
+            scopes: try reader.scopes("scopes"), apps: try reader.apps("apps", known),
+            leeway: .seconds(try reader.integer("leewaySeconds", in: 0...300) ?? 30))
+        try reader.finish()
+        return value
+    }
+}
+
+extension ConfigurationReader {
+    mutating func scopes(_ key: String) throws(ConfigurationError) -> Set<Scope> {
+        guard let names = try texts(key), !names.isEmpty else { throw error(key, "is missing") }
+        var scopes: Set<Scope> = []
+        for name in names {
+            guard let scope = Scope(rawValue: name) else {
+                throw error(key, "must be of \(Scope.allCases.map(\.rawValue).joined(separator: ", "))")
+            }
+            scopes.insert(scope)
+        }
+        return scopes
+    }
+
+    /// Required; `"*"` must be written for all.
+    mutating func apps(_ key: String, _ known: Set<String>) throws(ConfigurationError) -> Set<String> {
+        guard let names = try texts(key), !names.isEmpty else { throw error(key, "is missing (\"*\" for every app)") }
+        if names == ["*"] { return known }
+        if let unknown = names.first(where: { !known.contains($0) }) {
+            throw error(key, "names \(unknown), which is no app of this file")
+        }
+        return Set(names)
+    }
+}
+
+extension [UInt8] {
+    /// Nil for an odd count or anything but hexadecimal digits.
+    package init?(hexadecimal text: String) {
+        let digits = text.utf8.map { Character(UnicodeScalar($0)).hexDigitValue }
+        guard digits.count.isMultiple(of: 2) else { return nil }
+        self = []
+        for index in stride(from: 0, to: digits.count, by: 2) {
+            guard let high = digits[index], let low = digits[index + 1] else { return nil }
+            append(UInt8(high * 16 + low))
+        }
+    }
+}

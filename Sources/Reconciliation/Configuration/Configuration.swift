@@ -1,0 +1,257 @@
+package import AppStore
+import Crypto
+package import Foundation
+package import Purchases
+import Yams
+
+/// The file with the apps: what they sell, how they decide, who may ask. Checked whole, taken or refused whole.
+package struct Configuration: Sendable {
+    package let apps: [String: AppConfiguration]
+    package let access: [AccessKey]
+    package let gatewayJWT: GatewayJWTConfiguration?
+    /// SHA-256 of the file and of every file it names, in hexadecimal: shown in logs and /health/ready.
+    package let hash: String
+
+    /// Reads and checks the file. YAML, so JSON is accepted too.
+    package static func load(_ path: String) throws(ConfigurationError) -> Configuration {
+        guard let data = try? Data(contentsOf: URL(filePath: path)) else {
+            throw ConfigurationError(key: "MAKEGOOD_CONFIG", problem: "names a file that cannot be read")
+        }
+        return try parse(
+            String(decoding: data, as: UTF8.self), directory: URL(filePath: path).deletingLastPathComponent())
+    }
+
+    package static func parse(_ yaml: String, directory: URL) throws(ConfigurationError) -> Configuration {
+        let root: Node?
+        do {
+            root = try Yams.compose(yaml: yaml)
+        } catch {
+            throw ConfigurationError(key: "(file)", problem: "is no YAML")
+        }
+        var reader = try ConfigurationReader(root, path: "")
+        var apps: [String: AppConfiguration] = [:]
+        guard let sections = try reader.sections("apps"), !sections.isEmpty else {
+            throw reader.error("apps", "must list at least one app")
+        }
+        for section in sections {
+            let app = try AppConfiguration.read(section, directory: directory)
+            guard apps.updateValue(app, forKey: app.id) == nil else { throw section.error("id", "is used twice") }
+        }
+        var access: [AccessKey] = []
+        for section in try reader.sections("access") ?? [] {
+            access.append(try AccessKey.read(section, apps: Set(apps.keys)))
+        }
+        let gatewayJWT = try reader.section("gatewayJwt").map { section throws(ConfigurationError) in
+            try GatewayJWTConfiguration.read(section, directory: directory, apps: Set(apps.keys))
+        }
+        try reader.finish()
+        var hash = SHA256()
+        hash.update(data: Data(yaml.utf8))
+        for app in apps.values.sorted(by: { $0.id < $1.id }) { hash.update(data: app.hash) }
+        return Configuration(
+            apps: apps, access: access, gatewayJWT: gatewayJWT,
+            hash: hash.finalize().map { String(format: "%02x", $0) }.joined())
+    }
+}
+
+/// One app: its identity at Apple, its policy, its credentials.
+package struct AppConfiguration: Sendable {
+    package struct ServerAPI: Sendable {
+        package let issuerID: String
+        package let keyID: String
+        package let privateKeyPEM: String
+        package let productionURL: String?
+        package let sandboxURL: String?
+    }
+
+    package struct VerifyReceipt: Sendable {
+        package let sharedSecret: String?
+        package let productionURL: String?
+        package let sandboxURL: String?
+    }
+
+    package let id: String
+    package let identity: AppIdentity
+    /// `policy.grantFrom` is the configuration's, or distant past until the first start is known.
+    package var policy: AppPolicy
+    package let hasGrantFrom: Bool
+    /// False: a held purchase is not safe to finish, although its facts are stored.
+    package let finishHeld: Bool
+    package let rootCertificates: [[UInt8]]
+    package let serverAPI: ServerAPI?
+    package let verifyReceipt: VerifyReceipt?
+    /// Over everything that decides about receipts: a change makes held rows due.
+    package let hash: Data
+
+    static func read(_ section: ConfigurationReader, directory: URL) throws(ConfigurationError) -> AppConfiguration {
+        var reader = section
+        let id = try reader.requiredText("id")
+        guard id.utf8.count <= 64 else { throw reader.error("id", "is longer than 64 bytes") }
+        let identity = try readIdentity(&reader)
+        let grantFrom = try reader.date("grantFrom")
+        var policy = AppPolicy(id: id, grantFrom: grantFrom ?? .distantPast, products: try readProducts(&reader))
+        policy.sandboxPurchases = try reader.word("sandboxPurchases") ?? .testers
+        policy.confirmWithApple = try reader.word("confirmWithApple") ?? .stale
+        try readTesters(&reader, into: &policy)
+        try readMakeUp(&reader, into: &policy)
+        let finishHeld = try reader.boolean("finishHeld") ?? true
+        var roots: [[UInt8]] = []
+        for name in try reader.texts("rootCertificates") ?? [] {
+            let bytes = try reader.readFile(name, key: "rootCertificates", relativeTo: directory)
+            do {
+                roots.append(contentsOf: try TrustAnchors.load(pemOrDER: bytes))
+            } catch {
+                throw reader.error("rootCertificates", "names a file that holds no certificate")
+            }
+        }
+        let serverAPI = try reader.section("serverApi").map { section throws(ConfigurationError) in
+            try readServerAPI(section, directory: directory)
+        }
+        let verifyReceipt = try reader.section("verifyReceipt").map { section throws(ConfigurationError) in
+            try readVerifyReceipt(section, directory: directory)
+        }
+        try reader.finish()
+        guard policy.confirmWithApple != .always || serverAPI != nil else {
+            throw section.error("confirmWithApple", "is always, which needs serverApi")
+        }
+        return AppConfiguration(
+            id: id, identity: identity, policy: policy, hasGrantFrom: grantFrom != nil, finishHeld: finishHeld,
+            rootCertificates: roots, serverAPI: serverAPI, verifyReceipt: verifyReceipt,
+            hash: digest(identity, policy, finishHeld, roots, serverAPI, verifyReceipt))
+    }
+
+    private static func digest(
+        _ identity: AppIdentity, _ policy: AppPolicy, _ finishHeld: Bool, _ roots: [[UInt8]], _ serverAPI: ServerAPI?,
+        _ verifyReceipt: VerifyReceipt?
+    ) -> Data {
+        var hash = SHA256()
+        let products = policy.products.values.sorted { $0.id < $1.id }
+        let environments = identity.environments.map(\.rawValue).sorted()
+        let policyText =
+            "\(policy.sandboxPurchases) \(policy.testers.sorted()) \(policy.sandboxPerUserPerDay) "
+            + "\(policy.sandboxPerAppPerDay) \(policy.grantFrom.timeIntervalSince1970) \(policy.makeUpMaxAge) "
+            + "\(policy.makeUpUsersPerCustomer) \(policy.makeUpPerUserPerDay) \(policy.confirmWithApple)"
+        hash.update(data: Data("\(identity.bundleId) \(identity.appAppleId ?? 0) \(environments)".utf8))
+        hash.update(data: Data("\(policyText) \(finishHeld) \(products)".utf8))
+        for root in roots { hash.update(data: root) }
+        if let serverAPI { hash.update(data: Data("\(serverAPI)".utf8)) }
+        if let verifyReceipt { hash.update(data: Data("\(verifyReceipt)".utf8)) }
+        return Data(hash.finalize())
+    }
+
+    private static func readIdentity(_ reader: inout ConfigurationReader) throws(ConfigurationError) -> AppIdentity {
+        let bundleID = try reader.requiredText("bundleId")
+        let appAppleID = try reader.integer("appAppleId", in: 1...Int.max)
+        var environments: Set<StoreEnvironment> = []
+        for name in try reader.texts("environments") ?? ["Production"] {
+            guard [StoreEnvironment.production, .sandbox, .xcode, .localTesting].map(\.rawValue).contains(name) else {
+                throw reader.error("environments", "must be Production, Sandbox, Xcode or LocalTesting")
+            }
+            environments.insert(StoreEnvironment(rawValue: name))
+        }
+        let acceptsUnsigned = try reader.boolean("acceptUnsignedXcodeData") ?? false
+        if environments.contains(.production), appAppleID == nil {
+            throw reader.error("appAppleId", "is missing, and needed for Production")
+        }
+        do {
+            return try AppIdentity(
+                bundleId: bundleID, appAppleId: appAppleID.map(Int64.init), environments: environments,
+                acceptsUnsignedXcodeData: acceptsUnsigned)
+        } catch {
+            throw reader.error("acceptUnsignedXcodeData", "cannot stand together with Production")
+        }
+    }
+
+    private static func readProducts(
+        _ reader: inout ConfigurationReader
+    ) throws(ConfigurationError) -> [AppPolicy.Product] {
+        let kinds: [String: Transaction.Kind] = [
+            "consumable": .consumable, "nonConsumable": .nonConsumable, "autoRenewable": .autoRenewable,
+            "nonRenewing": .nonRenewing,
+        ]
+        var products: [AppPolicy.Product] = []
+        for section in try reader.sections("products") ?? [] {
+            var product = section
+            let id = try product.requiredText("id")
+            guard !products.contains(where: { $0.id == id }) else { throw product.error("id", "is used twice") }
+            let type = try product.requiredText("type")
+            guard let kind = kinds[type] else {
+                throw product.error("type", "must be one of \(kinds.keys.sorted().joined(separator: ", "))")
+            }
+            var goods: [AppPolicy.Goods] = []
+            for section in try product.sections("goods") ?? [] {
+                var good = section
+                let item = try good.requiredText("item")
+                guard let amount = try good.integer("amount", in: 1...1_000_000_000_000) else {
+                    throw good.error("amount", "is missing")
+                }
+                try good.finish()
+                goods.append(AppPolicy.Goods(item: item, amount: amount))
+            }
+            try product.finish()
+            products.append(AppPolicy.Product(id: id, kind: kind, goods: goods))
+        }
+        return products
+    }
+
+    private static func readTesters(
+        _ reader: inout ConfigurationReader, into policy: inout AppPolicy
+    ) throws(ConfigurationError) {
+        guard var testers = try reader.section("testers") else { return }
+        policy.testers = Set(try testers.texts("users") ?? [])
+        if var others = try testers.section("others") {
+            policy.sandboxPerUserPerDay = try others.integer("perUserPerDay", in: 0...1_000_000) ?? 0
+            policy.sandboxPerAppPerDay = try others.integer("perAppPerDay", in: 0...1_000_000) ?? 0
+            try others.finish()
+        }
+        try testers.finish()
+    }
+
+    private static func readMakeUp(
+        _ reader: inout ConfigurationReader, into policy: inout AppPolicy
+    ) throws(ConfigurationError) {
+        guard var makeUp = try reader.section("makeUp") else { return }
+        if let maxAge = try makeUp.duration("maxAge") { policy.makeUpMaxAge = maxAge }
+        if let users = try makeUp.integer("usersPerCustomer", in: 0...1_000_000) {
+            policy.makeUpUsersPerCustomer = users
+        }
+        policy.makeUpPerUserPerDay = try makeUp.integer("perUserPerDay", in: 0...1_000_000) ?? 0
+        try makeUp.finish()
+    }
+
+    private static func readServerAPI(
+        _ section: ConfigurationReader, directory: URL
+    ) throws(ConfigurationError) -> ServerAPI {
+        var reader = section
+        guard let key = try reader.secret("privateKey", relativeTo: directory) else {
+            throw reader.error("privateKeyFile", "is missing")
+        }
+        let value = ServerAPI(
+            issuerID: try reader.requiredText("issuerId"), keyID: try reader.requiredText("keyId"),
+            privateKeyPEM: key, productionURL: try reader.url("productionUrl"),
+            sandboxURL: try reader.url("sandboxUrl"))
+        try reader.finish()
+        return value
+    }
+
+    private static func readVerifyReceipt(
+        _ section: ConfigurationReader, directory: URL
+    ) throws(ConfigurationError) -> VerifyReceipt {
+        var reader = section
+        let value = VerifyReceipt(
+            sharedSecret: try reader.secret("sharedSecret", relativeTo: directory),
+            productionURL: try reader.url("productionUrl"), sandboxURL: try reader.url("sandboxUrl"))
+        try reader.finish()
+        return value
+    }
+}
+
+extension ConfigurationReader {
+    mutating func url(_ key: String) throws(ConfigurationError) -> String? {
+        guard let text = try text(key) else { return nil }
+        guard let url = URL(string: text), ["http", "https"].contains(url.scheme), url.host() != nil else {
+            throw error(key, "must be an http or https address")
+        }
+        return text
+    }
+}

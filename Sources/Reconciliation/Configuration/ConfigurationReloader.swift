@@ -1,0 +1,39 @@
+package import Logging
+import ServiceLifecycle
+import UnixSignals
+
+/// SIGHUP reads the configuration again: checked whole, taken or refused whole. A change makes held receipts due.
+package struct ConfigurationReloader: Service {
+    private let settings: Settings
+    private let holder: ConfigurationHolder
+    private let apps: AppDirectory
+    private let ledger: Ledger
+    private let logger: Logger
+
+    package init(
+        settings: Settings, holder: ConfigurationHolder, apps: AppDirectory, ledger: Ledger, logger: Logger
+    ) {
+        self.settings = settings
+        self.holder = holder
+        self.apps = apps
+        self.ledger = ledger
+        self.logger = logger
+    }
+
+    package func run() async throws {
+        logger.info("configuration in force", metadata: ["configuration.sha256": "\(holder.current.hash)"])
+        let signals = await UnixSignalsSequence(trapping: .sighup)
+        for await _ in signals.cancelOnGracefulShutdown() { await reload() }
+    }
+
+    private func reload() async {
+        do {
+            let configuration = try settings.loadConfiguration()
+            try await apps.update(configuration, ledger: ledger)
+            holder.replace(configuration)
+            logger.notice("configuration taken", metadata: ["configuration.sha256": "\(configuration.hash)"])
+        } catch {
+            logger.error("configuration refused, the old one stays", metadata: LogKeys.error(error))
+        }
+    }
+}

@@ -1,0 +1,129 @@
+import Foundation
+package import Logging
+import Purchases
+
+/// What a process takes from its environment. Unknown `MAKEGOOD_` variables are refused: a typo must not hide.
+package struct Settings: Sendable {
+    package var postgresURL: String
+    package var amqpURL: String
+    /// Nil where the command needs no apps.
+    package var configurationPath: String?
+    package var httpHost: String
+    package var httpPort: Int
+    /// Health and metrics. Nil: ingest serves them on its own port, the other roles serve none.
+    package var operationsPort: Int?
+    package var bodyBytesMax: Int
+    /// False behind PgBouncer in transaction mode.
+    package var namedStatements: Bool
+    /// Connections that write batches.
+    package var postgresWriters: Int
+    /// Receipts in flight from the queue of local proofs.
+    package var localInFlight: Int
+    /// Receipts in flight from the queue that needs Apple: also the bound on calls in flight.
+    package var appleInFlight: Int
+    /// How long the listener stays open after SIGTERM, so that a gateway sees the 503 of /health/ready first.
+    package var drainDelay: Duration
+    /// Names of the queues begin with it.
+    package var queuePrefix: String
+    /// Multiplies every delay of retries, rescues and parking. 1 in production.
+    package var timeScale: Double
+    package var logLevel: Logger.Level
+
+    private static let variables: [String: String] = [
+        "MAKEGOOD_POSTGRES_URL": "libpq address of the database",
+        "MAKEGOOD_AMQP_URL": "address of RabbitMQ",
+        "MAKEGOOD_CONFIG": "file with the apps and keys",
+        "MAKEGOOD_HTTP_HOST": "address to listen on",
+        "MAKEGOOD_HTTP_PORT": "port of ingest",
+        "MAKEGOOD_OPERATIONS_PORT": "port of health and metrics",
+        "MAKEGOOD_BODY_BYTES_MAX": "largest request body",
+        "MAKEGOOD_POSTGRES_NAMED_STATEMENTS": "false behind PgBouncer in transaction mode",
+        "MAKEGOOD_POSTGRES_WRITERS": "connections that write batches",
+        "MAKEGOOD_LOCAL_IN_FLIGHT": "receipts in flight, local proofs",
+        "MAKEGOOD_APPLE_IN_FLIGHT": "receipts in flight, calls to Apple",
+        "MAKEGOOD_DRAIN_DELAY_SECONDS": "listener stays open after SIGTERM",
+        "MAKEGOOD_QUEUE_PREFIX": "queues begin with it",
+        "MAKEGOOD_TIME_SCALE": "factor on every delay",
+        "MAKEGOOD_LOG_LEVEL": "trace to critical",
+    ]
+    /// Read by deploy/ and the tests, not by the program.
+    private static let foreign: Set<String> = ["MAKEGOOD_LOCAL"]
+
+    package init(environment: [String: String] = ProcessInfo.processInfo.environment) throws(ConfigurationError) {
+        let ours = environment.keys.filter { $0.hasPrefix("MAKEGOOD_") && !$0.hasPrefix("MAKEGOOD_TEST_") }
+        if let unknown = ours.filter({ Self.variables[$0] == nil && !Self.foreign.contains($0) }).sorted().first {
+            throw ConfigurationError(key: unknown, problem: "is not a known setting")
+        }
+        postgresURL = try Self.required("MAKEGOOD_POSTGRES_URL", environment)
+        amqpURL = environment["MAKEGOOD_AMQP_URL"] ?? ""
+        configurationPath = environment["MAKEGOOD_CONFIG"]
+        httpHost = environment["MAKEGOOD_HTTP_HOST"] ?? "127.0.0.1"
+        httpPort = try Self.integer("MAKEGOOD_HTTP_PORT", environment, 0...65_535) ?? 8080
+        operationsPort = try Self.integer("MAKEGOOD_OPERATIONS_PORT", environment, 0...65_535)
+        bodyBytesMax = try Self.integer("MAKEGOOD_BODY_BYTES_MAX", environment, 1024...16_777_216) ?? 1_048_576
+        namedStatements = try Self.boolean("MAKEGOOD_POSTGRES_NAMED_STATEMENTS", environment) ?? true
+        postgresWriters = try Self.integer("MAKEGOOD_POSTGRES_WRITERS", environment, 1...16) ?? 2
+        localInFlight = try Self.integer("MAKEGOOD_LOCAL_IN_FLIGHT", environment, 1...10_000) ?? 512
+        appleInFlight = try Self.integer("MAKEGOOD_APPLE_IN_FLIGHT", environment, 1...10_000) ?? 64
+        drainDelay = .seconds(try Self.integer("MAKEGOOD_DRAIN_DELAY_SECONDS", environment, 0...300) ?? 5)
+        queuePrefix = environment["MAKEGOOD_QUEUE_PREFIX"] ?? "makegood"
+        timeScale = try Self.factor("MAKEGOOD_TIME_SCALE", environment) ?? 1
+        logLevel = try Self.level("MAKEGOOD_LOG_LEVEL", environment) ?? .info
+    }
+
+    /// The broker's address, for the roles that need one.
+    package func requiredAMQPURL() throws(ConfigurationError) -> String {
+        guard !amqpURL.isEmpty else { throw ConfigurationError(key: "MAKEGOOD_AMQP_URL", problem: "is not set") }
+        return amqpURL
+    }
+
+    package func loadConfiguration() throws(ConfigurationError) -> Configuration {
+        guard let configurationPath else {
+            throw ConfigurationError(key: "MAKEGOOD_CONFIG", problem: "is not set")
+        }
+        return try Configuration.load(configurationPath)
+    }
+
+    private static func required(_ key: String, _ environment: [String: String]) throws(ConfigurationError) -> String {
+        guard let value = environment[key], !value.isEmpty else {
+            throw ConfigurationError(key: key, problem: "is not set (\(variables[key] ?? ""))")
+        }
+        return value
+    }
+
+    private static func integer(
+        _ key: String, _ environment: [String: String], _ range: ClosedRange<Int>
+    ) throws(ConfigurationError) -> Int? {
+        guard let text = environment[key] else { return nil }
+        guard let value = Int(text), range.contains(value) else {
+            throw ConfigurationError(
+                key: key, problem: "must be a whole number from \(range.lowerBound) to \(range.upperBound)")
+        }
+        return value
+    }
+
+    private static func boolean(_ key: String, _ environment: [String: String]) throws(ConfigurationError) -> Bool? {
+        guard let text = environment[key] else { return nil }
+        guard let value = Bool(text) else { throw ConfigurationError(key: key, problem: "must be true or false") }
+        return value
+    }
+
+    private static func factor(_ key: String, _ environment: [String: String]) throws(ConfigurationError) -> Double? {
+        guard let text = environment[key] else { return nil }
+        guard let value = Double(text), value > 0, value <= 1 else {
+            throw ConfigurationError(key: key, problem: "must be a number above 0, at most 1")
+        }
+        return value
+    }
+
+    private static func level(
+        _ key: String, _ environment: [String: String]
+    ) throws(ConfigurationError) -> Logger.Level? {
+        guard let text = environment[key] else { return nil }
+        guard let level = Logger.Level(rawValue: text) else {
+            throw ConfigurationError(
+                key: key, problem: "must be one of \(Logger.Level.allCases.map(\.rawValue).joined(separator: ", "))")
+        }
+        return level
+    }
+}

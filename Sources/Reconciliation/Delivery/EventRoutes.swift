@@ -1,0 +1,105 @@
+import Foundation
+import HTTPTypes
+package import Hummingbird
+import NIOCore
+import Synchronization
+
+/// `GET /v1/events?after=CURSOR&limit=N&wait=S`: the app backend's feed, in commit order and without gaps.
+///
+/// Reading changes nothing: the backend keeps its cursor and may read any part again. Event ids are derived from what
+/// happened, so whoever stores the last id of each purchase gives goods once.
+package struct EventRoutes: Sendable {
+    package static let limitDefault = 100
+    package static let limitMax = 1000
+    /// How often a waiting reader looks again.
+    package static let interval: Duration = .milliseconds(200)
+    /// Readers that wait at the same time; one more is answered at once.
+    package static let waitersMax = 64
+
+    private let ledger: Ledger
+    private let door: Door
+    private let health: Health
+    private let waiters = WaiterCount()
+
+    package init(ledger: Ledger, door: Door, health: Health) {
+        self.ledger = ledger
+        self.door = door
+        self.health = health
+    }
+
+    package func add(to router: Router<HTTPContext>) {
+        router.serve("/v1/events", [.get: { request, _ in try await get(request) }])
+    }
+
+    private func get(_ request: Request) async throws -> Response {
+        let caller = try await door.admit(request.headers)
+        try caller.require(.events)
+        let wait = try WaitParameter(request).duration
+        let page = Statements.EventPage(
+            apps: caller.apps.sorted(), after: try Self.cursor(request), limit: try Self.limit(request))
+        var events = try await ledger.run(Statements.readEvents, page)
+        if events.isEmpty, wait > .zero, waiters.enter() {
+            defer { waiters.leave() }
+            let deadline = ContinuousClock.now + wait
+            while events.isEmpty, ContinuousClock.now < deadline, !health.isDraining {
+                try await Task.sleep(for: min(Self.interval, deadline - ContinuousClock.now))
+                events = try await ledger.run(Statements.readEvents, page)
+            }
+        }
+        return try Self.response(events, after: page.after)
+    }
+
+    private static func cursor(_ request: Request) throws(Problem) -> EventCursor {
+        guard let text = request.uri.queryParameters["after"], !text.isEmpty else { return .start }
+        guard let cursor = EventCursor(String(text)) else {
+            throw .badParameter("after", "a cursor that this feed has given, or 0-0")
+        }
+        return cursor
+    }
+
+    private static func limit(_ request: Request) throws(Problem) -> Int {
+        guard let text = request.uri.queryParameters["limit"] else { return limitDefault }
+        guard let limit = Int(text), (1...limitMax).contains(limit) else {
+            throw .badParameter("limit", "a whole number from 1 to \(limitMax)")
+        }
+        return limit
+    }
+
+    private static func response(_ events: [Event], after: EventCursor) throws -> Response {
+        var entries: [JSONValue] = []
+        for event in events {
+            entries.append(
+                .object([
+                    .init("id", .string(event.id.uuidString.lowercased())),
+                    .init("type", .string(event.type)),
+                    .init("appId", .string(event.appID)),
+                    .init("userId", .string(event.userID)),
+                    .init("transactionId", .string(event.transactionID)),
+                    .init("receiptId", .string(event.receiptID.uuidString.lowercased())),
+                    .init("at", .string(event.at.rfc3339)),
+                    .init("data", try JSONValue(parsing: Array(event.body.utf8))),
+                ]))
+        }
+        return Response(
+            json: .object([
+                .init("events", .array(entries)), .init("next", .string((events.last?.cursor ?? after).text)),
+            ]))
+    }
+}
+
+/// How many wait, up to the bound.
+private final class WaiterCount: Sendable {
+    private let count = Atomic<Int>(0)
+
+    func enter() -> Bool {
+        guard count.wrappingAdd(1, ordering: .relaxed).newValue <= EventRoutes.waitersMax else {
+            leave()
+            return false
+        }
+        return true
+    }
+
+    func leave() {
+        count.wrappingSubtract(1, ordering: .relaxed)
+    }
+}

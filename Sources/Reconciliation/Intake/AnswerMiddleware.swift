@@ -1,0 +1,136 @@
+import Foundation
+package import HTTPTypes
+package import Hummingbird
+package import Logging
+import NIOCore
+
+/// The outermost layer: every answer leaves through here.
+///
+/// Turns every error into a problem document, sets the headers that all answers have, counts, and closes connections
+/// that must not go on (a body that was not read, a process that drains).
+package struct AnswerMiddleware: RouterMiddleware {
+    private let health: Health
+    private let logger: Logger
+    private let metrics = HTTPMetrics()
+
+    package init(health: Health, logger: Logger) {
+        self.health = health
+        self.logger = logger
+    }
+
+    package func handle(
+        _ request: Request, context: HTTPContext, next: @concurrent (Request, HTTPContext) async throws -> Response
+    ) async throws -> Response {
+        let start = ContinuousClock.now
+        let requestID = Self.requestID(request.headers)
+        var response: Response
+        do {
+            response = try await next(request, context)
+        } catch let broken as RequestBroken {
+            throw broken.cause
+        } catch {
+            response = answer(error, requestID).response
+        }
+        // No proxy may keep an answer: the next one may be another (RFC 9111, 5.2.2.5).
+        response.headers[.cacheControl] = "no-store"
+        response.headers[.requestID] = requestID
+        response.headers[.traceparent] = Self.traceparent(request.headers)
+        // A body that was refused unread would be taken for the next request.
+        if health.isDraining || response.status == .contentTooLarge || response.status == .requestTimeout {
+            response.headers[.connection] = "close"
+            response.body = response.body.closing(context.channel)
+        }
+        metrics.count(
+            route: context.endpointPath, method: request.method, status: response.status.code,
+            // A long poll's time says how long somebody wished to wait.
+            duration: request.uri.queryParameters["wait"] == nil ? ContinuousClock.now - start : nil)
+        return response
+    }
+
+    private func answer(_ error: any Error, _ requestID: String) -> Problem {
+        switch error {
+        case let problem as Problem: return problem
+        case let error as LedgerError:
+            let problem = Problem(error)
+            if problem == .internalError {
+                // Codes and statement names only; see PostgresError.
+                logger.error(
+                    "the database refused a request", metadata: ["error": "\(error)", "request.id": "\(requestID)"])
+            }
+            return problem
+        case let error as HTTPError: return Problem(error.status, headers: error.headers)
+        case let error as any HTTPResponseError: return Problem(error.status, headers: [:])
+        case is CancellationError: return .unavailable()
+        default:
+            // The type alone: a description may quote what was sent.
+            logger.error(
+                "a request failed", metadata: ["error.type": "\(type(of: error))", "request.id": "\(requestID)"])
+            return .internalError
+        }
+    }
+
+    /// Taken over if it is short and plain, made otherwise: it goes into logs and back into headers.
+    static func requestID(_ headers: HTTPFields) -> String {
+        guard let given = headers[.requestID], (1...128).contains(given.utf8.count), given.utf8.allSatisfy(isPlain)
+        else { return UUID().uuidString.lowercased() }
+        return given
+    }
+
+    private static func isPlain(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."),
+            UInt8(ascii: ":"), UInt8(ascii: "/"), UInt8(ascii: "+"), UInt8(ascii: "="), UInt8(ascii: "@"):
+            true
+        default: false
+        }
+    }
+
+    /// `00-<32 hex>-<16 hex>-<2 hex>` (W3C Trace Context, 3.2), or nothing.
+    static func traceparent(_ headers: HTTPFields) -> String? {
+        guard let given = headers[.traceparent] else { return nil }
+        let parts = given.utf8.split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
+        guard parts.map(\.count) == [2, 32, 16, 2] else { return nil }
+        let isHexadecimal = given.utf8.allSatisfy { byte in
+            (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+                || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte) || byte == UInt8(ascii: "-")
+        }
+        return isHexadecimal ? given : nil
+    }
+}
+
+extension HTTPField.Name {
+    package static let requestID = Self("X-Request-Id")!
+    package static let traceparent = Self("traceparent")!
+}
+
+extension ResponseBody {
+    /// How long a client may go on sending what nobody reads after such an answer. Closing at once would reset the
+    /// connection and could take the answer with it (RFC 9112, 9.6).
+    private static let linger: TimeAmount = .seconds(2)
+
+    /// The same body, after which our side of the connection ends.
+    fileprivate func closing(_ channel: any Channel) -> ResponseBody {
+        let body = self
+        return ResponseBody(contentLength: contentLength) { writer in
+            try await body.write(writer)
+            channel.close(mode: .output, promise: nil)
+            channel.eventLoop.scheduleTask(in: Self.linger) { channel.close(promise: nil) }
+        }
+    }
+}
+
+extension RouterMethods where Context == HTTPContext {
+    /// A path with everything it serves: other methods are answered 405 with `Allow`, never 404.
+    package func serve(
+        _ path: RouterPath,
+        _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response]
+    ) {
+        let served = Array(handlers.keys) + (handlers[.get] == nil ? [] : [HTTPRequest.Method.head])
+        for (method, handler) in handlers { on(path, method: method, use: handler) }
+        let common: [HTTPRequest.Method] = [.get, .head, .post, .put, .patch, .delete, .options, .trace]
+        for method in common where !served.contains(method) {
+            on(path, method: method) { _, _ -> Response in throw Problem.methodNotAllowed(served) }
+        }
+    }
+}

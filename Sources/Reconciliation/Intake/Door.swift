@@ -1,0 +1,110 @@
+import Crypto
+package import Foundation
+package import HTTPTypes
+import Synchronization
+
+/// Who asks, as the door knows him.
+package struct Caller: Sendable, Equatable {
+    /// The access key's name, or `gatewayJwt`; for logs, never shown.
+    package let name: String
+    /// The user that a gateway's token names; nil for a service key, which speaks for all users of its apps.
+    package let userID: String?
+    package let scopes: Set<Scope>
+    package let apps: Set<String>
+
+    package init(name: String, userID: String?, scopes: Set<Scope>, apps: Set<String>) {
+        self.name = name
+        self.userID = userID
+        self.scopes = scopes
+        self.apps = apps
+    }
+
+    package func require(_ scope: Scope) throws(Problem) {
+        guard scopes.contains(scope) else { throw .missingScope(scope) }
+    }
+
+    /// Whether a receipt is this caller's business: a user's own, or one of the key's apps.
+    package func mayRead(appID: String, userID owner: String?) -> Bool {
+        guard apps.contains(appID) else { return false }
+        guard let userID else { return true }
+        return owner.map { $0.utf8.elementsEqual(userID.utf8) } ?? false
+    }
+}
+
+/// Reads `Authorization: Bearer …` and says who it is. No other header tells anything about identity.
+package final class Door: Sendable {
+    /// Gateways' tokens have 1 to 2 KiB; the header list is bounded by the server.
+    package static let credentialBytesMax = 16 << 10
+
+    private struct Gateway: Sendable {
+        let configuration: GatewayJWTConfiguration
+        let verifier: GatewayVerifier
+    }
+
+    private let configuration: ConfigurationHolder
+    private let now: @Sendable () -> Date
+    private let gateway = Mutex<Gateway?>(nil)
+
+    package init(configuration: ConfigurationHolder, now: @escaping @Sendable () -> Date = { Date() }) {
+        self.configuration = configuration
+        self.now = now
+    }
+
+    /// - Throws: 401 without credentials or with wrong ones.
+    package func admit(_ headers: HTTPFields) async throws(Problem) -> Caller {
+        guard let credential = Self.credential(headers) else { throw .unauthenticated(wasGiven: false) }
+        let configuration = configuration.current
+        // A JWT has three parts; a key with dots would have to have exactly two to be taken for one.
+        if credential.utf8.count(where: { $0 == UInt8(ascii: ".") }) == 2 {
+            guard let section = configuration.gatewayJWT else { throw .unauthenticated(wasGiven: true) }
+            guard let userID = try await verifier(section).userID(of: credential, now: now()) else {
+                throw .unauthenticated(wasGiven: true)
+            }
+            // Whatever the file says: one user's token neither vouches for others nor reads everyone's events.
+            return Caller(
+                name: "gatewayJwt", userID: userID, scopes: section.scopes.intersection([.intake]), apps: section.apps)
+        }
+        guard let key = Self.key(credential, in: configuration.access) else { throw .unauthenticated(wasGiven: true) }
+        return Caller(name: key.name, userID: nil, scopes: key.scopes, apps: key.apps)
+    }
+
+    /// Nil where the header is missing or no bearer credential of one word.
+    static func credential(_ headers: HTTPFields) -> String? {
+        guard let header = headers[.authorization], header.utf8.count <= credentialBytesMax else { return nil }
+        let words = header.split(separator: " ", omittingEmptySubsequences: true)
+        guard words.count == 2, words[0].lowercased() == "bearer" else { return nil }
+        return String(words[1])
+    }
+
+    /// Compares with every key, each byte of each, whatever is found on the way: the time taken tells nothing.
+    private static func key(_ credential: String, in keys: [AccessKey]) -> AccessKey? {
+        let hash = Array(SHA256.hash(data: Data(credential.utf8)))
+        var found: AccessKey?
+        for key in keys {
+            var difference = UInt8(truncatingIfNeeded: key.keySHA256.count ^ hash.count)
+            for (one, other) in zip(key.keySHA256, hash) { difference |= one ^ other }
+            if difference == 0 { found = key }
+        }
+        return found
+    }
+
+    /// The verifier of the section in force; made anew after a reload that changed it.
+    private func verifier(_ section: GatewayJWTConfiguration) async throws(Problem) -> GatewayVerifier {
+        if let made = gateway.withLock({ $0 }), made.configuration.isSame(as: section) { return made.verifier }
+        do throws(ConfigurationError) {
+            let verifier = try await GatewayVerifier(section)
+            gateway.withLock { $0 = Gateway(configuration: section, verifier: verifier) }
+            return verifier
+        } catch {
+            // Whoever replaces the configuration has made this verifier before; nobody gets in through a bad key.
+            throw .unavailable()
+        }
+    }
+}
+
+extension GatewayJWTConfiguration {
+    fileprivate func isSame(as other: GatewayJWTConfiguration) -> Bool {
+        issuer == other.issuer && audience == other.audience && algorithms == other.algorithms && keys == other.keys
+            && userClaim == other.userClaim && leeway == other.leeway
+    }
+}

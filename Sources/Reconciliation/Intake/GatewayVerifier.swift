@@ -1,0 +1,177 @@
+import Crypto
+package import Foundation
+import JWTKit
+import Purchases
+
+/// Verifies the tokens a gateway signs for its users (RFC 7519, RFC 8725).
+///
+/// The algorithm is the key's, never the header's word alone: a token must name an algorithm that the configuration
+/// allows, and is checked only with keys of exactly that algorithm. `none` and every shared-secret algorithm have no
+/// key here, so they cannot be asked for.
+package struct GatewayVerifier: Sendable {
+    private struct Key: Sendable {
+        /// Nil: any token may be meant for it.
+        let id: String?
+        let algorithm: any JWTAlgorithm
+    }
+
+    private let configuration: GatewayJWTConfiguration
+    private let keys: [Key]
+
+    /// - Throws: `gatewayJwt.keys`, where a file holds no key of an allowed algorithm.
+    package init(_ configuration: GatewayJWTConfiguration) async throws(ConfigurationError) {
+        self.configuration = configuration
+        var keys: [Key] = []
+        for text in configuration.keys {
+            let found =
+                text.drop { $0.isWhitespace }.first == "{"
+                ? await Self.keys(ofSet: text, configuration.algorithms)
+                : await Self.keys(ofPEM: text, configuration.algorithms)
+            guard !found.isEmpty else {
+                throw ConfigurationError(
+                    key: "gatewayJwt.keys", problem: "names a file that holds no key of an allowed algorithm")
+            }
+            keys += found
+        }
+        self.keys = keys
+    }
+
+    /// The user that the token names; nil where the token is not good. Says no more, so that nobody can probe.
+    package func userID(of token: String, now: Date) -> String? {
+        let parts = Array(token.utf8).split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        guard parts.count == 3, let header = Self.object(parts[0]), let claims = Self.object(parts[1]),
+            let signature = Self.decode(parts[2]), isSigned(parts, header, signature), isMeantForUs(claims, now)
+        else { return nil }
+        return Self.user(claims[configuration.userClaim])
+    }
+
+    private func isSigned(_ parts: [ArraySlice<UInt8>], _ header: JSONValue, _ signature: Data) -> Bool {
+        guard case .string(let name)? = header["alg"], configuration.algorithms.contains(where: { $0.rawValue == name }),
+            // An extension that must be understood, and we understand none (RFC 7515, 4.1.11).
+            header["crit"] == nil
+        else { return false }
+        let keyID: String?
+        switch header["kid"] {
+        case nil, .null: keyID = nil
+        case .string(let text): keyID = text
+        default: return false
+        }
+        let signed = Array(parts[0]) + [UInt8(ascii: ".")] + Array(parts[1])
+        for key in keys where key.algorithm.name == name && (key.id == nil || keyID == nil || key.id == keyID) {
+            if (try? key.algorithm.verify(signature, signs: signed)) == true { return true }
+        }
+        return false
+    }
+
+    private func isMeantForUs(_ claims: JSONValue, _ now: Date) -> Bool {
+        guard claims["iss"] == .string(configuration.issuer) else { return false }
+        switch claims["aud"] {
+        case .string(let audience): guard audience == configuration.audience else { return false }
+        case .array(let audiences):
+            guard audiences.contains(.string(configuration.audience)) else { return false }
+        default: return false
+        }
+        // A token without an end would outlive every key.
+        let leeway = configuration.leeway.inSeconds
+        guard let expiry = Self.seconds(claims["exp"]), now.timeIntervalSince1970 < expiry + leeway else { return false }
+        if let claim = claims["nbf"] {
+            guard let start = Self.seconds(claim), now.timeIntervalSince1970 >= start - leeway else { return false }
+        }
+        return true
+    }
+
+    /// A text of 1 to 256 bytes; a whole number is taken as its digits.
+    private static func user(_ claim: JSONValue?) -> String? {
+        switch claim {
+        case .string(let text): text.isEmpty || text.utf8.count > 256 ? nil : text
+        case .number(let text): Int64(text).map(String.init)
+        default: nil
+        }
+    }
+
+    private static func seconds(_ claim: JSONValue?) -> Double? {
+        guard case .number(let text)? = claim else { return nil }
+        return Double(text)
+    }
+
+    private static func object(_ part: ArraySlice<UInt8>) -> JSONValue? {
+        guard let bytes = decode(part), let value = try? JSONValue(parsing: Array(bytes)), case .object = value else {
+            return nil
+        }
+        return value
+    }
+
+    /// Unpadded base64url (RFC 7515, section 2).
+    private static func decode(_ part: ArraySlice<UInt8>) -> Data? {
+        var text: [UInt8] = []
+        text.reserveCapacity(part.count + 3)
+        for byte in part {
+            switch byte {
+            case UInt8(ascii: "-"): text.append(UInt8(ascii: "+"))
+            case UInt8(ascii: "_"): text.append(UInt8(ascii: "/"))
+            case UInt8(ascii: "+"), UInt8(ascii: "/"), UInt8(ascii: "="): return nil
+            default: text.append(byte)
+            }
+        }
+        text.append(contentsOf: repeatElement(UInt8(ascii: "="), count: (4 - text.count % 4) % 4))
+        return Data(base64Encoded: Data(text))
+    }
+}
+
+// MARK: - Keys
+
+extension GatewayVerifier {
+    /// A PEM file holds one public key, and its type says which algorithm it is for.
+    private static func keys(
+        ofPEM text: String, _ allowed: Set<GatewayJWTConfiguration.Algorithm>
+    ) async -> [Key] {
+        // JWTKit hands its signature checks out only through a collection, and each collection holds one such key.
+        let collection = JWTKeyCollection()
+        if allowed.contains(.es256), let key = try? ES256PublicKey(pem: text) {
+            await collection.add(ecdsa: key)
+        } else if allowed.contains(.es384), let key = try? ES384PublicKey(pem: text) {
+            await collection.add(ecdsa: key)
+        } else if allowed.contains(.edDSA), let key = try? EdDSA.PublicKey(pem: text) {
+            await collection.add(eddsa: key)
+        } else if allowed.contains(.rs256), let key = try? Insecure.RSA.PublicKey(pem: text) {
+            await collection.add(rsa: key, digestAlgorithm: .sha256)
+        }
+        guard let algorithm = try? await collection.getKey() else { return [] }
+        return [Key(id: nil, algorithm: algorithm)]
+    }
+
+    /// A JWKS document (RFC 7517, section 5). Keys of other types and uses are passed over, as the RFC asks.
+    private static func keys(
+        ofSet text: String, _ allowed: Set<GatewayJWTConfiguration.Algorithm>
+    ) async -> [Key] {
+        guard let document = try? JSONValue(parsing: Array(text.utf8)), case .array(let entries)? = document["keys"]
+        else { return [] }
+        var keys: [Key] = []
+        for entry in entries {
+            guard entry["use"] == nil || entry["use"] == .string("sig"), var jwk = try? JWK(json: entry.text),
+                let algorithm = algorithm(of: entry), allowed.contains(algorithm)
+            else { continue }
+            let id = jwk.keyIdentifier?.string
+            jwk.keyIdentifier = JWKIdentifier(string: id ?? "key")
+            let collection = JWTKeyCollection()
+            guard (try? await collection.add(jwk: jwk)) != nil,
+                let key = try? await collection.getKey(alg: algorithm.rawValue), key.name == algorithm.rawValue
+            else { continue }
+            keys.append(Key(id: id, algorithm: key))
+        }
+        return keys
+    }
+
+    private static func algorithm(of entry: JSONValue) -> GatewayJWTConfiguration.Algorithm? {
+        let byType: GatewayJWTConfiguration.Algorithm? =
+            switch (entry["kty"], entry["crv"]) {
+            case (.string("EC"), .string("P-256")): .es256
+            case (.string("EC"), .string("P-384")): .es384
+            case (.string("RSA"), _): .rs256
+            case (.string("OKP"), .string("Ed25519")): .edDSA
+            default: nil
+            }
+        guard case .string(let named)? = entry["alg"] else { return byType }
+        return named == byType?.rawValue ? byType : nil
+    }
+}

@@ -1,0 +1,107 @@
+import HTTPTypes
+import Hummingbird
+package import Logging
+import NIOCore
+import ServiceLifecycle
+
+/// The HTTP server of ingest: receipts, events, and health and metrics where they have no port of their own.
+///
+/// One `run()` owns everything that lives as long as the listener. Put it last in the service group, so that it is the
+/// first to be told of a shutdown: readiness turns 503 at once, the listener stays open for the drain delay while
+/// answers carry `Connection: close`, then it takes no more connections and ends what is under way.
+package struct IntakeServer: Service {
+    /// What is still running this long after the listener closed is cut.
+    private static let drainDeadline: Duration = .seconds(20)
+
+    private let configuration: ConfigurationHolder
+    private let settings: Settings
+    private let health: Health
+    private let operations: OperationsRoutes
+    private let logger: Logger
+    private let longPoll: LongPoll
+    private let clock: RequestClock
+    private let receipts: ReceiptRoutes
+    private let events: EventRoutes
+    package let address = ListeningAddress()
+
+    package init(
+        ledger: Ledger, doorbell: Doorbell, configuration: ConfigurationHolder, settings: Settings,
+        operations: OperationsRoutes, logger: Logger, requestLimit: Duration = RequestClock.limit
+    ) {
+        self.configuration = configuration
+        self.settings = settings
+        self.operations = operations
+        self.logger = logger
+        health = operations.health
+        longPoll = LongPoll(ledger: ledger)
+        clock = RequestClock(limit: requestLimit)
+        let door = Door(configuration: configuration)
+        receipts = ReceiptRoutes(
+            ledger: ledger, doorbell: doorbell, configuration: configuration, door: door, longPoll: longPoll,
+            bodies: BodyReader(bytesMax: settings.bodyBytesMax, clock: clock))
+        events = EventRoutes(ledger: ledger, door: door, health: health)
+    }
+
+    /// Serves until graceful shutdown or cancellation; called once.
+    ///
+    /// - Throws: `ConfigurationError` for keys that cannot be read, and the listener's error.
+    package func run() async throws {
+        defer { address.ended() }
+        if let section = configuration.current.gatewayJWT { _ = try await GatewayVerifier(section) }
+        // A group of its own, and detached: the outer shutdown must not reach the listener before the drain delay.
+        let group = ServiceGroup(configuration: .init(services: [.init(service: application)], logger: logger.quiet))
+        let listener = Task.detached { try await group.run() }
+        try await withThrowingTaskGroup(of: Void.self) { tasks in
+            tasks.addTask { await longPoll.run() }
+            tasks.addTask { await clock.run() }
+            defer { tasks.cancelAll() }
+            try await withGracefulShutdownHandler {
+                try await withTaskCancellationHandler {
+                    try await listener.value
+                } onCancel: {
+                    listener.cancel()
+                }
+            } onGracefulShutdown: {
+                drain(group, listener)
+            }
+        }
+    }
+
+    private func drain(_ group: ServiceGroup, _ listener: Task<Void, any Error>) {
+        health.beginDrain()
+        logger.info("draining", metadata: ["drain.seconds": "\(settings.drainDelay.components.seconds)"])
+        // Nobody waits for news on a process that goes: the next poll reaches another one.
+        longPoll.close()
+        Task {
+            try? await Task.sleep(for: settings.drainDelay)
+            await group.triggerGracefulShutdown()
+            try? await Task.sleep(for: Self.drainDeadline)
+            listener.cancel()
+        }
+    }
+
+    private var application: some Service {
+        let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
+        router.add(middleware: AnswerMiddleware(health: health, logger: logger))
+        receipts.add(to: router)
+        events.add(to: router)
+        if settings.operationsPort == nil { operations.add(to: router) }
+        return Application(
+            router: router,
+            server: .http1(
+                configuration: .init(
+                    idleTimeout: HTTPLimits.idleTimeout,
+                    httpDecoderConfiguration: .init(
+                        maxHeaderFieldSize: HTTPLimits.headerBytesMax, maxHeaderListSize: HTTPLimits.headerBytesMax,
+                        maxHeaderFieldCount: HTTPLimits.headersMax))),
+            configuration: .init(
+                address: .hostname(settings.httpHost, port: settings.httpPort), backlog: 1024, reuseAddress: true,
+                availableConnectionsDelegate: .maximum(HTTPLimits.connectionsMax, logger: logger.quiet)),
+            onServerRunning: { [address, logger, settings] channel in
+                let port = channel.localAddress?.port ?? settings.httpPort
+                logger.info("ingest listening", metadata: ["http.address": "\(settings.httpHost):\(port)"])
+                address.listening(port)
+            },
+            logger: logger.quiet)
+    }
+}

@@ -1,0 +1,138 @@
+import Foundation
+import Metrics
+import Synchronization
+
+/// Requests that wait until their receipt is no longer being tried.
+///
+/// One statement every 50 ms for all of them together, none while nobody waits: 5,000 waiters cost the database 20
+/// look-ups by primary key a second. No LISTEN/NOTIFY: it serialises commits and does not pass PgBouncer (design.md 4).
+package final class LongPoll: Sendable {
+    /// One more is answered with the current state at once.
+    package static let waitersMax = 5000
+    package static let interval: Duration = .milliseconds(50)
+    /// Below the 29, 30 and 60 s after which gateways give up.
+    package static let waitMax: Duration = .seconds(25)
+
+    private struct Waiter {
+        let receiptID: UUID
+        let deadline: ContinuousClock.Instant
+        /// Nil: registered, and still reading its row.
+        var continuation: CheckedContinuation<Void, Never>?
+        /// The end came before the wait.
+        var isOver = false
+    }
+
+    private struct State {
+        var waiters: [Int: Waiter] = [:]
+        var lastID = 0
+        var isAsking = false
+        var isClosed = false
+    }
+
+    private let ledger: Ledger
+    private let state = Mutex(State())
+    private let wakeUps: AsyncStream<Void>
+    private let wakeUp: AsyncStream<Void>.Continuation
+    private let waiting = Gauge(label: "makegood_long_poll_waiters")
+
+    package init(ledger: Ledger) {
+        self.ledger = ledger
+        (wakeUps, wakeUp) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
+    }
+
+    /// Asks for those who wait, until it is cancelled or closed. Without it every wait lasts its full time.
+    package func run() async {
+        for await _ in wakeUps {
+            while !Task.isCancelled, let ids = next() {
+                if !ids.isEmpty { Task { await ask(ids) } }
+                try? await Task.sleep(for: Self.interval)
+            }
+        }
+        close()
+    }
+
+    /// Ends every wait now, and those to come at once: the process drains.
+    package func close() {
+        let continuations = state.withLock { state in
+            state.isClosed = true
+            return state.waiters.keys.compactMap { Self.end($0, &state) }
+        }
+        wakeUp.finish()
+        for continuation in continuations { continuation.resume() }
+    }
+
+    /// A place among those who wait. Register, then read the row, then wait: what ends in between is not missed.
+    /// Nil where there is no room; give the ticket back with `leave` in any case.
+    func register(_ receiptID: UUID, upTo wait: Duration) -> Ticket? {
+        let id: Int? = state.withLock { state in
+            guard !state.isClosed, state.waiters.count < Self.waitersMax else { return nil }
+            state.lastID += 1
+            state.waiters[state.lastID] = Waiter(
+                receiptID: receiptID, deadline: .now + min(wait, Self.waitMax), continuation: nil)
+            return state.lastID
+        }
+        guard let id else { return nil }
+        wakeUp.yield()
+        return Ticket(poll: self, id: id)
+    }
+
+    struct Ticket: Sendable {
+        fileprivate let poll: LongPoll
+        fileprivate let id: Int
+
+        /// Returns when the receipt is no longer being tried, the time is up, the process drains or the task ends.
+        func wait() async {
+            await withTaskCancellationHandler {
+                await withCheckedContinuation { continuation in
+                    let isOver = poll.state.withLock { state in
+                        guard let waiter = state.waiters[id], !waiter.isOver, !Task.isCancelled else { return true }
+                        state.waiters[id]?.continuation = continuation
+                        return false
+                    }
+                    if isOver { continuation.resume() }
+                }
+            } onCancel: {
+                poll.state.withLock { LongPoll.end(id, &$0) }?.resume()
+            }
+        }
+
+        func leave() {
+            poll.state.withLock { $0.waiters[id] = nil }
+        }
+    }
+
+    /// Ends what is late. The ids to ask about, none while a question is under way; nil where nobody waits.
+    private func next() -> [UUID]? {
+        let now = ContinuousClock.now
+        let (late, ids): ([CheckedContinuation<Void, Never>], [UUID]?) = state.withLock { state in
+            let late = state.waiters.filter { $0.value.deadline <= now }.keys.compactMap { Self.end($0, &state) }
+            let open = state.waiters.values.filter { !$0.isOver }
+            guard !open.isEmpty else { return (late, nil) }
+            if state.isAsking { return (late, []) }
+            state.isAsking = true
+            return (late, Array(Set(open.map(\.receiptID))))
+        }
+        for continuation in late { continuation.resume() }
+        waiting.record(ids == nil ? 0 : state.withLock { $0.waiters.count })
+        return ids
+    }
+
+    private func ask(_ ids: [UUID]) async {
+        // An error is no answer: the next question comes in 50 ms, and everyone's time runs out by itself.
+        let finished = Set((try? await ledger.run(Statements.finishedReceipts, ids)) ?? [])
+        let continuations = state.withLock { state in
+            state.isAsking = false
+            return state.waiters.filter { finished.contains($0.value.receiptID) }.keys
+                .compactMap { Self.end($0, &state) }
+        }
+        for continuation in continuations { continuation.resume() }
+    }
+
+    /// Marks a waiter as ended; its continuation, if it waits already, is the caller's to resume outside the lock.
+    private static func end(_ id: Int, _ state: inout State) -> CheckedContinuation<Void, Never>? {
+        state.waiters[id]?.isOver = true
+        let continuation = state.waiters[id]?.continuation
+        state.waiters[id]?.continuation = nil
+        return continuation
+    }
+}

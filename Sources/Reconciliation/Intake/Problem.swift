@@ -1,0 +1,153 @@
+import Foundation
+package import HTTPTypes
+package import Hummingbird
+import NIOCore
+import Postgres
+
+/// An answer that is no success: a problem document (RFC 9457, `application/problem+json`).
+///
+/// `code` is the word programs switch over; `field` names the member of the body or the parameter to blame. Never
+/// holds a value that was sent. `safeToFinish` is always false: what was refused was not taken over.
+package struct Problem: HTTPResponseError, Sendable, Equatable {
+    package let status: HTTPResponse.Status
+    package let code: String
+    package let detail: String?
+    package let field: String?
+    package var headers: HTTPFields
+
+    package init(
+        _ status: HTTPResponse.Status, _ code: String, _ detail: String? = nil, field: String? = nil,
+        headers: HTTPFields = [:]
+    ) {
+        self.status = status
+        self.code = code
+        self.detail = detail
+        // A client's field name may be long; a document is not the place to send a megabyte back.
+        self.field = field.map { String($0.prefix(128)) }
+        self.headers = headers
+    }
+
+    package var document: JSONValue {
+        var members: [JSONValue.Member] = [
+            .init("type", .string("urn:makegood:problem:\(code)")),
+            .init("title", .string(status.reasonPhrase.isEmpty ? "Error" : status.reasonPhrase)),
+            .init("status", .integer(status.code)),
+        ]
+        if let detail { members.append(.init("detail", .string(detail))) }
+        members.append(.init("code", .string(code)))
+        if let field { members.append(.init("field", .string(field))) }
+        members.append(.init("safeToFinish", .bool(false)))
+        return .object(members)
+    }
+
+    package var response: Response {
+        var headers = headers
+        headers[.contentType] = "application/problem+json"
+        return Response(status: status, headers: headers, body: .init(byteBuffer: ByteBuffer(bytes: document.bytes)))
+    }
+
+    package func response(from request: Request, context: some RequestContext) -> Response { response }
+}
+
+// MARK: - The problems there are
+
+extension Problem {
+    package static func malformed(_ code: String, _ detail: String, field: String?) -> Problem {
+        Problem(.badRequest, code, detail, field: field)
+    }
+
+    package static func wrongType(_ field: String, _ wanted: String) -> Problem {
+        Problem(.badRequest, "wrong_type", "must be \(wanted)", field: field)
+    }
+
+    package static func tooLong(_ field: String, bytesMax: Int) -> Problem {
+        Problem(.badRequest, "too_long", "is longer than \(bytesMax) bytes", field: field)
+    }
+
+    package static func badParameter(_ name: String, _ wanted: String) -> Problem {
+        Problem(.badRequest, "bad_parameter", "must be \(wanted)", field: name)
+    }
+
+    package static func incomplete(_ code: String, _ detail: String, field: String? = nil) -> Problem {
+        Problem(.unprocessableContent, code, detail, field: field)
+    }
+
+    /// No credentials, or none that count. RFC 6750, section 3.
+    package static func unauthenticated(wasGiven: Bool) -> Problem {
+        let challenge = "Bearer realm=\"makegood\"" + (wasGiven ? ", error=\"invalid_token\"" : "")
+        return Problem(
+            .unauthorized, "unauthenticated",
+            wasGiven ? "the key or token is not accepted" : "send Authorization: Bearer <key or token>",
+            headers: [.wwwAuthenticate: challenge])
+    }
+
+    package static func missingScope(_ scope: Scope) -> Problem {
+        Problem(.forbidden, "missing_scope", "needs the scope \(scope.rawValue)")
+    }
+
+    /// Unknown and foreign apps read alike, so that nobody can list them.
+    package static let appNotAllowed = Problem(.forbidden, "app_not_allowed", "not an app of this caller", field: "appId")
+
+    package static let otherUser = Problem(
+        .forbidden, "other_user", "is not the user of the token", field: "userId")
+
+    package static let notFound = Problem(.notFound, "not_found")
+
+    package static func methodNotAllowed(_ allowed: [HTTPRequest.Method]) -> Problem {
+        Problem(
+            .methodNotAllowed, "method_not_allowed",
+            headers: [.allow: allowed.map(\.rawValue).sorted().joined(separator: ", ")])
+    }
+
+    package static func bodyTooLarge(bytesMax: Int) -> Problem {
+        Problem(.contentTooLarge, "body_too_large", "the body is larger than \(bytesMax) bytes")
+    }
+
+    package static let bodyCut = Problem(.badRequest, "body_cut", "the body ended before its announced length")
+
+    package static let tooSlow = Problem(
+        .requestTimeout, "request_timeout", "the request did not arrive within \(RequestClock.limit.components.seconds) s")
+
+    package static func tooManyQuestions(retryAfterSeconds: Int) -> Problem {
+        Problem(
+            .tooManyRequests, "too_many_questions", "too many transaction ids without a proof led nowhere today",
+            field: "transactionId", headers: [.retryAfter: String(retryAfterSeconds)])
+    }
+
+    /// Nothing was stored; the same request again is right. Retry-After is jittered, so that clients do not return
+    /// all at once.
+    package static func unavailable(retryAfterSeconds: Int = .random(in: 1...5)) -> Problem {
+        Problem(
+            .serviceUnavailable, "unavailable", "nothing was stored; send it again",
+            headers: [.retryAfter: String(retryAfterSeconds)])
+    }
+
+    package static let internalError = Problem(.internalServerError, "internal_error")
+
+    /// Any other error of the HTTP library, by its status alone.
+    package init(_ status: HTTPResponse.Status, headers: HTTPFields) {
+        var kept: HTTPFields = [:]
+        for name in [HTTPField.Name.allow, .retryAfter, .wwwAuthenticate] { kept[name] = headers[name] }
+        let code: String =
+            switch status.code {
+            case 404: "not_found"
+            case 405: "method_not_allowed"
+            case 413: "body_too_large"
+            case 400..<500: "bad_request"
+            default: "internal_error"
+            }
+        self.init(status, code, headers: kept)
+    }
+}
+
+extension Problem {
+    /// What the ledger's error means for who asked. Nothing was half-stored in any case.
+    package init(_ error: LedgerError) {
+        switch error {
+        case .busy, .unavailable: self = .unavailable()
+        case .refused(.data), .refused(.undecodable): self = .internalError
+        // Wrong password, missing right, closing: a person's work, and the same request is right afterwards.
+        case .refused: self = .unavailable()
+        }
+    }
+}

@@ -1,0 +1,88 @@
+package import Foundation
+import Purchases
+
+/// What a poster is told about his receipt: the JSON of `POST /v1/receipts` and `GET /v1/receipts/{id}`.
+package struct ReceiptAnswer: Sendable {
+    private let view: ReceiptView
+    private let finishHeld: Bool
+    private let ignored: [String]
+
+    /// - Parameter finishHeld: the app's policy: whether a held purchase may be finished once its facts are stored.
+    package init(_ view: ReceiptView, finishHeld: Bool, ignored: [String] = []) {
+        self.view = view
+        self.finishHeld = finishHeld
+        self.ignored = ignored
+    }
+
+    /// May the client finish (P2)? The named transaction's value; else all of them must be safe.
+    package var safeToFinish: Bool {
+        if let named = view.transactions.first(where: { $0.transactionId == view.transactionID }) {
+            return isSafe(named)
+        }
+        guard view.transactions.isEmpty else { return view.transactions.allSatisfy(isSafe) }
+        return SafeToFinish.judge(
+            state: view.state.rawValue, reason: view.reason, hasFacts: false, finishHeld: finishHeld)
+    }
+
+    package var json: JSONValue {
+        var members: [JSONValue.Member] = [
+            .init("id", .string(view.id.uuidString.lowercased())),
+            .init("state", .string(view.state.rawValue)),
+        ]
+        if let reason = view.reason { members.append(.init("reason", .string(reason))) }
+        members.append(.init("safeToFinish", .bool(safeToFinish)))
+        // The receipt is genuine and empty: the client's copy is older than the purchase (P19).
+        if view.reason == Reason.noTransactionYet.rawValue { members.append(.init("refreshReceipt", .bool(true))) }
+        members.append(.init("receivedAt", .string(view.receivedAt.rfc3339)))
+        if let dueAt = view.dueAt, !view.state.isEnded {
+            members.append(.init("nextAttemptAt", .string(dueAt.rfc3339)))
+        }
+        members.append(.init("transactions", .array(view.transactions.map(json))))
+        if !ignored.isEmpty { members.append(.init("ignored", .array(ignored.map(JSONValue.string)))) }
+        return .object(members)
+    }
+
+    private func json(_ transaction: ReceiptView.TransactionView) -> JSONValue {
+        var members: [JSONValue.Member] = [.init("transactionId", .string(transaction.transactionId))]
+        if showsFacts(transaction) {
+            if let id = transaction.originalTransactionId { members.append(.init("originalTransactionId", .string(id))) }
+            if let id = transaction.productId { members.append(.init("productId", .string(id))) }
+            if let quantity = transaction.quantity { members.append(.init("quantity", .integer(quantity))) }
+            if let name = transaction.environment { members.append(.init("environment", .string(name))) }
+            if let time = transaction.purchasedAt { members.append(.init("purchasedAt", .string(time))) }
+        }
+        members.append(.init("state", .string(transaction.state)))
+        if let reason = transaction.reason { members.append(.init("reason", .string(reason))) }
+        members.append(.init("safeToFinish", .bool(isSafe(transaction))))
+        if let isOwn = transaction.isOwn { members.append(.init("owner", .string(isOwn ? "you" : "another"))) }
+        if let goods = transaction.goods {
+            members.append(
+                .init(
+                    "goods",
+                    .array(
+                        goods.map {
+                            .object([.init("item", .string($0.item)), .init("amount", .integer($0.amount))])
+                        })))
+        }
+        return .object(members)
+    }
+
+    private func isSafe(_ transaction: ReceiptView.TransactionView) -> Bool {
+        SafeToFinish.judge(
+            state: transaction.state, reason: transaction.reason,
+            // Facts that someone else's proof brought are no debt to this poster: his own proof is still needed.
+            hasFacts: transaction.productId != nil && showsFacts(transaction), finishHeld: finishHeld)
+    }
+
+    /// Who only knows an id is given no hint about the purchase behind it (design.md 6).
+    private func showsFacts(_ transaction: ReceiptView.TransactionView) -> Bool {
+        transaction.isOwn == true || transaction.reason != Reason.possessionMissing.rawValue
+    }
+}
+
+extension Date {
+    /// UTC with milliseconds.
+    package var rfc3339: String {
+        formatted(Date.ISO8601FormatStyle(includingFractionalSeconds: true))
+    }
+}

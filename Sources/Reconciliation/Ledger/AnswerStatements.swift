@@ -1,0 +1,106 @@
+package import Foundation
+package import Postgres
+package import Purchases
+
+/// A receipt as its poster may see it.
+package struct ReceiptView: Sendable, Equatable {
+    package struct TransactionView: Sendable, Equatable, Decodable {
+        package let transactionId: String
+        package let originalTransactionId: String?
+        package let productId: String?
+        package let quantity: Int?
+        package let environment: String?
+        /// RFC 3339, UTC.
+        package let purchasedAt: String?
+        package let state: String
+        package let reason: String?
+        /// Whether the grant is the poster's; nil without a grant.
+        package let isOwn: Bool?
+        package let goods: [AppPolicy.Goods]?
+    }
+
+    package let id: UUID
+    package let appID: String
+    package let userID: String?
+    package let kind: Proof.Kind
+    package let state: ReceiptState
+    package let reason: String?
+    /// The transaction that the poster named: its value is the receipt's own `safeToFinish`.
+    package let transactionID: String?
+    package let receivedAt: Date
+    package let dueAt: Date?
+    package let transactions: [TransactionView]
+}
+
+extension Statements {
+    /// Receipts with what became of each of their transactions. Unknown ids are missing from the result.
+    package static let readReceipts = Statement<[UUID], ReceiptView>(
+        "ledger.read_receipts",
+        """
+        select r.id, r.app_id, r.user_id, r.kind, r.state, r.reason, r.transaction_id, r.received_at, r.due_at, t.list
+        from unnest($1::uuid[]) as i(id)
+        cross join lateral (select * from receipts where id = i.id offset 0) r
+        cross join lateral (
+          select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+              'transactionId', o.transaction_id, 'originalTransactionId', f.original_transaction_id,
+              'productId', f.product_id, 'quantity', f.quantity, 'environment', f.environment,
+              'purchasedAt', to_char(f.purchased_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+              'state', o.state, 'reason', o.reason,
+              'isOwn', case when o.state in ('granted', 'already_granted')
+                then o.reason is distinct from 'owned_by_another_user' end,
+              'goods', case when o.state in ('granted', 'already_granted')
+                and o.reason is distinct from 'owned_by_another_user' then g.goods end))
+              order by f.purchased_at, o.transaction_id), '[]'::jsonb) as list
+          from outcomes o
+          left join lateral (select * from transactions where transaction_id = o.transaction_id offset 0) f on true
+          left join lateral (select goods from grants where transaction_id = o.transaction_id offset 0) g on true
+          where o.receipt_id = r.id) t
+        """,
+        bind: { [.uuids($0)] },
+        read: { row throws(PostgresError) in
+            ReceiptView(
+                id: try row.uuid(0), appID: try row.text(1), userID: try row.optionalText(2), kind: try row.kind(3),
+                state: try row.state(4), reason: try row.optionalText(5), transactionID: try row.optionalText(6),
+                receivedAt: try row.date(7), dueAt: try row.optionalDate(8),
+                transactions: try row.decoded(9))
+        })
+
+    /// Which of these receipts are no longer being tried: what a long poll waits for.
+    package static let finishedReceipts = Statement<[UUID], UUID>(
+        "ledger.finished_receipts", "select id from receipts where id = any($1::uuid[]) and state <> 'received'",
+        bind: { [.uuids($0)] },
+        read: { row throws(PostgresError) in try row.uuid(0) })
+
+    /// How many bare ids of a user led nowhere since a day ago: past a limit, asking is refused (design.md 6).
+    package static let countFruitlessQuestions = Statement<(appID: String, userID: String), Int>(
+        "ledger.count_fruitless_questions",
+        """
+        select count(*) from receipts where app_id = $1 and user_id = $2 and received_at > now() - interval '1 day'
+          and kind = 'identifier' and not is_vouched and (state = 'rejected' or reason = 'possession_missing')
+        """,
+        bind: { [.text($0.appID), .text($0.userID)] },
+        read: { row throws(PostgresError) in try row.int(0) })
+}
+
+extension RowReader {
+    /// A JSON column as a Decodable value that our own SQL built.
+    package func decoded<Value: Decodable>(_ index: Int) throws(PostgresError) -> Value {
+        let text = try json(index)
+        do {
+            return try JSONDecoder().decode(Value.self, from: Data(text.utf8))
+        } catch {
+            throw undecodable(index)
+        }
+    }
+}
+
+/// Goods as they stand in grants and events.
+enum GoodsJSON {
+    static func encode(_ goods: [AppPolicy.Goods]) -> String {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        // Strings and integers always encode.
+        guard let data = try? encoder.encode(goods) else { preconditionFailure("goods are strings and integers") }
+        return String(decoding: data, as: UTF8.self)
+    }
+}

@@ -1,0 +1,77 @@
+import Foundation
+package import Postgres
+
+/// Our own misconfiguration, or a pause by hand. A row of the halts table.
+package struct Halt: Sendable, Hashable {
+    package let appID: String
+    /// `verifyReceipt`, `serverApi`, or `*` for a pause by hand.
+    package let service: String
+    package let environment: String
+    /// A hash of the key or secret: a corrected configuration is not halted.
+    package let credential: String
+    package let reason: String
+
+    package static let everyService = "*"
+    /// A pause by hand: nothing of this app is judged until it is resumed.
+    package static func pause(_ appID: String) -> Halt {
+        Halt(appID: appID, service: everyService, environment: "*", credential: "operator", reason: "paused")
+    }
+
+    /// One call a minute asks whether the halt is over.
+    package static let probeInterval: Duration = .seconds(60)
+}
+
+extension Statements {
+    package static let listHalts = Statement<Void, Halt>(
+        "ledger.list_halts", "select app_id, service, environment, credential, reason from halts",
+        read: { row throws(PostgresError) in
+            Halt(
+                appID: try row.text(0), service: try row.text(1), environment: try row.text(2),
+                credential: try row.text(3), reason: try row.text(4))
+        })
+
+    /// Records a halt; returns a row only where it is new, so that one process logs it.
+    package static let halt = Statement<Halt, Bool>(
+        "ledger.halt",
+        """
+        insert into halts (app_id, service, environment, credential, reason, probe_at)
+        values ($1, $2, $3, $4, $5, now() + make_interval(secs => $6))
+        on conflict do nothing returning true
+        """,
+        bind: { halt in [
+            .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
+            .text(halt.reason), .double(60),
+        ] },
+        read: { row throws(PostgresError) in try row.bool(0) })
+
+    /// One process a minute may probe: the row says who.
+    package static let takeProbe = Statement<Halt, Bool>(
+        "ledger.take_probe",
+        """
+        update halts set probe_at = now() + make_interval(secs => $5)
+        where app_id = $1 and service = $2 and environment = $3 and credential = $4 and probe_at <= now()
+        returning true
+        """,
+        bind: { halt in [
+            .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential), .double(60),
+        ] },
+        read: { row throws(PostgresError) in try row.bool(0) })
+
+    /// Ends a halt and makes the rows that waited for it due.
+    package static let endHalt = Statement<Halt, Int>(
+        "ledger.end_halt",
+        """
+        with ended as (
+          delete from halts where app_id = $1 and service = $2 and environment = $3 and credential = $4
+          returning app_id),
+        freed as (
+          update receipts set due_at = now()
+          where lane in ('local', 'apple') and app_id in (select app_id from ended) and reason = 'halted' and due_at > now()
+          returning id)
+        select count(*) from freed
+        """,
+        bind: { halt in [
+            .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
+        ] },
+        read: { row throws(PostgresError) in try row.int(0) })
+}

@@ -1,0 +1,179 @@
+package import Foundation
+package import Postgres
+package import Purchases
+
+/// Why the ledger did not take something. Nothing was half-written: every write is one statement.
+package enum LedgerError: Error, Sendable, Equatable {
+    /// More is waiting than the limits allow; retryable after a moment.
+    case busy
+    /// The database cannot be reached, is read-only or did not answer in time; retryable.
+    case unavailable(PostgresError)
+    /// The database refuses these values; our bug. Not retryable as it is.
+    case refused(PostgresError)
+
+    package var isRetryable: Bool {
+        switch self {
+        case .busy, .unavailable: true
+        case .refused: false
+        }
+    }
+}
+
+/// All reads and writes of the business, batched: what arrived while the last statement ran is the next batch.
+///
+/// One per process. Call `close` when nobody calls any more; it flushes what is queued.
+package final class Ledger: Sendable {
+    package let database: Database
+    package let schedule: RetrySchedule
+    private let insertions: GroupCommit<Submission, InsertedReceipt?>
+    private let views: GroupCommit<UUID, ReceiptView?>
+    private let fetches: GroupCommit<UUID, StoredReceipt?>
+    private let settlements: GroupCommit<Verdict, Settlement?>
+    private let postponements: GroupCommit<Postponement, Bool>
+    private let brakeCounts: GroupCommit<BrakeQuestion, BrakeCounts>
+
+    /// - Parameter writers: how many connections write batches at the same time; 1 or 2 saturate a disk (design.md 4).
+    package init(database: Database, writers: Int, schedule: RetrySchedule) {
+        self.database = database
+        self.schedule = schedule
+        let parking = SettleBatch.Parking(scale: schedule.scale)
+        insertions = GroupCommit(
+            name: "insertions", writers: writers, size: { (rows: 1, bytes: $0.proof.payload.utf8.count + 512) },
+            flush: { submissions throws(PostgresError) in
+                // The same submission twice in a batch is one row.
+                let ids = submissions.map(\.receiptID)
+                var seen: Set<UUID> = []
+                let unique = zip(submissions, ids).filter { seen.insert($0.1).inserted }.map(\.0)
+                let inserted = try await database.run(
+                    Statements.insertReceipts, Statements.Insertion(submissions: unique, schedule: schedule))
+                let byID = Dictionary(inserted.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
+                return ids.map { byID[$0] }
+            })
+        views = GroupCommit(
+            name: "views", writers: writers, size: { _ in (rows: 1, bytes: 16) },
+            flush: { ids throws(PostgresError) in
+                try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
+                    try await database.run(Statements.readReceipts, ids)
+                }
+            })
+        fetches = GroupCommit(
+            name: "fetches", writers: writers, size: { _ in (rows: 1, bytes: 16) },
+            flush: { ids throws(PostgresError) in
+                try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
+                    try await database.run(Statements.fetchReceipts, ids)
+                }
+            })
+        settlements = GroupCommit(
+            name: "settlements", writers: writers, size: { (rows: $0.rowCount, bytes: $0.rowCount * 512) },
+            flush: { verdicts throws(PostgresError) in
+                // One verdict per receipt and statement; a second one reads the row again like any late-comer.
+                var seen: Set<UUID> = []
+                let isFirst = verdicts.map { seen.insert($0.receiptID).inserted }
+                let batch = SettleBatch(
+                    verdicts: zip(verdicts, isFirst).filter(\.1).map(\.0), parking: parking)
+                let settled = Dictionary(
+                    try await database.run(Statements.settle, batch).map { ($0.receiptID, $0) },
+                    uniquingKeysWith: { first, _ in first })
+                return zip(verdicts, isFirst).map { verdict, isFirst in isFirst ? settled[verdict.receiptID] : nil }
+            })
+        postponements = GroupCommit(
+            name: "postponements", writers: 1, size: { _ in (rows: 1, bytes: 64) },
+            flush: { postponements throws(PostgresError) in
+                let moved = Set(try await database.run(Statements.postpone, postponements))
+                return postponements.map { moved.contains($0.receiptID) }
+            })
+        brakeCounts = GroupCommit(
+            name: "brakes", writers: 1, size: { _ in (rows: 1, bytes: 64) },
+            flush: { questions throws(PostgresError) in try await database.run(Statements.countBrakes, questions) })
+    }
+
+    /// Stores a submission: it is committed when this returns. True where it is new, false where it was there.
+    package func insert(_ submission: Submission) async throws(LedgerError) -> Bool {
+        try await store(submission) != nil
+    }
+
+    /// Stores a submission: it is committed when this returns. Its row where it is new, nil where it was there.
+    package func store(_ submission: Submission) async throws(LedgerError) -> InsertedReceipt? {
+        try await submit(submission, to: insertions)
+    }
+
+    /// A receipt as its poster may see it; nil where there is none.
+    package func view(_ id: UUID) async throws(LedgerError) -> ReceiptView? {
+        try await submit(id, to: views)
+    }
+
+    /// A row to be judged; nil where there is none.
+    package func fetch(_ id: UUID) async throws(LedgerError) -> StoredReceipt? {
+        try await submit(id, to: fetches)
+    }
+
+    /// Writes a verdict. Nil: the row is settled, has moved on, or is held by someone; read it again.
+    package func settle(_ verdict: Verdict) async throws(LedgerError) -> Settlement? {
+        try await submit(verdict, to: settlements)
+    }
+
+    /// Moves a due time without counting an attempt. False: the row has moved on.
+    package func postpone(_ postponement: Postponement) async throws(LedgerError) -> Bool {
+        try await submit(postponement, to: postponements)
+    }
+
+    /// What was granted before, where a limit asks.
+    package func brakes(_ question: BrakeQuestion) async throws(LedgerError) -> BrakeCounts {
+        try await submit(question, to: brakeCounts)
+    }
+
+    /// Any other statement, alone.
+    package func run<Parameters: Sendable, Row: Sendable>(
+        _ statement: Statement<Parameters, Row>, _ parameters: Parameters
+    ) async throws(LedgerError) -> [Row] {
+        do {
+            return try await database.run(statement, parameters)
+        } catch {
+            throw LedgerError(error)
+        }
+    }
+
+    /// Flushes what is queued and closes the connections.
+    package func close() async {
+        await insertions.close()
+        await views.close()
+        await fetches.close()
+        await settlements.close()
+        await postponements.close()
+        await brakeCounts.close()
+        await database.close()
+    }
+
+    private func submit<Item: Sendable, Outcome: Sendable>(
+        _ item: Item, to group: GroupCommit<Item, Outcome>
+    ) async throws(LedgerError) -> Outcome {
+        do {
+            return try await group.submit(item)
+        } catch {
+            throw LedgerError(error)
+        }
+    }
+
+    private static func lookUp<Row: Sendable>(
+        _ ids: [UUID], by id: (Row) -> UUID, _ read: ([UUID]) async throws(PostgresError) -> [Row]
+    ) async throws(PostgresError) -> [Row?] {
+        let rows = Dictionary(
+            try await read(Array(Set(ids))).map { (id($0), $0) }, uniquingKeysWith: { first, _ in first })
+        return ids.map { rows[$0] }
+    }
+}
+
+extension LedgerError {
+    init(_ error: GroupCommitError) {
+        switch error {
+        case .full: self = .busy
+        case .closed: self = .unavailable(.closed)
+        case .failed(let error): self = LedgerError(error)
+        case .poison(let error): self = .refused(error)
+        }
+    }
+
+    init(_ error: PostgresError) {
+        self = error.isRetryable ? .unavailable(error) : .refused(error)
+    }
+}

@@ -1,0 +1,180 @@
+import Crypto
+package import Foundation
+package import Postgres
+package import Purchases
+
+/// Every statement of the business. One extension per table family; the names stand in pg_stat_statements, logs and
+/// metrics alike.
+package enum Statements {}
+
+/// A row as the worker judges it.
+package struct StoredReceipt: Sendable, Equatable {
+    package let id: UUID
+    package let appID: String
+    /// The poster, or the user of the order that was named.
+    package let userID: String?
+    package let proof: Proof
+    package let transactionID: String?
+    package let originalTransactionID: String?
+    package let isVouched: Bool
+    package let lane: Lane
+    package let state: ReceiptState
+    package let reason: String?
+    package let attempt: Int
+    package let receivedAt: Date
+    /// The database's clock when the row was read: the only clock that judges dates.
+    package let readAt: Date
+    /// A later receipt of the same user has brought transactions (P19).
+    package let isTakenOver: Bool
+    /// False: the payload is gone, nothing can be judged any more.
+    package let hasPayload: Bool
+}
+
+/// A row that was not there before, with the database's times.
+package struct InsertedReceipt: Sendable, Equatable {
+    package let id: UUID
+    package let receivedAt: Date
+    package let dueAt: Date
+}
+
+extension Statements {
+    package struct Insertion: Sendable {
+        /// Each receipt id once.
+        package var submissions: [Submission]
+        package var schedule: RetrySchedule
+    }
+
+    /// Stores the receipts of a batch that are not there yet, with their payloads, and counts them on the independent
+    /// side of the conservation check. Returns what it inserted.
+    package static let insertReceipts = Statement<Insertion, InsertedReceipt>(
+        "ledger.insert_receipts",
+        """
+        with new as (
+          insert into receipts (id, app_id, user_id, order_id, kind, lane, transaction_id, original_transaction_id,
+            is_vouched, details, payload_sha256, due_at)
+          select id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha,
+            now() + make_interval(secs => rescue)
+          from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+            $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[])
+            as i(id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha, rescue)
+          order by id
+          on conflict (id) do nothing
+          returning id, app_id, received_at, due_at),
+        stored as (
+          insert into payloads (receipt_id, received_on, body)
+          select id, (now() at time zone 'UTC')::date, body from unnest($1::uuid[], $13::text[]) as i(id, body)
+          where body <> '' and id in (select id from new)),
+        tally as (
+          insert into tallies as t (app_id, day, source, shard, received)
+          select app_id, (now() at time zone 'UTC')::date, 'post', pg_backend_pid() % 64, count(*)
+          from new group by app_id order by app_id
+          on conflict (app_id, day, source, shard) do update set received = t.received + excluded.received)
+        select id, received_at, due_at from new
+        """,
+        bind: { insertion in
+            let submissions = insertion.submissions
+            let lanes = submissions.map { Lane($0.proof.kind) }
+            return [
+                .uuids(submissions.map(\.receiptID)), .texts(submissions.map(\.appID)),
+                .texts(submissions.map(\.userID)), .texts(submissions.map(\.orderID)),
+                .texts(submissions.map(\.proof.kind.rawValue)), .texts(lanes.map(\.rawValue)),
+                .texts(submissions.map(\.transactionID)), .texts(submissions.map(\.originalTransactionID)),
+                .bools(submissions.map(\.isVouched)), .jsons(submissions.map(\.details)),
+                .bytesArray(submissions.map { Array(SHA256.hash(data: Data($0.proof.payload.utf8))) }),
+                .doubles(lanes.map { insertion.schedule.rescueDelay($0).inSeconds }),
+                .texts(submissions.map(\.proof.payload)),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            InsertedReceipt(id: try row.uuid(0), receivedAt: try row.date(1), dueAt: try row.date(2))
+        })
+
+    /// The rows that messages point at, with their payloads. An id that is not there is missing from the result.
+    package static let fetchReceipts = Statement<[UUID], StoredReceipt>(
+        "ledger.fetch_receipts",
+        """
+        select r.id, r.app_id, coalesce(r.user_id, o.user_id), r.kind, p.body, r.transaction_id,
+          r.original_transaction_id, r.is_vouched, r.lane, r.state, r.reason, r.attempt, r.received_at, now(),
+          r.reason = 'no_transaction_yet' and exists (select from receipts later
+            where later.app_id = r.app_id and later.user_id = r.user_id and later.received_at > r.received_at
+              and later.state in ('granted', 'already_granted'))
+        from unnest($1::uuid[]) as i(id)
+        cross join lateral (select * from receipts where id = i.id offset 0) r
+        left join lateral (select body from payloads where receipt_id = r.id
+          and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
+        left join lateral (select user_id from orders where id::text = lower(r.order_id) and app_id = r.app_id
+          and r.user_id is null offset 0) o on true
+        """,
+        bind: { [.uuids($0)] },
+        read: { row throws(PostgresError) in
+            let kind = try row.kind(3)
+            let body = try row.optionalText(4)
+            return StoredReceipt(
+                id: try row.uuid(0), appID: try row.text(1), userID: try row.optionalText(2),
+                proof: Proof(kind: kind, payload: body ?? ""), transactionID: try row.optionalText(5),
+                originalTransactionID: try row.optionalText(6), isVouched: try row.bool(7), lane: try row.lane(8),
+                state: try row.state(9), reason: try row.optionalText(10), attempt: try row.int(11),
+                receivedAt: try row.date(12), readAt: try row.date(13),
+                isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil)
+        })
+
+    /// Moves due times without counting an attempt: a halt, a breaker, a 429. Guarded like a verdict.
+    package static let postpone = Statement<[Postponement], UUID>(
+        "ledger.postpone",
+        """
+        update receipts r set due_at = now() + make_interval(secs => i.due_in), rescues = 0, judged_at = now(),
+          reason = case when r.state = 'received' then i.reason else r.reason end
+        from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[]) as i(id, attempt, due_in, reason)
+        where r.id = i.id and r.settled_at is null and r.attempt = i.attempt
+        returning r.id
+        """,
+        bind: { rows in [
+            .uuids(rows.map(\.receiptID)), .int32s(rows.map(\.attempt)), .doubles(rows.map { $0.dueIn.inSeconds }),
+            .texts(rows.map(\.reason.rawValue)),
+        ] },
+        read: { row throws(PostgresError) in try row.uuid(0) })
+
+    /// A local proof that needs Apple changes its lane; its pointer follows.
+    package static let reroute = Statement<[Postponement], UUID>(
+        "ledger.reroute",
+        """
+        update receipts r set lane = 'apple', due_at = now() + make_interval(secs => i.due_in)
+        from unnest($1::uuid[], $2::int[], $3::float8[]) as i(id, attempt, due_in)
+        where r.id = i.id and r.settled_at is null and r.attempt = i.attempt
+        returning r.id
+        """,
+        bind: { rows in [
+            .uuids(rows.map(\.receiptID)), .int32s(rows.map(\.attempt)), .doubles(rows.map { $0.dueIn.inSeconds }),
+        ] },
+        read: { row throws(PostgresError) in try row.uuid(0) })
+
+    /// A repeated post of a held or parked submission makes it due, at most once a minute.
+    package static let nudge = Statement<[UUID], Void>(
+        "ledger.nudge",
+        """
+        update receipts set due_at = now()
+        where id = any($1::uuid[]) and state in ('held', 'parked') and rescues = 0 and due_at > now()
+          and judged_at < now() - interval '1 minute'
+        """,
+        bind: { [.uuids($0)] })
+}
+
+/// A row that is due later, or elsewhere, without a verdict.
+package struct Postponement: Sendable {
+    package let receiptID: UUID
+    package let attempt: Int
+    package let dueIn: Duration
+    package let reason: Reason
+}
+
+extension RowReader {
+    package func state(_ index: Int) throws(PostgresError) -> ReceiptState { try word(index) }
+    package func lane(_ index: Int) throws(PostgresError) -> Lane { try word(index) }
+    package func kind(_ index: Int) throws(PostgresError) -> Proof.Kind { try word(index) }
+
+    /// A word of a closed list that a CHECK of the table holds; anything else is a newer schema or our bug.
+    package func word<Word: RawRepresentable>(_ index: Int) throws(PostgresError) -> Word where Word.RawValue == String {
+        guard let word = Word(rawValue: try text(index)) else { throw undecodable(index) }
+        return word
+    }
+}

@@ -1,0 +1,79 @@
+package import Foundation
+package import Postgres
+package import Purchases
+
+extension Statements {
+    /// `makegood queue redrive`: parked and held rows become due, a batch at a time.
+    package struct Redrive: Sendable {
+        package var states: [ReceiptState]
+        package var appID: String?
+        package var reason: String?
+        package var limit: Int
+    }
+
+    package static let redrive = Statement<Redrive, UUID>(
+        "repair.redrive",
+        """
+        update receipts set due_at = now(), rescues = 0 where id in (
+          select id from receipts where lane in ('local', 'apple') and due_at > now() and state = any($1::text[])
+            and ($2::text is null or app_id = $2) and ($3::text is null or reason = $3)
+          order by due_at limit $4 for no key update skip locked)
+        returning id
+        """,
+        bind: { redrive in [
+            .texts(redrive.states.map(\.rawValue)), .text(redrive.appID), .text(redrive.reason), .int(redrive.limit),
+        ] },
+        read: { row throws(PostgresError) in try row.uuid(0) })
+
+    package struct Reopening: Sendable {
+        package var appID: String
+        package var reason: String?
+        package var since: Date?
+        package var limit: Int
+    }
+
+    /// `makegood support reopen`: rejected rows are received again and judged from their payload; what became of
+    /// their transactions is open again.
+    package static let reopen = Statement<Reopening, UUID>(
+        "repair.reopen",
+        """
+        with reopened as (
+          update receipts set state = 'received', reason = null, settled_at = null, due_at = now(), rescues = 0
+          where id in (
+            select id from receipts where state = 'rejected' and app_id = $1 and ($2::text is null or reason = $2)
+              and ($3::timestamptz is null or settled_at >= $3)
+            order by settled_at limit $4 for no key update skip locked)
+          returning id),
+        opened as (
+          update outcomes set state = 'open', reason = null
+          where receipt_id in (select id from reopened) and state = 'rejected')
+        select id from reopened
+        """,
+        bind: { reopening in [
+            .text(reopening.appID), .text(reopening.reason), .date(reopening.since), .int(reopening.limit),
+        ] },
+        read: { row throws(PostgresError) in try row.uuid(0) })
+
+    /// What `support reopen --dry-run` counts.
+    package static let countRejected = Statement<Reopening, (reason: String, count: Int)>(
+        "repair.count_rejected",
+        """
+        select coalesce(reason, ''), count(*) from receipts
+        where state = 'rejected' and app_id = $1 and ($2::text is null or reason = $2)
+          and ($3::timestamptz is null or settled_at >= $3)
+        group by 1 order by 1
+        """,
+        bind: { reopening in [.text(reopening.appID), .text(reopening.reason), .date(reopening.since)] },
+        read: { row throws(PostgresError) in (reason: try row.text(0), count: try row.int(1)) })
+
+    package struct Audit: Sendable {
+        package var actor: String
+        package var action: String
+        /// A JSON object.
+        package var details: String
+    }
+
+    package static let audit = Statement<Audit, Void>(
+        "repair.audit", "insert into audits (actor, action, details) values ($1, $2, $3)",
+        bind: { [.text($0.actor), .text($0.action), .json($0.details)] })
+}

@@ -1,0 +1,67 @@
+package import Foundation
+package import Postgres
+package import Purchases
+
+/// A row that the scheduler queues again.
+package struct ClaimedReceipt: Sendable, Equatable {
+    package let id: UUID
+    package let attempt: Int
+    /// Rescued eight times without a verdict: not to be published.
+    package let isNewlyParked: Bool
+}
+
+extension Statements {
+    package struct Claim: Sendable {
+        package var lane: Lane
+        package var apps: [String]
+        package var limit: Int
+        package var rescueDelay: Duration
+        package var rescueDelayMax: Duration
+    }
+
+    /// Claims due rows for publishing: apps in turn, oldest first, rows that another scheduler holds are skipped. The
+    /// claim is a lease: due again after the rescue delay, doubled with every rescue that brought no verdict.
+    ///
+    /// A row with eight rescues is parked instead and not returned for publishing: its payload kills its worker, or
+    /// nobody works.
+    package static let claim = Statement<Claim, ClaimedReceipt>(
+        "ledger.claim",
+        """
+        with due as (
+          select c.id from (
+            select r.id, row_number() over (partition by a.app order by r.due_at) as turn, r.due_at
+            from unnest($2::text[]) as a(app)
+            cross join lateral (
+              select id, due_at from receipts
+              where lane = $1 and app_id = a.app and due_at is not null and due_at <= now()
+              order by due_at limit $3 for no key update skip locked) r) c
+          order by c.turn, c.due_at limit $3)
+        update receipts r set
+          state = case when r.rescues >= $6 and r.state = 'received' then 'parked' else r.state end,
+          reason = case when r.rescues >= $6 and r.state = 'received' then 'never_worked' else r.reason end,
+          -- Parked: messages that point at the old attempt are stale, so they cannot kill another worker.
+          attempt = r.attempt + (r.rescues >= $6 and r.state = 'received')::int,
+          rescues = case when r.rescues >= $6 and r.state = 'received' then 0 else r.rescues + 1 end,
+          judged_at = case when r.rescues >= $6 and r.state = 'received' then now() else r.judged_at end,
+          due_at = now() + case when r.rescues >= $6 and r.state = 'received'
+            then make_interval(secs => $5)
+            else make_interval(secs => least($4 * power(2, least(r.rescues, 20)), $5)) end
+        where r.id in (select id from due)
+        returning r.id, r.attempt, r.rescues = 0
+        """,
+        bind: { claim in [
+            .text(claim.lane.rawValue), .texts(claim.apps), .int(claim.limit),
+            .double(claim.rescueDelay.inSeconds), .double(claim.rescueDelayMax.inSeconds), .int32(rescuesMax),
+        ] },
+        read: { row throws(PostgresError) in
+            ClaimedReceipt(id: try row.uuid(0), attempt: try row.int(1), isNewlyParked: try row.bool(2))
+        })
+
+    /// Rescues without a verdict before a row is parked as `never_worked`.
+    package static let rescuesMax = 8
+
+    /// Partitions for the payloads of the days to come.
+    package static let createPayloadPartitions = Statement<Int, Void>(
+        "ledger.create_payload_partitions", "select create_payload_partitions($1)",
+        bind: { [.int32($0)] })
+}

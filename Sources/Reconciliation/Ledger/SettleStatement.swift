@@ -1,0 +1,285 @@
+package import Foundation
+package import Postgres
+package import Purchases
+
+/// What became of a receipt when its verdict was written.
+package struct Settlement: Sendable, Equatable {
+    package let receiptID: UUID
+    package let state: ReceiptState
+    /// The row's attempt after the verdict: what the next pointer carries.
+    package let attempt: Int
+}
+
+/// One batch of verdicts, and the clocks that the statement needs beside them.
+package struct SettleBatch: Sendable {
+    package var verdicts: [Verdict]
+    package var parking: Parking
+
+    /// When tries end and a person is needed (design.md 3): after this age *and* eight attempts.
+    package struct Parking: Sendable, Equatable {
+        package static let attemptsMin = 8
+        package var after: Duration = .seconds(86_400)
+        package var againMin: Duration = .seconds(3600)
+        package var againMax: Duration = .seconds(86_400)
+
+        package init(scale: Double = 1) {
+            after = after * scale
+            againMin = againMin * scale
+            againMax = againMax * scale
+        }
+    }
+}
+
+extension Statements {
+    /// Writes every verdict of a batch, final or not: grants, facts, outcomes, attempts, events, receipts. Idempotent:
+    /// a repeated batch finds settled rows, or rows whose attempt moved on, and changes nothing.
+    ///
+    /// The shape and its traps (settle.md), each held by a test:
+    /// - The guard is taken once per receipt with SKIP LOCKED: nobody waits for a neighbour. A receipt that is missing
+    ///   from the result is read again by the caller.
+    /// - "Inserted by us" is matched on transaction *and* receipt: three users may claim one transaction in one batch.
+    /// - An owner that this snapshot does not see leaves the receipt as it is (`again`); the next statement sees it.
+    /// - No join of two CTEs: the planner expects one row of them and turns quadratic.
+    /// - Grants go in key order: batches that share transactions cannot deadlock on them.
+    /// - A grant that exists answers before any decision but `open` (design.md 5.1, rows 1 and 0b); without
+    ///   possession only to its own user.
+    package static let settle = Statement<SettleBatch, Settlement>(
+        "ledger.settle",
+        """
+        with mine as (
+          select v.receipt
+          from (select distinct receipt, attempt from unnest($1::uuid[], $2::int[]) as i(receipt, attempt)) v
+            cross join lateral (select 1 from receipts r
+              where r.id = v.receipt and r.settled_at is null and r.attempt = v.attempt
+              for no key update skip locked) r),
+        verdict as (
+          select * from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[], $5::text[], $6::bool[], $7::text[],
+              $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::int[], $14::jsonb[], $15::text[],
+              $16::text[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[], $21::text[],
+              $22::text[], $23::timestamptz[], $24::jsonb[], $25::text[], $26::text[], $27::text[], $28::int[],
+              $29::int8[], $30::int[], $35::text[])
+            as i(receipt, attempt, due_in, app, usr, possession, transaction, decision, reason, binding, environment,
+              product, quantity, goods, purchase_key, original, kind, purchased_at, expires_at, revoked_at, token,
+              ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
+              customer)
+          where (i.receipt in (select receipt from mine)) is true),
+        won as (
+          insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
+            product_id, quantity, goods, binding_source)
+          select transaction, purchase_key, app, environment, usr, customer, receipt, product, quantity, goods, binding
+          from verdict where decision = 'grant' order by transaction, receipt
+          on conflict do nothing
+          returning transaction_id, receipt_id),
+        known as (
+          insert into transactions as t (transaction_id, app_id, environment, original_transaction_id, product_id,
+            kind, quantity, purchased_at, expires_at, revoked_at, app_account_token, ownership, signed_at, facts)
+          select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,
+            purchased_at, expires_at, revoked_at, token::uuid, ownership, signed_at, facts
+          from verdict where product is not null order by transaction, signed_at desc nulls last
+          on conflict (transaction_id) do update set revoked_at = excluded.revoked_at, facts = excluded.facts,
+            expires_at = excluded.expires_at, signed_at = excluded.signed_at, ownership = excluded.ownership,
+            app_account_token = coalesce(excluded.app_account_token, t.app_account_token),
+            kind = coalesce(excluded.kind, t.kind)
+            where excluded.signed_at > coalesce(t.signed_at, '-infinity') and t.app_id = excluded.app_id
+              and t.environment = excluded.environment),
+        outcome as (
+          select v.receipt, v.due_in, v.transaction, o.state,
+            case o.state
+              when 'already_granted' then
+                case when g.user_id is distinct from v.usr then 'owned_by_another_user' end
+              when 'held' then case when o.collides then 'id_collision' else v.reason end
+              when 'granted' then null
+              else v.reason end as reason,
+            case when o.state = 'granted' then v.binding end as binding,
+            case o.state when 'again' then 0 when 'open' then 1 when 'held' then 2 when 'granted' then 3
+              when 'already_granted' then 4 else 5 end as rank
+          from verdict v
+          left join lateral (
+            (select receipt_id, transaction_id, user_id, app_id, environment from grants
+              where transaction_id = v.transaction)
+            union all
+            (select receipt_id, transaction_id, user_id, app_id, environment from grants
+              where purchase_key = v.purchase_key)
+            limit 1) g on true
+          cross join lateral (
+            select g.app_id <> v.app or g.environment <> coalesce(v.environment, g.environment) as collides offset 0) c
+          cross join lateral (
+            select case
+                when v.transaction is null or v.decision = 'open' then v.decision
+                when (v.transaction, v.receipt) in (select transaction_id, receipt_id from won) then 'granted'
+                when g.receipt_id is null and v.decision = 'grant' then 'again'
+                when g.receipt_id is null then v.decision
+                when c.collides then 'held'
+                when g.transaction_id = v.transaction and g.receipt_id = v.receipt then 'granted'
+                when g.user_id = v.usr or v.possession then 'already_granted'
+                else v.decision end as state, c.collides offset 0) o),
+        summary as (
+          select receipt, min(due_in) as due_in, bool_and(transaction is null) as is_whole,
+            (array_agg(reason order by rank, reason nulls first))[1] as reason,
+            (array['again', 'received', 'held', 'granted', 'already_granted', 'rejected'])[min(rank) + 1] as state
+          from outcome group by receipt),
+        stored as (
+          insert into outcomes (receipt_id, transaction_id, state, reason, binding_source)
+          select receipt, transaction, state, reason, binding from outcome
+          where transaction is not null and (receipt in (select receipt from summary where state = 'again')) is not true
+          order by receipt, transaction
+          on conflict (receipt_id, transaction_id) do update
+            set state = excluded.state, reason = excluded.reason, binding_source = excluded.binding_source,
+              decided_at = now()
+            where outcomes.state in ('open', 'held')),
+        closed as (
+          update outcomes o set state = 'rejected', reason = s.reason, decided_at = now()
+          from summary s
+          where s.state = 'rejected' and s.is_whole and o.receipt_id = s.receipt and o.state in ('open', 'held')),
+        tried as (
+          insert into attempts (receipt_id, attempt, reason, service, environment, http_status, code, duration_ms)
+          select distinct on (receipt) receipt, attempt + 1, reason, call_service, call_environment, call_status,
+            call_code, call_ms
+          from verdict where decision = 'open' order by receipt
+          on conflict do nothing),
+        told as (
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select event_id::uuid, app, 'purchase.granted', usr, transaction, receipt,
+            jsonb_build_object('productId', product, 'quantity', quantity, 'environment', environment,
+              'originalTransactionId', original, 'purchasedAt', purchased_at, 'goods', goods, 'bindingSource', binding)
+          from verdict
+          where decision = 'grant' and (transaction, receipt) in (select transaction_id, receipt_id from won)
+          on conflict (event_id) do nothing)
+        update receipts r set
+          state = case when s.state = 'received' and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
+            then 'parked' else s.state end,
+          reason = s.reason,
+          attempt = r.attempt + (s.state = 'received')::int,
+          rescues = 0,
+          judged_at = now(),
+          settled_at = case when s.state in ('granted', 'already_granted', 'rejected') then now() end,
+          due_at = case
+            when s.state = 'received' and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
+              then now() + make_interval(secs => least(greatest(
+                extract(epoch from now() - r.received_at)::float8 - $31, $32), $33))
+            when s.state in ('received', 'held') then now() + make_interval(secs => s.due_in) end
+        from summary s where r.id = s.receipt and s.state <> 'again'
+        returning r.id, r.state, r.attempt
+        """,
+        bind: { batch in
+            let columns = SettleColumns(batch.verdicts)
+            return columns.values + [
+                .double(batch.parking.after.inSeconds), .double(batch.parking.againMin.inSeconds),
+                .double(batch.parking.againMax.inSeconds), .int32(SettleBatch.Parking.attemptsMin),
+                .texts(columns.customers),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            Settlement(receiptID: try row.uuid(0), state: try row.state(1), attempt: try row.int(2))
+        })
+}
+
+/// The batch by columns, as `unnest` takes it: one row per receipt and transaction.
+private struct SettleColumns {
+    private var receipts: [UUID] = []
+    private var attempts: [Int?] = []
+    private var dueIn: [Double?] = []
+    private var apps: [String?] = []
+    private var users: [String?] = []
+    private var possessions: [Bool?] = []
+    private var transactions: [String?] = []
+    private var decisions: [String?] = []
+    private var reasons: [String?] = []
+    private var bindings: [String?] = []
+    private var environments: [String?] = []
+    private var products: [String?] = []
+    private var quantities: [Int?] = []
+    private var goods: [String?] = []
+    private var purchaseKeys: [String?] = []
+    private var originals: [String?] = []
+    private var kinds: [String?] = []
+    private var purchasedAt: [Date?] = []
+    private var expiresAt: [Date?] = []
+    private var revokedAt: [Date?] = []
+    private var tokens: [String?] = []
+    private var ownerships: [String?] = []
+    private var signedAt: [Date?] = []
+    private var facts: [String?] = []
+    private var eventIDs: [String?] = []
+    private var callServices: [String?] = []
+    private var callEnvironments: [String?] = []
+    private var callStatuses: [Int?] = []
+    private var callCodes: [Int?] = []
+    private var callMilliseconds: [Int?] = []
+    private(set) var customers: [String?] = []
+
+    init(_ verdicts: [Verdict]) {
+        for verdict in verdicts {
+            switch verdict.finding {
+            case .transactions(let entries):
+                for entry in entries { append(verdict, entry.transaction.id, entry.transaction, entry.decision) }
+            case .identifier(let id, let reason): append(verdict, id, nil, .held(reason))
+            case .receipt(let decision): append(verdict, nil, nil, decision)
+            }
+        }
+    }
+
+    private mutating func append(
+        _ verdict: Verdict, _ transactionID: String?, _ transaction: Transaction?, _ decision: Decision
+    ) {
+        receipts.append(verdict.receiptID)
+        attempts.append(verdict.attempt)
+        dueIn.append(verdict.dueIn.inSeconds)
+        apps.append(verdict.appID)
+        users.append(verdict.claim.userID)
+        possessions.append(verdict.claim.hasPossession)
+        transactions.append(transactionID)
+        appendDecision(decision)
+        appendFacts(transaction)
+        eventIDs.append(transaction.map {
+            DerivedID.event(appID: verdict.appID, transactionID: $0.id, type: "purchase.granted").uuidString
+        })
+        callServices.append(verdict.call?.service)
+        callEnvironments.append(verdict.call?.environment)
+        callStatuses.append(verdict.call?.httpStatus)
+        callCodes.append(verdict.call?.code)
+        callMilliseconds.append(verdict.call?.milliseconds)
+    }
+
+    private mutating func appendDecision(_ decision: Decision) {
+        let (word, reason, given, source): (String, Reason?, [AppPolicy.Goods]?, BindingSource?) =
+            switch decision {
+            case .grant(let goods, let source): ("grant", nil, goods, source)
+            case .rejected(let reason): ("rejected", reason, nil, nil)
+            case .held(let reason): ("held", reason, nil, nil)
+            case .open(let reason): ("open", reason, nil, nil)
+            }
+        decisions.append(word)
+        reasons.append(reason?.rawValue)
+        goods.append(given.map(GoodsJSON.encode))
+        bindings.append(source?.rawValue)
+    }
+
+    private mutating func appendFacts(_ transaction: Transaction?) {
+        environments.append(transaction?.environment)
+        products.append(transaction?.productID)
+        quantities.append(transaction?.quantity)
+        purchaseKeys.append(transaction?.purchaseKey)
+        originals.append(transaction?.originalID)
+        kinds.append(transaction?.kind?.rawValue)
+        purchasedAt.append(transaction?.purchasedAt)
+        expiresAt.append(transaction?.expiresAt)
+        revokedAt.append(transaction?.revokedAt)
+        tokens.append(transaction?.appAccountToken?.uuidString)
+        ownerships.append(transaction?.ownership)
+        customers.append(transaction?.customerID)
+        signedAt.append(transaction?.signedAt)
+        facts.append(transaction?.facts)
+    }
+
+    var values: [Value] {
+        [
+            .uuids(receipts), .int32s(attempts), .doubles(dueIn), .texts(apps), .texts(users), .bools(possessions),
+            .texts(transactions), .texts(decisions), .texts(reasons), .texts(bindings), .texts(environments),
+            .texts(products), .int32s(quantities), .jsons(goods), .texts(purchaseKeys), .texts(originals),
+            .texts(kinds), .dates(purchasedAt), .dates(expiresAt), .dates(revokedAt), .texts(tokens),
+            .texts(ownerships), .dates(signedAt), .jsons(facts), .texts(eventIDs), .texts(callServices),
+            .texts(callEnvironments), .int32s(callStatuses), .ints(callCodes), .int32s(callMilliseconds),
+        ]
+    }
+}

@@ -1,0 +1,16 @@
+import Foundation
+import Logging
+
+/// Every metadata key of this module. No key carries a payload, a token or a full user id.
+enum LogKeys {
+    static func receipt(_ id: UUID) -> Logger.Metadata { ["receipt.id": "\(id.uuidString.lowercased())"] }
+
+    static func halt(_ halt: Halt) -> Logger.Metadata {
+        [
+            "app.id": "\(halt.appID)", "apple.service": "\(halt.service)",
+            "apple.environment": "\(halt.environment)", "halt.reason": "\(halt.reason)",
+        ]
+    }
+
+    static func error(_ error: any Error) -> Logger.Metadata { ["error": "\(error)"] }
+}

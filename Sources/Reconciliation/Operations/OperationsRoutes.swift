@@ -1,0 +1,74 @@
+import HTTPTypes
+package import Hummingbird
+package import Logging
+import NIOCore
+import ServiceLifecycle
+
+/// `/health/live`, `/health/ready` and `/metrics`. No credentials: they say nothing about anybody, and the port is
+/// for the inside.
+package struct OperationsRoutes: Sendable {
+    package let health: Health
+    private let registry: PrometheusRegistry
+
+    package init(health: Health, registry: PrometheusRegistry) {
+        self.health = health
+        self.registry = registry
+    }
+
+    package func add(to router: Router<HTTPContext>) {
+        router.serve("/health/live", [.get: { _, _ in Response(json: .object([.init("status", .string("live"))])) }])
+        router.serve(
+            "/health/ready",
+            [
+                .get: { _, _ in
+                    let report = health.report
+                    return Response(json: report.json, status: report.isReady ? .ok : .serviceUnavailable)
+                }
+            ])
+        router.serve(
+            "/metrics",
+            [
+                .get: { _, _ in
+                    Response(
+                        status: .ok, headers: [.contentType: PrometheusRegistry.contentType],
+                        body: .init(byteBuffer: ByteBuffer(string: registry.text)))
+                }
+            ])
+    }
+}
+
+/// Health and metrics on a port of their own, for every role. Put it first in the service group, so that it is the
+/// last to stop and tells of the drain.
+package struct OperationsServer: Service {
+    private let routes: OperationsRoutes
+    private let host: String
+    private let port: Int
+    private let logger: Logger
+    package let address = ListeningAddress()
+
+    /// - Parameter port: `MAKEGOOD_OPERATIONS_PORT`; 0 takes any free one.
+    package init(routes: OperationsRoutes, host: String, port: Int, logger: Logger) {
+        self.routes = routes
+        self.host = host
+        self.port = port
+        self.logger = logger
+    }
+
+    /// Serves until graceful shutdown or cancellation.
+    package func run() async throws {
+        defer { address.ended() }
+        let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
+        router.add(middleware: AnswerMiddleware(health: routes.health, logger: logger))
+        routes.add(to: router)
+        let application = Application(
+            router: router, server: .http1(configuration: .init(idleTimeout: HTTPLimits.idleTimeout)),
+            configuration: .init(address: .hostname(host, port: port), reuseAddress: true),
+            onServerRunning: { [address, host, logger] channel in
+                let port = channel.localAddress?.port ?? 0
+                logger.info("operations listening", metadata: ["http.address": "\(host):\(port)"])
+                address.listening(port)
+            },
+            logger: logger.quiet)
+        try await application.run()
+    }
+}

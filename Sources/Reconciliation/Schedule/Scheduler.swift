@@ -1,0 +1,98 @@
+package import Logging
+import Metrics
+import Postgres
+import Purchases
+import ServiceLifecycle
+
+/// Finds what no message told us: due rows are published again, apps in turn, oldest first. Any number may run.
+///
+/// It feeds, it does not flood: each second a queue is filled up to a depth, so a fresh purchase never has more than
+/// that many rescued ones before it, and a backlog, a slow Apple, dead workers or an open breaker all show as depth.
+package struct Scheduler: Service {
+    package static let tickInterval: Duration = .seconds(1)
+    /// A queue is filled up to this many ready messages …
+    package static let depthMax = 1000
+    /// … and gets this many in any case, so that a wrong depth stops nothing.
+    package static let publishMin = 10
+    /// What a halted app still gets for Apple's queue: enough for one to carry the probe.
+    package static let haltedLimit = 1
+    package static let rescueDelayMax: Duration = .seconds(3600)
+
+    private let ledger: Ledger
+    private let doorbell: Doorbell
+    private let apps: AppDirectory
+    private let halts: HaltBoard
+    private let logger: Logger
+
+    package init(ledger: Ledger, doorbell: Doorbell, apps: AppDirectory, halts: HaltBoard, logger: Logger) {
+        self.ledger = ledger
+        self.doorbell = doorbell
+        self.apps = apps
+        self.halts = halts
+        self.logger = logger
+    }
+
+    package func run() async throws {
+        logger.info("scheduler started")
+        let interval = max(.milliseconds(50), Self.tickInterval * ledger.schedule.scale)
+        while !Task.isShuttingDownGracefully, !Task.isCancelled {
+            for lane in Lane.allCases { await feed(lane) }
+            try? await cancelWhenGracefulShutdown { try await Task.sleep(for: interval) }
+        }
+        logger.info("scheduler stopped")
+    }
+
+    /// One tick for one queue. Without a broker nothing is claimed: a claim that cannot be published is a lost second.
+    func feed(_ lane: Lane) async {
+        let depth: Int
+        do {
+            depth = try await doorbell.depth(of: lane)
+        } catch {
+            logger.debug("broker is away", metadata: LogKeys.error(error))
+            return
+        }
+        Gauge(label: "makegood_queue_depth_messages", dimensions: [("queue", doorbell.queues.verify(lane))]).record(depth)
+        let room = max(Self.depthMax - depth, Self.publishMin)
+        let halted = lane == .apple ? halts.haltedApps : []
+        let all = apps.ids
+        var claimed = await claim(lane, all.filter { !halted.contains($0) && !halts.isPaused($0) }, room)
+        claimed += await claim(lane, all.filter { halted.contains($0) && !halts.isPaused($0) }, Self.haltedLimit)
+        guard !claimed.isEmpty else { return }
+        Counter(label: "makegood_rescues_total", dimensions: [("lane", lane.rawValue)]).increment(by: claimed.count)
+        await publish(claimed, lane)
+    }
+
+    private func claim(_ lane: Lane, _ apps: [String], _ limit: Int) async -> [ClaimedReceipt] {
+        guard !apps.isEmpty else { return [] }
+        let claim = Statements.Claim(
+            lane: lane, apps: apps, limit: limit, rescueDelay: ledger.schedule.rescueDelay(lane),
+            rescueDelayMax: Self.rescueDelayMax * ledger.schedule.scale)
+        do {
+            return try await ledger.run(Statements.claim, claim)
+        } catch {
+            logger.debug("database is away", metadata: LogKeys.error(error))
+            return []
+        }
+    }
+
+    private func publish(_ claimed: [ClaimedReceipt], _ lane: Lane) async {
+        await withDiscardingTaskGroup { group in
+            for receipt in claimed {
+                if receipt.isNewlyParked {
+                    logger.error("receipt parked: it never reached a verdict", metadata: LogKeys.receipt(receipt.id))
+                    continue
+                }
+                group.addTask {
+                    do {
+                        try await doorbell.publish(
+                            Pointer(receiptID: receipt.id, attempt: receipt.attempt),
+                            to: doorbell.queues.verify(lane))
+                    } catch {
+                        // The claim's lease ends and the row is due again.
+                        logger.debug("rescue not published", metadata: LogKeys.error(error))
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+package import Logging
+import Metrics
+package import Postgres
+import ServiceLifecycle
+
+/// The conservation check each minute, the backlog as metrics, the payload partitions of the days to come.
+package struct Watch: Service {
+    package static let checkInterval: Duration = .seconds(60)
+    package static let backlogInterval: Duration = .seconds(15)
+    package static let partitionInterval: Duration = .seconds(3600)
+    package static let partitionDays = 7
+
+    private let ledger: Ledger
+    private let logger: Logger
+
+    package init(ledger: Ledger, logger: Logger) {
+        self.ledger = ledger
+        self.logger = logger
+    }
+
+    package func run() async throws {
+        await cancelWhenGracefulShutdown {
+            await withDiscardingTaskGroup { group in
+                group.addTask { await every(Self.checkInterval, check) }
+                group.addTask { await every(Self.backlogInterval, measure) }
+                group.addTask { await every(Self.partitionInterval, partition) }
+            }
+        }
+    }
+
+    private func every(_ interval: Duration, _ body: () async throws -> Void) async {
+        while !Task.isCancelled {
+            do {
+                try await body()
+            } catch {
+                logger.warning("watch could not look", metadata: LogKeys.error(error))
+            }
+            try? await Task.sleep(for: interval)
+        }
+    }
+
+    private func check() async throws {
+        let violations = try await Invariant.check(ledger.database, span: .recent)
+        for invariant in Invariant.all {
+            let count = violations.first { $0.invariant == invariant.name }?.count ?? 0
+            Gauge(label: "makegood_invariant_violations", dimensions: [("invariant", invariant.name)]).record(count)
+        }
+        for violation in violations {
+            logger.critical(
+                "an invariant does not hold",
+                metadata: ["invariant": "\(violation.invariant)", "violations": "\(violation.count)"])
+        }
+    }
+
+    private func measure() async throws {
+        for row in try await ledger.run(Statements.backlog, ()) {
+            let dimensions = [("app", row.appID), ("lane", row.lane), ("state", row.state)]
+            Gauge(label: "makegood_backlog_receipts", dimensions: dimensions).record(row.receipts)
+            Gauge(label: "makegood_backlog_overdue_seconds", dimensions: dimensions).record(row.overdueSeconds)
+        }
+    }
+
+    private func partition() async throws {
+        _ = try await ledger.run(Statements.createPayloadPartitions, Self.partitionDays)
+    }
+}
+
+extension Statements {
+    package struct Backlog: Sendable {
+        package let appID: String
+        package let lane: String
+        package let state: String
+        package let receipts: Int
+        /// How long the oldest of them has been due; 0 where none is.
+        package let overdueSeconds: Double
+    }
+
+    /// Open receipts by app, lane and state, zeros included, so that a drained backlog is seen to be drained.
+    package static let backlog = Statement<Void, Backlog>(
+        "watch.backlog",
+        """
+        select a.app_id, l.lane, s.state, coalesce(b.receipts, 0),
+          greatest(0, coalesce(extract(epoch from now() - b.oldest_due_at), 0))::float8
+        from apps a cross join (values ('local'), ('apple')) l(lane)
+        cross join (values ('received'), ('held'), ('parked')) s(state)
+        left join v_backlog b on b.app_id = a.app_id and b.lane = l.lane and b.state = s.state
+        """,
+        read: { row throws(PostgresError) in
+            Backlog(
+                appID: try row.text(0), lane: try row.text(1), state: try row.text(2), receipts: try row.int(3),
+                overdueSeconds: try row.double(4))
+        })
+}

@@ -1,0 +1,81 @@
+package import Foundation
+package import Postgres
+package import Purchases
+
+/// What operators and support do by command. Each is audited, in batches, and may be repeated.
+package struct Repairs: Sendable {
+    package static let batchRows = 500
+
+    private let database: Database
+    private let actor: String
+
+    /// - Parameter actor: who does it, for the audit.
+    package init(database: Database, actor: String) {
+        self.database = database
+        self.actor = actor
+    }
+
+    /// Makes parked and held receipts due; the scheduler queues them again. Returns how many.
+    package func redrive(
+        _ states: [ReceiptState], appID: String?, reason: String?
+    ) async throws(PostgresError) -> Int {
+        let redrive = Statements.Redrive(states: states, appID: appID, reason: reason, limit: Self.batchRows)
+        let count = try await repeated { () throws(PostgresError) in
+            try await database.run(Statements.redrive, redrive).count
+        }
+        try await audit(
+            "queue.redrive", ["states": states.map(\.rawValue).joined(separator: ","), "app": appID, "reason": reason],
+            count: count)
+        return count
+    }
+
+    /// Sets rejected receipts back to received. Returns how many.
+    package func reopen(_ appID: String, reason: String?, since: Date?) async throws(PostgresError) -> Int {
+        let reopening = Statements.Reopening(appID: appID, reason: reason, since: since, limit: Self.batchRows)
+        let count = try await repeated { () throws(PostgresError) in
+            try await database.run(Statements.reopen, reopening).count
+        }
+        try await audit(
+            "support.reopen", ["app": appID, "reason": reason, "since": since?.formatted(.iso8601)], count: count)
+        return count
+    }
+
+    /// What `reopen` would set back, by reason.
+    package func countRejected(
+        _ appID: String, reason: String?, since: Date?
+    ) async throws(PostgresError) -> [(reason: String, count: Int)] {
+        try await database.run(
+            Statements.countRejected, Statements.Reopening(appID: appID, reason: reason, since: since, limit: 0))
+    }
+
+    /// Nothing of this app is judged until `resume`; what comes in is stored.
+    package func pause(_ appID: String) async throws(PostgresError) {
+        _ = try await database.run(Statements.halt, Halt.pause(appID))
+        try await audit("queue.pause", ["app": appID], count: 1)
+    }
+
+    /// Returns how many waiting receipts were made due.
+    package func resume(_ appID: String) async throws(PostgresError) -> Int {
+        let count = try await database.run(Statements.endHalt, Halt.pause(appID)).first ?? 0
+        try await audit("queue.resume", ["app": appID], count: count)
+        return count
+    }
+
+    private func repeated(_ batch: () async throws(PostgresError) -> Int) async throws(PostgresError) -> Int {
+        var total = 0
+        while true {
+            let count = try await batch()
+            total += count
+            if count < Self.batchRows { return total }
+        }
+    }
+
+    private func audit(_ action: String, _ details: [String: String?], count: Int) async throws(PostgresError) {
+        var texts = details.compactMapValues { $0 }
+        texts["receipts"] = String(count)
+        // A dictionary of strings always encodes.
+        let json = (try? JSONEncoder().encode(texts)).map { String(decoding: $0, as: UTF8.self) } ?? "{}"
+        try await database.run(
+            Statements.audit, Statements.Audit(actor: actor, action: action, details: json))
+    }
+}

@@ -1,0 +1,93 @@
+package import AppStore
+package import AsyncHTTPClient
+import Crypto
+import Foundation
+package import Purchases
+import Synchronization
+
+/// What a worker needs to judge one app's receipts. Rebuilt whole when the configuration changes.
+package struct AppServices: Sendable {
+    package let configuration: AppConfiguration
+    package let verifier: SignedDataVerifier
+    /// Nil without a `verifyReceipt` section.
+    package let receipts: VerifyReceiptClient?
+    /// Nil without a `serverApi` section.
+    package let serverAPI: ServerAPIClient?
+    /// By service: a short hash of the key or secret, so that a corrected one is not halted.
+    package let credentialHashes: [ServiceCall.Service: String]
+
+    package var policy: AppPolicy { configuration.policy }
+    package var identity: AppIdentity { configuration.identity }
+
+    /// The environments that Apple can be asked about, in the order of asking (apple-facts 3.1).
+    package var lookUpOrder: [StoreEnvironment] {
+        [.production, .sandbox].filter(identity.environments.contains)
+    }
+
+    package init(_ configuration: AppConfiguration, http: HTTPClient) async throws(ConfigurationError) {
+        self.configuration = configuration
+        do {
+            verifier = SignedDataVerifier(
+                app: configuration.identity,
+                anchors: try TrustAnchors(rootCertificates: configuration.rootCertificates))
+        } catch {
+            throw ConfigurationError(key: "\(configuration.id).rootCertificates", problem: "holds no certificate")
+        }
+        var hashes: [ServiceCall.Service: String] = [:]
+        receipts = configuration.verifyReceipt.map { section in
+            var credentials = VerifyReceiptClient.Credentials(sharedSecret: section.sharedSecret)
+            if let url = section.productionURL { credentials.productionURL = url }
+            if let url = section.sandboxURL { credentials.sandboxURL = url }
+            return VerifyReceiptClient(http: http, credentials: credentials)
+        }
+        hashes[.verifyReceipt] = Self.hash(configuration.verifyReceipt?.sharedSecret ?? "")
+        if let section = configuration.serverAPI {
+            var credentials = ServerAPIClient.Credentials(
+                issuerId: section.issuerID, keyId: section.keyID, privateKeyPEM: section.privateKeyPEM,
+                bundleId: configuration.identity.bundleId)
+            if let url = section.productionURL { credentials.productionURL = url }
+            if let url = section.sandboxURL { credentials.sandboxURL = url }
+            do {
+                serverAPI = try await ServerAPIClient(http: http, credentials: credentials)
+            } catch {
+                throw ConfigurationError(
+                    key: "\(configuration.id).serverApi.privateKeyFile", problem: "is no P-256 key in PKCS#8 PEM")
+            }
+            hashes[.serverApi] = Self.hash("\(section.issuerID) \(section.keyID) \(section.privateKeyPEM)")
+        } else {
+            serverAPI = nil
+        }
+        credentialHashes = hashes
+    }
+
+    private static func hash(_ secret: String) -> String {
+        SHA256.hash(data: Data(secret.utf8)).prefix(8).map { String(format: "%02x", $0) }.joined()
+    }
+}
+
+/// The apps of the configuration in force.
+package final class AppDirectory: Sendable {
+    private let http: HTTPClient
+    private let apps = Mutex<[String: AppServices]>([:])
+
+    package init(http: HTTPClient) {
+        self.http = http
+    }
+
+    package subscript(_ appID: String) -> AppServices? { apps.withLock { $0[appID] } }
+
+    package var ids: [String] { apps.withLock { $0.keys.sorted() } }
+
+    /// Takes a configuration whole, or throws and leaves the old one. The ledger remembers each app's first start and
+    /// makes held receipts due where the app's configuration changed.
+    package func update(_ configuration: Configuration, ledger: Ledger) async throws {
+        var updated: [String: AppServices] = [:]
+        for var app in configuration.apps.values {
+            let start = try await ledger.run(
+                Statements.startApp, Statements.AppStart(appID: app.id, configurationHash: Array(app.hash)))
+            if !app.hasGrantFrom, let firstStart = start.first { app.policy.grantFrom = firstStart }
+            updated[app.id] = try await AppServices(app, http: http)
+        }
+        apps.withLock { [updated] in $0 = updated }
+    }
+}

@@ -1,0 +1,77 @@
+package import AppStore
+import Foundation
+package import Purchases
+import Synchronization
+
+/// Why Apple was not asked, or gave nothing to go by.
+package struct AppleRefusal: Error, Sendable {
+    package let fate: Fate
+    /// The last call, if there was one.
+    package let call: ServiceCall?
+}
+
+/// Where every call to Apple goes through: halts, the breaker, and what they learn from each answer.
+package final class AppleDesk: Sendable {
+    private let halts: HaltBoard
+    private let breaker: Mutex<Breaker>
+    private let scale: Double
+
+    package init(halts: HaltBoard, scale: Double) {
+        self.halts = halts
+        self.scale = scale
+        breaker = Mutex(Breaker(scale: scale))
+    }
+
+    /// The breaker's state now; an open one becomes half-open when its pause is over.
+    package var breakerState: Breaker.State {
+        breaker.withLock { breaker in
+            breaker.tick(.now)
+            return breaker.state
+        }
+    }
+
+    /// Asks Apple, unless a halt or the breaker says not to.
+    package func ask<Answer>(
+        _ service: ServiceCall.Service, for app: AppServices,
+        _ question: () async throws(AppStoreFailure) -> (answer: Answer, calls: [ServiceCall])
+    ) async throws(AppleRefusal) -> (answer: Answer, call: ServiceCall?) {
+        if case .open = breakerState { throw AppleRefusal(fate: .postpone(.appleUnavailable, until: nil), call: nil) }
+        let halt = halts.halt(of: service, for: app)
+        if let halt {
+            guard await halts.takesProbe(halt) else { throw AppleRefusal(fate: .halt(.halted), call: nil) }
+        }
+        do {
+            let (answer, calls) = try await question()
+            record(failed: false)
+            if let halt { await halts.end(halt) }
+            return (answer, calls.last)
+        } catch {
+            let fate = Fate(error.error)
+            record(failed: error.error.isOutage)
+            switch (fate, error.calls.last) {
+            case (.halt, let call?): await halts.raise(call, for: app)
+            case (.halt, nil), (.hold, _), (.postpone, _): break
+            // Apple accepted the credentials, whatever it said about the receipt.
+            case (.retry, _), (.reject, _): if let halt, !error.error.isOutage { await halts.end(halt) }
+            }
+            throw AppleRefusal(fate: fate, call: error.calls.last)
+        }
+    }
+
+    private func record(failed: Bool) {
+        breaker.withLock { $0.record(failed: failed, at: .now) }
+    }
+}
+
+extension AppStoreError {
+    /// Whether Apple itself seems to be down, rather than to say something about a receipt.
+    package var isOutage: Bool {
+        switch self {
+        case .timedOut, .unreachable, .garbage: true
+        case .httpStatus(let status): status >= 500
+        case .receiptStatus(let code, _): code == 21005 || code == 21009
+        case .api(let code, _): code == .generalInternal || code == .generalInternalRetryable
+        case .cancelled, .rateLimited, .unauthorized, .credentialsMissing, .environmentNotServed: false
+        }
+    }
+}

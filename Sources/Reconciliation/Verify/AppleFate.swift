@@ -1,0 +1,72 @@
+package import AppStore
+package import Purchases
+
+extension Fate {
+    /// The one switch from what went wrong at Apple to what it means for a receipt (design.md 5.3, apple-facts 3.7 and
+    /// 5.2). What Apple does not explain is retried: not knowing is no proof (P14, P15).
+    package init(_ error: AppStoreError) {
+        self =
+            switch error {
+            case .timedOut, .unreachable: .retry(.appleUnavailable)
+            case .cancelled: .postpone(.appleUnavailable, until: nil)
+            case .httpStatus, .garbage: .retry(.appleAnswer)
+            case .rateLimited(let until): .postpone(.appleUnavailable, until: until)
+            case .unauthorized: .halt(.halted)
+            case .credentialsMissing: .hold(.credentialsMissing)
+            case .environmentNotServed: .reject(.wrongEnvironment)
+            case .receiptStatus(let code, let retryable): Fate(receiptStatus: code, retryable: retryable)
+            case .api(let code, _): Fate(apiError: code)
+            }
+    }
+
+    private init(receiptStatus code: Int, retryable: Bool?) {
+        self =
+            switch code {
+            case 21003: .reject(.notAuthenticated)
+            case 21004: .halt(.halted)
+            case 21010: .reject(.accountNotFound)
+            case 21100...21199: retryable == false ? .reject(.appleRefused) : .retry(.appleAnswer)
+            // 21002 also means temporary trouble; 21000 and 21001 are our bug, 21006 has no entries we may grant;
+            // 21007 and 21008 come here only when Apple contradicts itself; the rest is not in our table.
+            default: .retry(.appleAnswer)
+            }
+    }
+
+    private init(apiError code: APIErrorCode) {
+        self =
+            switch code {
+            case .invalidTransactionId, .appTransactionIdNotSupported: .reject(.invalidTransactionID)
+            case .rateLimitExceeded: .postpone(.appleUnavailable, until: nil)
+            case _ where code.isTransactionNotFound: .retry(.notFoundYet)
+            default: .retry(.appleAnswer)
+            }
+    }
+}
+
+extension Reason {
+    /// Why signed data was not believed, in our words: the same words.
+    package init(_ reason: VerificationFailure.Reason) {
+        self =
+            switch reason {
+            case .malformed: .malformed
+            case .algorithm: .algorithm
+            case .chainLength: .chainLength
+            case .certificate: .certificate
+            case .untrustedRoot: .untrustedRoot
+            case .missingOID: .missingOID
+            case .expired: .expired
+            case .signature: .signature
+            case .wrongApp: .wrongApp
+            case .wrongEnvironment: .wrongEnvironment
+            case .unsigned: .unsigned
+            }
+    }
+}
+
+extension Verdict.Call {
+    package init(_ call: ServiceCall) {
+        self.init(
+            service: call.service.rawValue, environment: call.environment.rawValue, httpStatus: call.httpStatus,
+            code: call.code.map(Int.init(clamping:)), milliseconds: Int(call.duration.inSeconds * 1000))
+    }
+}

@@ -1,0 +1,70 @@
+/// Stops asking Apple when asking is in vain. A pure value: time is a parameter.
+///
+/// Open: half or more of at least 20 calls within 10 s failed. Then one probe at a time, after 5 s, doubling to 60 s.
+package struct Breaker: Sendable {
+    package enum State: Sendable, Equatable {
+        case closed
+        case open(until: ContinuousClock.Instant)
+        /// One call may find out.
+        case halfOpen
+    }
+
+    package static let window: Duration = .seconds(10)
+    package static let callsMin = 20
+    package static let pauseMin: Duration = .seconds(5)
+    package static let pauseMax: Duration = .seconds(60)
+
+    package private(set) var state: State = .closed
+    private var calls: [(at: ContinuousClock.Instant, failed: Bool)] = []
+    private var failures = 0
+    private var pause = Self.pauseMin
+    private let scale: Double
+
+    /// - Parameter scale: multiplies the pauses.
+    package init(scale: Double = 1) {
+        self.scale = scale
+    }
+
+    package var isOpen: Bool {
+        if case .open = state { return true }
+        return false
+    }
+
+    /// Call now and then: an open breaker becomes half-open when its pause is over.
+    package mutating func tick(_ now: ContinuousClock.Instant) {
+        if case .open(let until) = state, until <= now { state = .halfOpen }
+    }
+
+    /// - Parameter failed: Apple could not be reached, did not answer in time, or answered 5xx or nonsense. An answer
+    ///   that we do not like is no failure.
+    package mutating func record(failed: Bool, at now: ContinuousClock.Instant) {
+        switch state {
+        case .open: return  // A call that began before.
+        case .halfOpen:
+            if failed {
+                pause = min(pause * 2, Self.pauseMax)
+                open(now)
+            } else {
+                pause = Self.pauseMin
+                state = .closed
+            }
+        case .closed:
+            calls.append((now, failed))
+            failures += failed ? 1 : 0
+            let oldest = now - Self.window
+            var expired = 0
+            while expired < calls.count, calls[expired].at < oldest || calls.count - expired > 1000 {
+                failures -= calls[expired].failed ? 1 : 0
+                expired += 1
+            }
+            calls.removeFirst(expired)
+            if calls.count >= Self.callsMin, failures * 2 >= calls.count { open(now) }
+        }
+    }
+
+    private mutating func open(_ now: ContinuousClock.Instant) {
+        state = .open(until: now + pause * scale)
+        calls = []
+        failures = 0
+    }
+}

@@ -1,0 +1,177 @@
+import AppStore
+package import Foundation
+package import Purchases
+
+/// What looking at a receipt brought.
+package enum Examination: Sendable {
+    case finding(Verdict.Finding)
+    /// Apple was asked and gave nothing to go by: an attempt.
+    case retry(Reason, call: Verdict.Call?)
+    /// Nobody was asked, or Apple told us to wait: no attempt.
+    case postpone(Reason, until: Date?)
+    /// A local proof that needs Apple: to the other queue.
+    case reroute
+}
+
+/// Turns a stored receipt into a finding: verifies, asks Apple where the proof needs it, decides.
+package struct Examiner: Sendable {
+    /// A signed transaction from further ahead than this is a clock that is wrong, ours or Apple's: a retry.
+    package static let clockAheadMax: TimeInterval = 300
+    /// A signed transaction proves the state at its signedDate; older than this at its receipt, Apple is asked.
+    package static let staleAfter: TimeInterval = 3600
+    /// How long "not found" may mean "not found yet" (P14).
+    package static let notFoundFor: Duration = .seconds(86_400)
+
+    private let desk: AppleDesk
+    private let schedule: RetrySchedule
+
+    package init(desk: AppleDesk, schedule: RetrySchedule) {
+        self.desk = desk
+        self.schedule = schedule
+    }
+
+    package func examine(_ receipt: StoredReceipt, for app: AppServices) async -> Examination {
+        guard receipt.hasPayload else { return .finding(.receipt(.held(.review))) }
+        do throws(AppleRefusal) {
+            switch receipt.proof {
+            case .signedTransaction(let jws): return try await examineSigned(jws, of: receipt, for: app)
+            case .receipt(let base64): return try await examineReceipt(base64, of: receipt, for: app)
+            case .identifier: return try await examineIdentifier(of: receipt, for: app)
+            }
+        } catch {
+            return examination(of: error)
+        }
+    }
+
+    private func claim(_ receipt: StoredReceipt) -> Claim {
+        Claim(
+            userID: receipt.userID, hasPossession: receipt.proof.kind != .identifier || receipt.isVouched,
+            receivedAt: receipt.receivedAt)
+    }
+
+    private func examination(of refusal: AppleRefusal) -> Examination {
+        switch refusal.fate {
+        case .retry(let reason): .retry(reason, call: refusal.call.map(Verdict.Call.init))
+        case .postpone(let reason, let until): .postpone(reason, until: until)
+        case .reject(let reason): .finding(.receipt(.rejected(reason)))
+        case .hold(let reason): .finding(.receipt(.held(reason)))
+        case .halt(let reason): .postpone(reason, until: nil)
+        }
+    }
+
+    // MARK: Signed transactions
+
+    private func examineSigned(
+        _ jws: String, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        let signed: SignedTransaction
+        do throws(VerificationFailure) {
+            signed = try await app.verifier.transaction(jws)
+        } catch {
+            return .finding(.receipt(.rejected(Reason(error.reason))))
+        }
+        if let signedAt = signed.signedDate, signedAt.timeIntervalSince(receipt.readAt) > Self.clockAheadMax {
+            return .retry(.clockAhead, call: nil)
+        }
+        guard let transaction = Transaction(signed) else { return .finding(.receipt(.rejected(.malformed))) }
+        let decision = app.policy.decide(transaction, claim: claim(receipt))
+        guard case .grant = decision, needsConfirmation(signed, of: receipt, for: app) else {
+            return .finding(.transactions([.init(transaction: transaction, decision: decision)]))
+        }
+        guard receipt.lane == .apple else { return .reroute }
+        return try await confirm(transaction, of: receipt, for: app)
+    }
+
+    private func needsConfirmation(_ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices) -> Bool {
+        switch app.policy.confirmWithApple {
+        case .never: false
+        case .always: true
+        case .stale:
+            // Time in our own queue does not count (design.md 5.4).
+            app.serverAPI != nil
+                && signed.signedDate.map { receipt.receivedAt.timeIntervalSince($0) > Self.staleAfter } ?? true
+        }
+    }
+
+    private func confirm(
+        _ transaction: Transaction, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        let current = try await lookUp(
+            transaction.id, for: app, in: [StoreEnvironment(rawValue: transaction.environment)])
+        return decide([current], of: receipt, for: app)
+    }
+
+    // MARK: Legacy receipts
+
+    private func examineReceipt(
+        _ base64: String, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        if receipt.isTakenOver { return .finding(.receipt(.rejected(.takenOver))) }
+        guard let client = app.receipts else { return .finding(.receipt(.held(.credentialsMissing))) }
+        let (verified, call) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
+            let verified = try await client.verify(base64)
+            return (verified, verified.calls)
+        }
+        guard verified.bundleId == app.identity.bundleId else { return .finding(.receipt(.rejected(.wrongApp))) }
+        guard app.identity.environments.contains(verified.environment) else {
+            return .finding(.receipt(.rejected(.wrongEnvironment)))
+        }
+        let entries = verified.entries
+        guard !entries.isEmpty else { return .finding(.receipt(.held(.noTransactionYet))) }
+        let transactions = entries.compactMap { Transaction($0, in: verified) }
+        // One unreadable entry must not hide behind its neighbours.
+        guard transactions.count == entries.count else {
+            return .retry(.appleAnswer, call: call.map(Verdict.Call.init))
+        }
+        return decide(transactions, of: receipt, for: app)
+    }
+
+    // MARK: Bare ids
+
+    private func examineIdentifier(
+        of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        guard let id = receipt.transactionID ?? receipt.originalTransactionID else {
+            return .finding(.receipt(.rejected(.malformed)))
+        }
+        // No possession: only a grant that this very user has already may answer; Apple need not be asked.
+        guard receipt.isVouched else { return .finding(.identifier(id, .possessionMissing)) }
+        do throws(AppleRefusal) {
+            return decide([try await lookUp(id, for: app, in: app.lookUpOrder)], of: receipt, for: app)
+        } catch {
+            let age = Duration.seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt))
+            if case .retry(.notFoundYet) = error.fate, age > Self.notFoundFor * schedule.scale {
+                return .finding(.receipt(.rejected(.notFound)))
+            }
+            throw error
+        }
+    }
+
+    /// Apple's current word on a transaction, verified like any other.
+    private func lookUp(
+        _ id: String, for app: AppServices, in environments: [StoreEnvironment]
+    ) async throws(AppleRefusal) -> Transaction {
+        guard let client = app.serverAPI else { throw AppleRefusal(fate: .hold(.credentialsMissing), call: nil) }
+        let (jws, call) = try await desk.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
+            let info = try await client.transactionInfo(id, trying: environments)
+            return (info.signedTransaction, info.calls)
+        }
+        do throws(VerificationFailure) {
+            guard let transaction = Transaction(try await app.verifier.transaction(jws)), transaction.id == id || transaction.originalID == id
+            else { throw VerificationFailure(.malformed) }
+            return transaction
+        } catch {
+            // What Apple itself sends and we cannot believe says nothing about the purchase.
+            throw AppleRefusal(fate: .retry(.appleAnswer), call: call)
+        }
+    }
+
+    private func decide(
+        _ transactions: [Transaction], of receipt: StoredReceipt, for app: AppServices
+    ) -> Examination {
+        let claim = claim(receipt)
+        return .finding(
+            .transactions(
+                transactions.map { .init(transaction: $0, decision: app.policy.decide($0, claim: claim)) }))
+    }
+}

@@ -1,0 +1,187 @@
+import Foundation
+import Logging
+import Metrics
+import Purchases
+import RabbitMQ
+
+/// Where one message is worked on: pointer, row, finding, verdict, next message. Knows nothing of deliveries.
+struct VerifyBench: Sendable {
+    enum Result: Sendable, Equatable {
+        /// Acknowledge: the row is settled, will come again by its due time, or is nobody's business any more.
+        case done
+        /// Nothing we can read or know: a dead letter.
+        case undeliverable
+    }
+
+    /// A verdict that found its row locked, or an owner it could not see, is written again this often.
+    private static let settleTriesMax = 8
+    private static let pauseDelay: Duration = .seconds(60)
+    private static let breakerDelay: Duration = .seconds(30)
+
+    let ledger: Ledger
+    let apps: AppDirectory
+    let halts: HaltBoard
+    let examiner: Examiner
+    let doorbell: Doorbell
+    let logger: Logger
+
+    func settle(_ message: [UInt8]) async -> Result {
+        guard let pointer = Pointer(message) else { return .undeliverable }
+        do throws(LedgerError) {
+            guard let receipt = try await patiently({ () throws(LedgerError) in try await ledger.fetch(pointer.receiptID) })
+            else { return .undeliverable }
+            // A stale pointer must not jump a backoff.
+            guard !receipt.state.isEnded, pointer.attempt >= receipt.attempt else { return .done }
+            CrashPoint.judging.reached(for: receipt.userID)
+            try await judge(receipt)
+        } catch {
+            // Not acknowledging would only hold the message; the row's due time brings it back.
+            report(error, pointer.receiptID)
+        }
+        return .done
+    }
+
+    private func judge(_ receipt: StoredReceipt) async throws(LedgerError) {
+        guard !halts.isPaused(receipt.appID) else {
+            try await postpone(receipt, .halted, by: Self.pauseDelay)
+            return
+        }
+        guard let app = apps[receipt.appID] else {
+            try await write(.receipt(.held(.appUnknown)), for: receipt)
+            return
+        }
+        let examination = await examiner.examine(receipt, for: app)
+        CrashPoint.afterAppleBeforeCommit.reached()
+        switch examination {
+        case .finding(let finding):
+            try await write(try await brake(finding, of: receipt, for: app), for: receipt)
+        case .retry(let reason, let call):
+            // A held purchase whose facts are stored does not become unknown because Apple is away.
+            if receipt.state == .held {
+                try await postpone(receipt, reason, by: heldDelay(receipt))
+            } else {
+                try await retry(receipt, reason, call)
+            }
+        case .postpone(let reason, let until):
+            let wait = until.map { Duration.seconds(max(1, $0.timeIntervalSince(receipt.readAt))) }
+            let delay = reason == .halted ? Self.pauseDelay : Self.breakerDelay
+            try await postpone(receipt, reason, by: wait ?? delay * ledger.schedule.scale)
+        case .reroute: try await reroute(receipt)
+        }
+    }
+
+    private func retry(_ receipt: StoredReceipt, _ reason: Reason, _ call: Verdict.Call?) async throws(LedgerError) {
+        let wait = ledger.schedule.wait(afterAttempts: receipt.attempt, random: Double.random(in: 0..<1))
+        let settlement = try await write(
+            .receipt(.open(reason)), for: receipt, dueIn: ledger.schedule.dueIn(wait, lane: .apple), call: call)
+        // First the row, then the fresh pointer, then the ack. Parked rows and late waits have no message.
+        guard case .rung(let rung) = wait, let settlement, settlement.state == .received else { return }
+        do {
+            try await doorbell.publish(
+                Pointer(receiptID: receipt.id, attempt: settlement.attempt), to: doorbell.queues.retry(rung: rung))
+        } catch {
+            logger.debug("retry waits for its due time", metadata: LogKeys.receipt(receipt.id))
+        }
+    }
+
+    private func reroute(_ receipt: StoredReceipt) async throws(LedgerError) {
+        let moved = try await patiently { () throws(LedgerError) in
+            try await ledger.run(
+                Statements.reroute,
+                [
+                    Postponement(
+                        receiptID: receipt.id, attempt: receipt.attempt,
+                        dueIn: ledger.schedule.rescueDelay(.apple), reason: .appleUnavailable)
+                ])
+        }
+        if !moved.isEmpty { doorbell.ring(Pointer(receiptID: receipt.id, attempt: receipt.attempt), lane: .apple) }
+    }
+
+    private func postpone(
+        _ receipt: StoredReceipt, _ reason: Reason, by wait: Duration
+    ) async throws(LedgerError) {
+        _ = try await patiently { () throws(LedgerError) in
+            try await ledger.postpone(
+                Postponement(receiptID: receipt.id, attempt: receipt.attempt, dueIn: wait, reason: reason))
+        }
+    }
+
+    private func heldDelay(_ receipt: StoredReceipt) -> Duration {
+        ledger.schedule.heldDelay(age: .seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt)))
+    }
+
+    /// Writes a verdict until it stands or is moot. Nil: it is moot.
+    @discardableResult
+    private func write(
+        _ finding: Verdict.Finding, for receipt: StoredReceipt, dueIn: Duration? = nil, call: Verdict.Call? = nil
+    ) async throws(LedgerError) -> Settlement? {
+        let verdict = Verdict(
+            receiptID: receipt.id, attempt: receipt.attempt, appID: receipt.appID,
+            claim: Claim(
+                userID: receipt.userID, hasPossession: receipt.proof.kind != .identifier || receipt.isVouched,
+                receivedAt: receipt.receivedAt),
+            finding: finding, dueIn: dueIn ?? heldDelay(receipt), call: call)
+        for _ in 0..<Self.settleTriesMax {
+            let settlement = try await patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
+            if let settlement {
+                Counter(label: "makegood_verdicts_total", dimensions: [("state", settlement.state.rawValue)]).increment()
+                return settlement
+            }
+            // Locked, or decided by a statement that ours could not see: the row says which.
+            let current = try await patiently { () throws(LedgerError) in try await ledger.fetch(receipt.id) }
+            guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
+        }
+        return nil
+    }
+
+    private func brake(
+        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(LedgerError) -> Verdict.Finding {
+        guard case .transactions(let entries) = finding, let userID = receipt.userID,
+            entries.contains(where: { app.policy.needsBrakes($0, userID: userID) })
+        else { return finding }
+        var braked: [Verdict.Entry] = []
+        for entry in entries {
+            guard app.policy.needsBrakes(entry, userID: userID) else {
+                braked.append(entry)
+                continue
+            }
+            let question = BrakeQuestion(
+                appID: receipt.appID, userID: userID, customerID: entry.transaction.customerID,
+                isSandbox: entry.transaction.environment != Transaction.production)
+            let counts = try await patiently { () throws(LedgerError) in try await ledger.brakes(question) }
+            braked.append(
+                .init(transaction: entry.transaction, decision: app.policy.applyBrakes(entry, counts: counts)))
+        }
+        return .transactions(braked)
+    }
+
+    /// Waits for a database that is away, for a while, with jitter: in-flight work is bounded, so consuming stops.
+    private func patiently<Value: Sendable>(
+        _ body: () async throws(LedgerError) -> Value
+    ) async throws(LedgerError) -> Value {
+        let start = ContinuousClock.now
+        while true {
+            do throws(LedgerError) {
+                return try await body()
+            } catch {
+                guard error.isRetryable, ContinuousClock.now - start < VerifyWorker.databasePatience else { throw error }
+                guard (try? await Task.sleep(for: .milliseconds(Int.random(in: 200...1500)))) != nil else {
+                    throw error
+                }
+            }
+        }
+    }
+
+    private func report(_ error: LedgerError, _ receiptID: UUID) {
+        switch error {
+        case .busy, .unavailable: logger.debug("database is away", metadata: LogKeys.error(error))
+        case .refused:
+            // Our bug: these values should have been refused at the door. The row comes back and ends parked.
+            Counter(label: "makegood_refused_verdicts_total").increment()
+            logger.error(
+                "the database refuses a verdict",
+                metadata: LogKeys.receipt(receiptID).merging(LogKeys.error(error)) { first, _ in first })
+        }
+    }
+}

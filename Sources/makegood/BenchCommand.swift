@@ -1,0 +1,171 @@
+import AppStore
+import ArgumentParser
+import Foundation
+
+/// `makegood bench`: what this machine can do, without any server.
+struct BenchCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "bench", abstract: "Measure a part of the work in process.",
+        subcommands: [BenchVerifyCommand.self])
+}
+
+/// `makegood bench verify`: signed transactions a second, verified as a worker does.
+struct BenchVerifyCommand: AsyncParsableCommand {
+    /// Tokens held in memory, about 4 KB each.
+    private static let tokensMax = 100_000
+
+    static let configuration = CommandConfiguration(
+        commandName: "verify",
+        abstract: "Verify the signed transactions of a file and say how many a second.",
+        discussion: """
+            Each token is verified whole, as a worker does it: chain and signature, app and environment, all fields; \
+            known chains are cached. Prints one line of JSON: {"perSecond", "verified", "failed", "seconds", \
+            "threads", "tokens"}. Reading the file does not count.
+
+            Exit code: 0; 1 if a token failed; 2 if a file cannot be used. Of a file of more than 100000 tokens the \
+            first 100000 are taken.
+            """)
+
+    @Option(help: ArgumentHelp("The signed transactions, one a line; - is standard input.", valueName: "file"))
+    var tokens: String
+
+    @Option(help: ArgumentHelp("The app they are for.", valueName: "id"))
+    var bundleId: String
+
+    @Option(help: ArgumentHelp("Production or Sandbox.", valueName: "name"))
+    var environment: String
+
+    @Option(help: ArgumentHelp("The root certificate, PEM or DER; may be repeated.", valueName: "file"))
+    var root: [String]
+
+    @Option(help: ArgumentHelp("Apple's number of the app.", valueName: "number"))
+    var appAppleId: Int64?
+
+    @Option(help: "Go round and round for so many seconds. (default: each token once)")
+    var seconds: Double?
+
+    @Option(
+        help: ArgumentHelp("Tasks that verify at the same time. (default: one a processor)", valueName: "number"))
+    var threads: Int?
+
+    func validate() throws {
+        if let seconds, !(0.1...3600).contains(seconds) { throw ValidationError("--seconds must be 0.1 to 3600") }
+        if let threads, !(1...256).contains(threads) { throw ValidationError("--threads must be 1 to 256") }
+    }
+
+    func run() async throws {
+        let loaded: [String]
+        let verifier: SignedDataVerifier
+        do throws(UnusableInput) {
+            verifier = try NamedApp(
+                bundleId: bundleId, environment: NamedApp.environment(environment), appAppleId: appAppleId,
+                rootFiles: root
+            ).verifier()
+            loaded = try await TokenFile(path: tokens).next(Self.tokensMax)
+            if loaded.isEmpty { throw UnusableInput("\(InputFile(path: tokens).name) is empty") }
+        } catch {
+            Terminal.tell("makegood bench verify: \(error)")
+            throw ExitCode.unusableInput
+        }
+        let threads = threads ?? ProcessInfo.processInfo.activeProcessorCount
+        let result = await VerifyBench(tokens: loaded, verifier: verifier, threads: threads).run(
+            for: seconds.map { .seconds($0) })
+        Terminal.show(result.json)
+        if let line = result.failures.summary { Terminal.tell("makegood bench verify: \(line)") }
+        if result.failures.count > 0 { throw ExitCode.failure }
+    }
+}
+
+/// Tasks that verify tokens, each its own share of them.
+private struct VerifyBench {
+    let tokens: [String]
+    let verifier: SignedDataVerifier
+    let threads: Int
+
+    struct Result {
+        var verified = 0
+        var failures = Failures()
+        var seconds = 0.0
+        let threads: Int
+        let tokens: Int
+
+        var json: String {
+            let perSecond = Double(verified) / seconds
+            return "{\"perSecond\":\(perSecond.rounded(to: 1)),\"verified\":\(verified),\"failed\":\(failures.count),"
+                + "\"seconds\":\(seconds.rounded(to: 3)),\"threads\":\(threads),\"tokens\":\(tokens)}"
+        }
+    }
+
+    struct Failures {
+        private var reasons: [VerificationFailure.Reason: Int] = [:]
+
+        var count: Int { reasons.values.reduce(0, +) }
+
+        /// `failed: 3 signature, 1 wrong_app`.
+        var summary: String? {
+            guard !reasons.isEmpty else { return nil }
+            let parts = reasons.sorted { $0.key.rawValue < $1.key.rawValue }.map { "\($0.value) \($0.key.rawValue)" }
+            return "failed: \(parts.joined(separator: ", "))"
+        }
+
+        mutating func add(_ reason: VerificationFailure.Reason, _ count: Int = 1) {
+            reasons[reason, default: 0] += count
+        }
+
+        mutating func add(_ other: Failures) {
+            for (reason, count) in other.reasons { add(reason, count) }
+        }
+    }
+
+    /// - Parameter duration: nil: each token once.
+    func run(for duration: Duration?) async -> Result {
+        let clock = ContinuousClock()
+        let start = clock.now
+        let end = duration.map { start + $0 }
+        var result = Result(threads: threads, tokens: tokens.count)
+        await withTaskGroup(of: (verified: Int, failures: Failures).self) { group in
+            for share in 0..<threads {
+                group.addTask { await verify(share, until: end) }
+            }
+            for await part in group {
+                result.verified += part.verified
+                result.failures.add(part.failures)
+            }
+        }
+        result.seconds = (clock.now - start).inSeconds
+        return result
+    }
+
+    /// Every `threads`-th token from `share` on.
+    private func verify(_ share: Int, until end: ContinuousClock.Instant?) async -> (Int, Failures) {
+        var verified = 0
+        var failures = Failures()
+        var index = share
+        while true {
+            if index >= tokens.count {
+                // Fewer tokens than tasks: those left over share what there is.
+                guard end != nil else { return (verified, failures) }
+                index %= tokens.count
+            }
+            do throws(VerificationFailure) {
+                _ = try await verifier.transaction(tokens[index])
+                verified += 1
+            } catch {
+                failures.add(error.reason)
+            }
+            index += threads
+            if let end, ContinuousClock.now >= end { return (verified, failures) }
+        }
+    }
+}
+
+extension Double {
+    func rounded(to digits: Int) -> Double {
+        let factor = (0..<digits).reduce(1.0) { factor, _ in factor * 10 }
+        return (self * factor).rounded() / factor
+    }
+}
+
+extension Duration {
+    var inSeconds: Double { self / .seconds(1) }
+}

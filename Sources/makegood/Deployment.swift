@@ -1,0 +1,197 @@
+import AsyncHTTPClient
+import Foundation
+import Logging
+import NIOCore
+import Postgres
+import Purchases
+import RabbitMQ
+import Reconciliation
+import ServiceLifecycle
+import UnixSignals
+
+/// The composition root: reads settings, opens connections, and runs the services of the roles that were asked for.
+enum Deployment {
+    enum Role: String, CaseIterable {
+        case ingest, worker, scheduler
+
+        var health: Health.Role {
+            switch self {
+            case .ingest: .ingest
+            case .worker: .worker
+            case .scheduler: .scheduler
+            }
+        }
+    }
+
+    /// Connections beside the writers: single statements, health, the scheduler.
+    private static let plainConnections = 2
+    /// In-flight work is bounded by Apple's time-out and the database's patience; then the process ends anyway.
+    private static let shutdownMax: Duration = .seconds(75)
+    /// A database that is not there yet is waited for this long at start.
+    private static let startPatience: Duration = .seconds(60)
+
+    /// Who works by command, for the audit.
+    static var actor: String { ProcessInfo.processInfo.environment["USER"] ?? NSUserName() }
+
+    static func run(_ roles: [Role]) async throws {
+        let settings = try Settings()
+        let configuration = try settings.loadConfiguration()
+        let name = roles.map(\.rawValue).joined(separator: "-")
+        var broker = try BrokerConfiguration(url: settings.requiredAMQPURL())
+        broker.connectionName = "makegood-\(name)"
+        let registry = PrometheusRegistry.bootstrap()
+        let logger = logger(settings)
+        try await checkSchema(settings, logger)
+
+        let schedule = RetrySchedule(scale: settings.timeScale)
+        let database = Database(
+            postgres(settings, name),
+            connections: settings.postgresWriters + plainConnections, logger: logger)
+        let ledger = Ledger(database: database, writers: settings.postgresWriters, schedule: schedule)
+        let http = appleHTTPClient(settings)
+        let apps = AppDirectory(http: http)
+        try await apps.update(configuration, ledger: ledger)
+        let queues = Queues(prefix: settings.queuePrefix, schedule: schedule)
+        let publisher = Publisher(broker, topology: queues.topology, logger: logger)
+        await publisher.start()
+
+        let holder = ConfigurationHolder(configuration)
+        let health = Health(
+            role: roles.count == 1 ? roles[0].health : .all, schema: Schema.migrations.count, configuration: holder,
+            isDatabaseUp: { database.isReady }, isBrokerUp: { publisher.state == .connected })
+        let world = World(
+            settings: settings, configuration: holder, ledger: ledger, apps: apps,
+            doorbell: Doorbell(publisher: publisher, queues: queues), publisher: publisher,
+            halts: HaltBoard(ledger: ledger, logger: logger), broker: broker,
+            operations: OperationsRoutes(health: health, registry: registry), logger: logger)
+        var group = ServiceGroupConfiguration(
+            services: world.services(roles).map {
+                // A service ends only when it is told to; one that fails takes the process down, and it is restarted.
+                ServiceGroupConfiguration.ServiceConfiguration(
+                    service: $0, successTerminationBehavior: .gracefullyShutdownGroup)
+            },
+            gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
+        group.maximumGracefulShutdownDuration = settings.drainDelay + shutdownMax
+        defer { logger.info("stopped") }
+        do {
+            try await ServiceGroup(configuration: group).run()
+        } catch {
+            await close(world, http)
+            throw error
+        }
+        await close(world, http)
+    }
+
+    private static func close(_ world: World, _ http: HTTPClient) async {
+        await world.publisher.close()
+        await world.ledger.close()
+        try? await http.shutdown()
+    }
+
+    private static func checkSchema(_ settings: Settings, _ logger: Logger) async throws {
+        let migrator = Migrator(
+            postgres(settings, "schema-check"), migrations: Schema.migrations, logger: logger)
+        let start = ContinuousClock.now
+        while true {
+            do throws(MigrationError) {
+                return try await migrator.check()
+            } catch {
+                guard case .database(let cause) = error, cause.isRetryable,
+                    ContinuousClock.now - start < startPatience
+                else { throw error }
+                logger.warning("waiting for the database", metadata: ["error": "\(cause)"])
+                try await Task.sleep(for: .seconds(2))
+            }
+        }
+    }
+
+    static func postgres(_ settings: Settings, _ role: String, patience: Duration = .seconds(5)) -> PostgresConfiguration {
+        PostgresConfiguration(
+            url: settings.postgresURL, applicationName: "makegood-\(role)", statementTimeout: patience,
+            callDeadline: patience + .seconds(10), namedStatements: settings.namedStatements)
+    }
+
+    static func logger(_ settings: Settings) -> Logger {
+        var logger = Logger(label: "makegood") { StreamLogHandler.standardError(label: $0) }
+        logger.logLevel = settings.logLevel
+        return logger
+    }
+
+    /// A database for one command, closed when the command is done.
+    static func withDatabase<Result: Sendable>(
+        _ command: String, patience: Duration = .seconds(60), _ body: (Database) async throws -> Result
+    ) async throws -> Result {
+        let settings = try Settings()
+        let database = Database(
+            postgres(settings, command, patience: patience), connections: 1, logger: logger(settings))
+        do {
+            let result = try await body(database)
+            await database.close()
+            return result
+        } catch {
+            await database.close()
+            throw error
+        }
+    }
+
+    private static func appleHTTPClient(_ settings: Settings) -> HTTPClient {
+        var configuration = HTTPClient.Configuration()
+        // The default keeps few connections per host; here the bound on calls in flight is the bound.
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = settings.appleInFlight
+        // A receipt or a token is not for other hosts.
+        configuration.redirectConfiguration = .disallow
+        configuration.timeout.connect = .seconds(5)
+        return HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+    }
+}
+
+/// Everything a process has, to be made into services.
+struct World {
+    let settings: Settings
+    let configuration: ConfigurationHolder
+    let ledger: Ledger
+    let apps: AppDirectory
+    let doorbell: Doorbell
+    let publisher: Publisher
+    let halts: HaltBoard
+    let broker: BrokerConfiguration
+    let operations: OperationsRoutes
+    let logger: Logger
+
+    /// In the order of dependence: shutdown goes from the last to the first, so the listener closes first.
+    func services(_ roles: [Deployment.Role]) -> [any Service] {
+        var services: [any Service] = []
+        if let port = settings.operationsPort {
+            services.append(
+                OperationsServer(routes: operations, host: settings.httpHost, port: port, logger: logger))
+        }
+        services += [
+            halts,
+            ConfigurationReloader(
+                settings: settings, holder: configuration, apps: apps, ledger: ledger, logger: logger),
+        ]
+        if roles.contains(.scheduler) {
+            services.append(Watch(ledger: ledger, logger: logger))
+            services.append(
+                Scheduler(ledger: ledger, doorbell: doorbell, apps: apps, halts: halts, logger: logger))
+        }
+        if roles.contains(.worker) { services.append(worker) }
+        if roles.contains(.ingest) {
+            services.append(
+                IntakeServer(
+                    ledger: ledger, doorbell: doorbell, configuration: configuration, settings: settings,
+                    operations: operations, logger: logger))
+        }
+        return services
+    }
+
+    private var worker: VerifyWorker {
+        let limits = VerifyWorker.Limits(
+            localInFlight: settings.localInFlight, appleInFlight: settings.appleInFlight)
+        return VerifyWorker(
+            consumer: Consumer(
+                broker, topology: doorbell.queues.topology,
+                subscriptions: VerifyWorker.subscriptions(doorbell.queues, limits), logger: logger),
+            doorbell: doorbell, ledger: ledger, apps: apps, halts: halts, limits: limits, logger: logger)
+    }
+}

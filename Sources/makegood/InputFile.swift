@@ -1,0 +1,39 @@
+import Foundation
+
+/// A file that a command line names; `-` is standard input.
+struct InputFile {
+    private static let chunkBytes = 1 << 16
+
+    let path: String
+
+    /// The whole content.
+    ///
+    /// - Throws: if it cannot be read, holds nothing but white space, or has more than `bytesMax` bytes; of a longer
+    ///   one no more than that is read.
+    func read(bytesMax: Int) throws(UnusableInput) -> [UInt8] {
+        let handle = try open()
+        var bytes: [UInt8] = []
+        do {
+            while bytes.count <= bytesMax, let chunk = try handle.read(upToCount: Self.chunkBytes), !chunk.isEmpty {
+                bytes.append(contentsOf: chunk)
+            }
+        } catch {
+            throw UnusableInput("cannot read \(name)")
+        }
+        guard bytes.count <= bytesMax else {
+            throw UnusableInput("\(name) has more than \(bytesMax) bytes")
+        }
+        guard bytes.contains(where: { $0 != 0x20 && !(0x09...0x0D).contains($0) }) else {
+            throw UnusableInput("\(name) is empty")
+        }
+        return bytes
+    }
+
+    func open() throws(UnusableInput) -> FileHandle {
+        if path == "-" { return .standardInput }
+        guard let handle = FileHandle(forReadingAtPath: path) else { throw UnusableInput("cannot read \(name)") }
+        return handle
+    }
+
+    var name: String { path == "-" ? "standard input" : path }
+}

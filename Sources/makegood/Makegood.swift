@@ -1,0 +1,18 @@
+import ArgumentParser
+
+/// The door: commands, configuration, wiring. What the services do stands in Reconciliation.
+@main
+struct Makegood: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "makegood",
+        abstract: "Makes sure no paid App Store purchase is lost, doubled, or given to the wrong account.",
+        discussion: """
+            Services take their settings from the environment (MAKEGOOD_POSTGRES_URL, MAKEGOOD_AMQP_URL, \
+            MAKEGOOD_CONFIG, …); the README lists them all.
+            """,
+        subcommands: [
+            IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
+            CheckCommand.self, QueueCommand.self, SupportCommand.self, SimulateCommand.self, InspectCommand.self,
+            BenchCommand.self, LoadCommand.self,
+        ])
+}

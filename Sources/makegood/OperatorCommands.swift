@@ -1,0 +1,201 @@
+import ArgumentParser
+import Foundation
+import Logging
+import Postgres
+import Purchases
+import Reconciliation
+
+struct MigrateCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "migrate", abstract: "Bring the database to this program's schema. Safe to repeat.")
+
+    @Flag(help: "Only list what would be applied.")
+    var plan = false
+
+    func run() async throws {
+        let settings = try Settings()
+        let migrator = Migrator(
+            Deployment.postgres(settings, "migrate"), migrations: Schema.migrations, logger: Deployment.logger(settings))
+        let migrations = plan ? try await migrator.plan() : try await migrator.migrate()
+        for migration in migrations { print("\(plan ? "pending" : "applied") \(migration.fileName)") }
+        if migrations.isEmpty { print("nothing to do: the schema is up to date") }
+    }
+}
+
+struct CheckCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "check",
+        abstract: "Prove that what was received is granted, rejected with a reason, or open with a due time.",
+        discussion: "Read-only. Exit code 0: every invariant holds; 1: one does not.")
+
+    @Flag(help: "All days, not only today and yesterday.")
+    var full = false
+    @Flag(help: "Print JSON.")
+    var json = false
+
+    func run() async throws {
+        let violations = try await Deployment.withDatabase("check", patience: full ? .seconds(600) : .seconds(60)) {
+            database in try await Invariant.check(database, span: full ? .all : .recent)
+        }
+        if json {
+            let report = Dictionary(
+                uniqueKeysWithValues: Invariant.all.map { invariant in
+                    (invariant.name, violations.first { $0.invariant == invariant.name }?.count ?? 0)
+                })
+            try JSON.print(["violations": report])
+        } else {
+            for invariant in Invariant.all {
+                let violation = violations.first { $0.invariant == invariant.name }
+                print("\(violation == nil ? "ok    " : "BROKEN") \(invariant.name): \(invariant.meaning)")
+                for example in violation?.examples ?? [] { print("         \(example)") }
+                if let violation, violation.count > violation.examples.count {
+                    print("         … \(violation.count) in all")
+                }
+            }
+        }
+        if !violations.isEmpty { throw ExitCode(1) }
+    }
+}
+
+struct QueueCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "queue", abstract: "Look at what is open, and set it in motion or to rest.",
+        subcommands: [Status.self, Redrive.self, Pause.self, Resume.self])
+
+    struct Status: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "What is open, by app, lane and state.")
+
+        @Flag(help: "Print JSON.")
+        var json = false
+
+        func run() async throws {
+            let rows = try await Deployment.withDatabase("queue") { try await $0.run(Statements.backlog) }
+            if json {
+                try JSON.print(
+                    rows.map {
+                        JSON.Backlog(
+                            appId: $0.appID, lane: $0.lane, state: $0.state, receipts: $0.receipts,
+                            overdueSeconds: $0.overdueSeconds)
+                    })
+                return
+            }
+            for row in rows where row.receipts > 0 {
+                let overdue = Int(row.overdueSeconds)
+                print("\(row.appID) \(row.lane) \(row.state): \(row.receipts), oldest due for \(overdue) s")
+            }
+            if rows.allSatisfy({ $0.receipts == 0 }) { print("nothing is open") }
+        }
+    }
+
+    struct Redrive: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Make parked and held receipts due, so that they are judged again now.")
+
+        @Option(help: "Only this app.")
+        var app: String?
+        @Option(help: "parked, held, or both when left out.")
+        var state: [String] = []
+        @Option(help: "Only receipts with this reason, for example product_unknown.")
+        var reason: String?
+
+        func validate() throws {
+            for state in state where ![ReceiptState.parked, .held].map(\.rawValue).contains(state) {
+                throw ValidationError("--state must be parked or held")
+            }
+        }
+
+        func run() async throws {
+            let states = state.isEmpty ? [.parked, .held] : state.compactMap(ReceiptState.init(rawValue:))
+            let count = try await Deployment.withDatabase("queue") { database in
+                try await Repairs(database: database, actor: Deployment.actor)
+                    .redrive(states, appID: app, reason: reason)
+            }
+            print("\(count) receipts are due")
+        }
+    }
+
+    struct Pause: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Judge nothing of an app until it is resumed; what comes in is stored.")
+
+        @Option(help: "The app.")
+        var app: String
+
+        func run() async throws {
+            try await Deployment.withDatabase("queue") { database in
+                try await Repairs(database: database, actor: Deployment.actor).pause(app)
+            }
+            print("\(app) is paused")
+        }
+    }
+
+    struct Resume: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "End a pause.")
+
+        @Option(help: "The app.")
+        var app: String
+
+        func run() async throws {
+            let count = try await Deployment.withDatabase("queue") { database in
+                try await Repairs(database: database, actor: Deployment.actor).resume(app)
+            }
+            print("\(app) is resumed, \(count) receipts are due")
+        }
+    }
+}
+
+struct SupportCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "support", abstract: "Repair what went wrong for players.", subcommands: [Reopen.self])
+
+    struct Reopen: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Judge rejected receipts again, once roots, bundle id or environments are mended.")
+
+        @Option(help: "The app.")
+        var app: String
+        @Option(help: "Only receipts with this reason, for example wrong_app.")
+        var reason: String?
+        @Option(help: "Only receipts rejected since then, for example 2026-11-21T00:00:00Z.")
+        var since: String?
+        @Flag(help: "Only count.")
+        var dryRun = false
+
+        func validate() throws {
+            if let since, (try? Date.ISO8601FormatStyle().parse(since)) == nil {
+                throw ValidationError("--since must be a time such as 2026-11-21T00:00:00Z")
+            }
+        }
+
+        func run() async throws {
+            let since = try since.map { try Date.ISO8601FormatStyle().parse($0) }
+            try await Deployment.withDatabase("support") { database in
+                let repairs = Repairs(database: database, actor: Deployment.actor)
+                guard dryRun else {
+                    print("\(try await repairs.reopen(app, reason: reason, since: since)) receipts are judged again")
+                    return
+                }
+                let counts = try await repairs.countRejected(app, reason: reason, since: since)
+                for row in counts { print("\(row.reason): \(row.count)") }
+                print("\(counts.reduce(0) { $0 + $1.count }) receipts would be judged again")
+            }
+        }
+    }
+}
+
+/// JSON as the commands print it.
+enum JSON {
+    struct Backlog: Encodable {
+        let appId: String
+        let lane: String
+        let state: String
+        let receipts: Int
+        let overdueSeconds: Double
+    }
+
+    static func print(_ value: some Encodable) throws {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        Swift.print(String(decoding: try encoder.encode(value), as: UTF8.self))
+    }
+}

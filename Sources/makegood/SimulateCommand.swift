@@ -1,0 +1,110 @@
+import AppStoreSimulator
+import ArgumentParser
+import Foundation
+import Logging
+import NIOCore
+import ServiceLifecycle
+import UnixSignals
+
+/// `makegood simulate`: an App Store of one's own, until SIGTERM or SIGINT.
+struct SimulateCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "simulate",
+        abstract: "Run a simulated App Store with its own root certificate.",
+        discussion: """
+            Sells through a control API, signs transactions, seals legacy receipts, answers verifyReceipt and the App \
+            Store Server API for Production and Sandbox on one port, and misbehaves by script. Its folder keeps \
+            certificates, credentials and ledger: with the same folder it is the same App Store after a restart. \
+            Ends on SIGTERM or SIGINT.
+            """,
+        subcommands: [SimulateTokensCommand.self])
+
+    @Option(help: "The address to listen on.")
+    var host = "127.0.0.1"
+
+    @Option(help: "The port to listen on; 0 takes a free one.")
+    var port = 8090
+
+    @OptionGroup var folder: SimulatorFolder
+
+    @Option(
+        help: ArgumentHelp(
+            "Start of the random numbers that decide faults given in percent. (default: different at each start)",
+            valueName: "number"))
+    var seed: UInt64?
+
+    func validate() throws {
+        guard (0...65_535).contains(port) else { throw ValidationError("--port must be 0 to 65535") }
+    }
+
+    func run() async throws {
+        let logger = SimulatorFolder.logger
+        do {
+            let simulator = try AppStoreSimulator(
+                SimulatorConfiguration(host: host, port: port, stateDirectory: folder.state, seed: seed),
+                logger: logger)
+            let services = ServiceGroup(
+                configuration: .init(
+                    services: [.init(service: simulator)], gracefulShutdownSignals: [.sigterm, .sigint],
+                    logger: logger))
+            async let greeting: Void = greet(simulator)
+            try await services.run()
+            await greeting
+        } catch let error as IOError {
+            let reason = String(cString: strerror(error.errnoCode))
+            Terminal.tell("makegood simulate: cannot listen on \(host):\(port): \(reason)")
+            throw ExitCode.failure
+        } catch {
+            Terminal.tell("makegood simulate: \(error)")
+            throw ExitCode.failure
+        }
+    }
+
+    /// Says what is served once the port is open; never if it cannot be opened.
+    private func greet(_ simulator: AppStoreSimulator) async {
+        guard let port = try? await simulator.boundPort else { return }
+        let base = "http://\(reachableHost):\(port)"
+        let path = URL(filePath: folder.state).standardizedFileURL.path
+        Terminal.show(
+            """
+            The App Store simulator is up. Ctrl-C ends it.
+
+              verifyReceipt   Production  \(base)/production/verifyReceipt
+                              Sandbox     \(base)/sandbox/verifyReceipt
+              server API      Production  \(base)/production
+                              Sandbox     \(base)/sandbox
+              control API                 \(base)/control
+              root certificate            \(path)/root.der
+              API key                     \(path)/key.p8
+              credentials                 \(path)/credentials.json
+
+            Sell a purchase:
+              curl -s \(base)/control/purchases -H 'Content-Type: application/json' \\
+                -d '{"app": "com.example.game", "productId": "com.example.game.coins6"}'
+            """)
+    }
+
+    /// An address that a client can call: not "every interface", and IPv6 in brackets.
+    private var reachableHost: String {
+        switch host {
+        case "0.0.0.0": "127.0.0.1"
+        case "::": "[::1]"
+        default: host.contains(":") ? "[\(host)]" : host
+        }
+    }
+}
+
+/// The folder that makes a simulator the same App Store after a restart.
+struct SimulatorFolder: ParsableArguments {
+    @Option(
+        help: ArgumentHelp(
+            "The folder of certificates, credentials and ledger; made if it is not there.", valueName: "folder"))
+    var state = ".local/simulator"
+
+    /// To standard error, so that standard output stays a result.
+    static var logger: Logger {
+        var logger = Logger(label: "makegood.simulate") { StreamLogHandler.standardError(label: $0) }
+        logger.logLevel = .critical
+        return logger
+    }
+}

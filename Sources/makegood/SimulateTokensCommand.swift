@@ -1,0 +1,87 @@
+import AppStoreSimulator
+import ArgumentParser
+import Foundation
+
+/// `makegood simulate tokens`: signs purchases beforehand, so that signing does not compete with what is measured.
+struct SimulateTokensCommand: AsyncParsableCommand {
+    /// What a ledger holds (``SimulatorConfiguration``).
+    private static let countMax = 1_000_000
+    /// Tokens signed between two writes: about 2 MB.
+    private static let batch = 500
+
+    static let configuration = CommandConfiguration(
+        commandName: "tokens",
+        abstract: "Sell purchases and write their signed transactions to a file, one a line.",
+        discussion: """
+            Signed with the certificates of the simulator's folder. A simulator that runs on the same folder learns of \
+            these sales at its next start; verifying the tokens needs only root.der.
+            """)
+
+    @Option(help: ArgumentHelp("How many, 1 to 1000000 (about 4 KB each).", valueName: "number"))
+    var count: Int
+
+    @Option(help: ArgumentHelp("The product sold.", valueName: "id"))
+    var product: String
+
+    @Option(help: ArgumentHelp("The file to write, replaced if it is there; - is standard output.", valueName: "file"))
+    var out: String
+
+    @Option(help: ArgumentHelp("The bundle id of the app.", valueName: "id"))
+    var app = "com.example.game"
+
+    @OptionGroup var folder: SimulatorFolder
+
+    @Option(help: ArgumentHelp("Production or Sandbox.", valueName: "name"))
+    var environment = StoreEnvironment.production
+
+    func validate() throws {
+        guard (1...Self.countMax).contains(count) else {
+            throw ValidationError("--count must be 1 to \(Self.countMax)")
+        }
+    }
+
+    func run() async throws {
+        do {
+            let simulator = try AppStoreSimulator(
+                SimulatorConfiguration(stateDirectory: folder.state), logger: SimulatorFolder.logger)
+            let file = try output()
+            var progress = Progress(of: count)
+            var written = 0
+            while written < count {
+                var request = SaleRequest(app: app, productId: product, environment: environment)
+                request.count = min(Self.batch, count - written)
+                request.receipts = false
+                let sales = try await simulator.sell(request)
+                try file.write(contentsOf: Data(sales.map { "\($0.signedTransaction)\n" }.joined().utf8))
+                written += sales.count
+                progress.report(written)
+            }
+        } catch {
+            Terminal.tell("makegood simulate tokens: \(error)")
+            throw ExitCode.failure
+        }
+    }
+
+    private func output() throws(UnusableInput) -> FileHandle {
+        if out == "-" { return .standardOutput }
+        guard FileManager.default.createFile(atPath: out, contents: nil), let file = FileHandle(forWritingAtPath: out)
+        else { throw UnusableInput("cannot write \(out)") }
+        return file
+    }
+
+    /// A line on standard error each second, and one at the end.
+    private struct Progress {
+        private let total: Int
+        private var next = ContinuousClock.now + .seconds(1)
+
+        init(of total: Int) { self.total = total }
+
+        mutating func report(_ done: Int) {
+            guard done == total || ContinuousClock.now >= next else { return }
+            next = .now + .seconds(1)
+            Terminal.tell("\(done) of \(total) tokens")
+        }
+    }
+}
+
+extension StoreEnvironment: ExpressibleByArgument {}
