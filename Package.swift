@@ -18,6 +18,7 @@ let httpClient = Target.Dependency.product(name: "AsyncHTTPClient", package: "as
 let jwtKit = Target.Dependency.product(name: "JWTKit", package: "jwt-kit")
 let x509 = Target.Dependency.product(name: "X509", package: "swift-certificates")
 let asn1 = Target.Dependency.product(name: "SwiftASN1", package: "swift-asn1")
+let cryptoExtras = Target.Dependency.product(name: "CryptoExtras", package: "swift-crypto")
 let crypto = Target.Dependency.product(name: "Crypto", package: "swift-crypto")
 let argumentParser = Target.Dependency.product(name: "ArgumentParser", package: "swift-argument-parser")
 let lifecycle = Target.Dependency.product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
@@ -62,7 +63,7 @@ let package = Package(
             name: "CRabbitMQ", pkgConfig: "librabbitmq", providers: [.apt(["librabbitmq-dev"]), .brew(["rabbitmq-c"])]),
         .target(name: "BlockingIO", swiftSettings: cWall),
         .target(
-            name: "Postgres", dependencies: ["BlockingIO", "CLibPQ", crypto, log, metrics, deque],
+            name: "Postgres", dependencies: ["BlockingIO", "CLibPQ", log, metrics, deque],
             swiftSettings: cWall),
         .target(
             name: "RabbitMQ", dependencies: ["BlockingIO", "CRabbitMQ", log, metrics, deque], swiftSettings: cWall),
@@ -89,10 +90,36 @@ let package = Package(
             ],
             swiftSettings: house),
 
+        .target(
+            name: "TestServers", dependencies: ["Postgres", "RabbitMQ", log], path: "Tests/TestServers",
+            swiftSettings: house),
+        .testTarget(name: "BlockingIOTests", dependencies: ["BlockingIO"], swiftSettings: house),
+        .testTarget(
+            name: "PostgresTests", dependencies: ["Postgres", "TestServers", log], swiftSettings: house),
+        .testTarget(name: "RabbitMQTests", dependencies: ["RabbitMQ", "TestServers", log], swiftSettings: house),
+        .testTarget(
+            name: "AppStoreTests",
+            dependencies: ["AppStore", hummingbird, httpClient, jwtKit, x509, asn1, crypto, nioCore, httpTypes, log],
+            swiftSettings: house),
         .testTarget(
             name: "AppStoreSimulatorTests",
             dependencies: [
                 "AppStoreSimulator", httpClient, x509, asn1, crypto, lifecycle, log, nioCore, nioHTTP1, httpTypes,
+            ],
+            swiftSettings: house),
+        .testTarget(name: "PurchasesTests", dependencies: ["Purchases", crypto], swiftSettings: house),
+        .testTarget(
+            name: "ReconciliationTests",
+            dependencies: [
+                "Reconciliation", "Purchases", "Postgres", "RabbitMQ", "AppStore", "AppStoreSimulator", "TestServers",
+                hummingbird, httpClient, jwtKit, crypto, cryptoExtras, lifecycle, log, metrics, nioCore, nioHTTP1,
+                httpTypes,
+            ],
+            swiftSettings: house),
+        .testTarget(
+            name: "CommandTests",
+            dependencies: [
+                "makegood", "AppStoreSimulator", hummingbird, httpClient, lifecycle, log, nioCore, nioHTTP1, httpTypes,
             ],
             swiftSettings: house),
     ]

@@ -11,7 +11,7 @@ struct AppStoreHTTP: Sendable {
     let timeout: Duration
     let now: @Sendable () -> Date
 
-    /// Bytes of an answer; a receipt of years of renewals takes about 2 MiB.
+    /// Bytes of an answer: a bound on memory, far above what a receipt lists.
     static let answerLimit = 8 * 1024 * 1024
 
     struct Answer: Sendable {

@@ -3,7 +3,7 @@ import JWTKit
 
 /// The token of one app for the App Store Server API, signed once for many calls.
 ///
-/// Source: apple-facts 3.2. Apple allows 60 minutes; a signature a call would cost as much as a verification.
+/// Source: apple-facts 3.2. Apple allows 60 minutes; the official libraries sign one for each call.
 actor BearerToken {
     /// Seconds a token is used, well before its end, so that none lapses on its way.
     static let useTime: TimeInterval = 20 * 60

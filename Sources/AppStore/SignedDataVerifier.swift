@@ -151,7 +151,7 @@ package final class SignedDataVerifier: Sendable {
 
 /// Headers whose chain was verified, with what is needed to use it again; the oldest makes room.
 private struct KnownChains {
-    /// Apple signs with a handful of headers at a time; 64 leave room for both environments and a rotation.
+    /// Headers change with Apple's certificates only: room for both environments and many rotations.
     private static let limit = 64
     private var chains: [String: CertificateChain] = [:]
     private var order: [String] = []

@@ -31,13 +31,12 @@ package final class ConnectionThread: SerialExecutor, Sendable {
 
     private let core: Core
 
-    /// - Parameter name: shown by ps and top; the kernel keeps 15 bytes (pthread_setname_np(3)).
+    /// - Parameter name: shown by ps and top; the kernel keeps 15 bytes (proc(5), comm).
     package init(name: String) {
         let core = Core()
         self.core = core
         let thread = Thread {
-            // Foundation names a thread on Linux only if the thread itself says so; a longer name would be refused.
-            Thread.current.name = String(name.prefix(15))
+            nameThisThread(name)
             core.run()
         }
         thread.stackSize = 1 << 20
@@ -169,6 +168,18 @@ private final class Core: Sendable {
         }
         return result
     }
+}
+
+/// Names the calling thread for ps and top.
+///
+/// Foundation's `Thread.name` races with the thread's own start and is often lost; pthread_setname_np is not in the
+/// Glibc module. Writing one's own comm is the kernel's documented other way (proc(5)). Fails silently: it is a label.
+func nameThisThread(_ name: String) {
+    let file = unsafe open("/proc/thread-self/comm", O_WRONLY | O_CLOEXEC)  // open(2) copies the path
+    guard file >= 0 else { return }
+    let bytes = Array(name.utf8.prefix(15))
+    _ = unsafe write(file, bytes, bytes.count)  // write(2) reads exactly these bytes
+    close(file)
 }
 
 extension Duration {

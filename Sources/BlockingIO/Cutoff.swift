@@ -71,7 +71,7 @@ private final class Watchdog: Sendable {
 
     private init() {
         let thread = Thread { [self] in
-            Thread.current.name = "watchdog"
+            nameThisThread("watchdog")
             while true {
                 usleep(100_000)
                 check()

@@ -72,8 +72,8 @@ final class LibPQConnection {
         unsafe values.append(nil)
         defer {
             // What strdup(3) allocated is freed with free(3), which accepts NULL.
-            for unsafe string in unsafe keywords { unsafe free(UnsafeMutablePointer(mutating: string)) }
-            for unsafe string in unsafe values { unsafe free(UnsafeMutablePointer(mutating: string)) }
+            unsafe keywords.forEach { unsafe free(UnsafeMutablePointer(mutating: $0)) }
+            unsafe values.forEach { unsafe free(UnsafeMutablePointer(mutating: $0)) }
         }
         return unsafe PQconnectStartParams(keywords, values, 1)
     }
@@ -81,8 +81,10 @@ final class LibPQConnection {
     /// The last word of the last line, if it looks like a SQLSTATE.
     private static func sqlState(in message: String) -> String {
         guard let word = message.split(whereSeparator: \.isWhitespace).last, word.utf8.count == 5,
-            word.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0)
-                || (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) })
+            word.utf8.allSatisfy({
+                (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0)
+                    || (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0)
+            })
         else { return "" }
         return String(word)
     }
@@ -90,9 +92,10 @@ final class LibPQConnection {
     /// The descriptor of the open connection (libpq manual, 34.2 PQsocket).
     var socket: Int32 { unsafe PQsocket(pointer) }
 
-    /// Whether libpq believes the connection to be open.
+    /// Whether libpq believes the connection to be open (libpq manual, 34.2 PQstatus).
     var isOpen: Bool { unsafe PQstatus(pointer) == CONNECTION_OK }
 
+    /// Whether a transaction is open, failed or not (libpq manual, 34.2 PQtransactionStatus).
     var isInTransaction: Bool { unsafe PQtransactionStatus(pointer) != PQTRANS_IDLE }
 
     /// Reads what the server sent unasked, without blocking: a notice, or that it hung up. False if it hung up.

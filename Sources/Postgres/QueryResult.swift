@@ -27,6 +27,7 @@ struct QueryResult: ~Copyable {
 
     /// COPY leaves the connection in a state that this module does not speak.
     var isCopy: Bool {
+        // As above, NULL is accepted (libpq manual, 34.3.1).
         let status = unsafe PQresultStatus(pointer)
         return status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH
     }
@@ -39,8 +40,10 @@ struct QueryResult: ~Copyable {
         return unsafe String(cString: text)
     }
 
+    /// 0 for a result without rows (libpq manual, 34.3.2 PQntuples).
     var rowCount: Int { Int(unsafe PQntuples(pointer)) }
 
+    /// 0 for a result without rows (libpq manual, 34.3.2 PQnfields).
     var columnCount: Int { Int(unsafe PQnfields(pointer)) }
 
     func type(ofColumn column: Int) -> UInt32 {

@@ -112,7 +112,8 @@ struct EncodedParameters: Sendable {
         switch value {
         case .uuid(let value): try scalar(TypeID.uuid, value) { (buffer, value) in buffer.append(uuid: value) }
         case .text(let value): try scalar(TypeID.text, value, Self.text)
-        case .int(let value): try scalar(TypeID.int8, value) { (buffer, value) in buffer.append(bigEndian: Int64(value)) }
+        case .int(let value):
+            try scalar(TypeID.int8, value) { (buffer, value) in buffer.append(bigEndian: Int64(value)) }
         case .int32(let value): try scalar(TypeID.int4, value, Self.int32)
         case .bool(let value): try scalar(TypeID.bool, value) { (buffer, value) in buffer.append(value ? 1 : 0) }
         case .double(let value):

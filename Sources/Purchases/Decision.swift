@@ -107,7 +107,12 @@ extension AppPolicy {
         if makeUpMaxAge > .zero, age > makeUpMaxAge.inSeconds { return .held(.review) }
         // Apple's quantity multiplies; it is 1 for everything but consumables.
         let quantity = product.kind == .consumable ? transaction.quantity : 1
-        let goods = product.goods.map { Goods(item: $0.item, amount: $0.amount * quantity) }
+        var goods: [Goods] = []
+        for good in product.goods {
+            let (amount, isTooMuch) = good.amount.multipliedReportingOverflow(by: quantity)
+            if isTooMuch { return .held(.review) }
+            goods.append(Goods(item: good.item, amount: amount))
+        }
         return .grant(goods: goods, source: .poster)
     }
 

@@ -22,6 +22,8 @@ package enum DerivedID {
 
     /// The id of an event: a grant made again after a restored backup is the same event.
     package static func event(appID: String, transactionID: String, type: String, revokedAt: Date? = nil) -> UUID {
-        make([appID, transactionID, type, revokedAt.map { String(Int64($0.timeIntervalSince1970 * 1000)) } ?? ""])
+        // Rounded: a date that went through the database's microseconds is the same millisecond.
+        let revoked = revokedAt.map { String(Int64(($0.timeIntervalSince1970 * 1000).rounded())) }
+        return make([appID, transactionID, type, revoked ?? ""])
     }
 }

@@ -25,5 +25,7 @@ package struct Pointer: Sendable, Equatable {
             let receiptID = UUID(uuidString: String(words[1])), let attempt = Int(words[2]), attempt >= 0
         else { return nil }
         self.init(receiptID: receiptID, attempt: attempt)
+        // One pointer has one text: "+1", "01" and capital letters are not what we publish.
+        guard self.text == text else { return nil }
     }
 }

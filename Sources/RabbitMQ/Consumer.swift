@@ -10,8 +10,10 @@ import Synchronization
 /// dropped, so a message may be seen twice and is never lost.
 package actor Consumer {
     private static let longestPrefetch = Int(UInt16.max)
-    /// A queue whose consumer the broker ended is declared and consumed anew, at most this often.
+    /// A queue whose consumer the broker ended is declared and consumed anew, at most this often, and not at once:
+    /// while RabbitMQ is still busy deleting it, a queue of the same name may be born half dead.
     private static let resubscribeInterval: Duration = .seconds(1)
+    private static let resubscribeDelay: Duration = .milliseconds(200)
 
     /// Every delivery, across reconnects. Buffers at most the sum of the prefetches.
     package nonisolated let deliveries: Deliveries
@@ -212,7 +214,7 @@ package actor Consumer {
         case .cancelled(let consumer):
             guard let queue = queues[consumer] else { return }
             if consumers[queue] == consumer { consumers[queue] = nil }
-            resubscriptions[queue] = .now
+            resubscriptions[queue] = .now + Self.resubscribeDelay
             logger.warning("the broker ended a consumer: its queue is gone", metadata: [LogKey.queue: "\(queue)"])
         case .blocked, .unblocked: return  // Acks are not publishes: nothing of ours waits.
         case .confirmed, .refused, .returned: throw .protocolViolation

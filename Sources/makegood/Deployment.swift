@@ -111,9 +111,10 @@ enum Deployment {
             callDeadline: patience + .seconds(10), namedStatements: settings.namedStatements)
     }
 
-    static func logger(_ settings: Settings) -> Logger {
+    /// - Parameter isCommand: a command prints its result; what went well on the way is no news.
+    static func logger(_ settings: Settings, isCommand: Bool = false) -> Logger {
         var logger = Logger(label: "makegood") { StreamLogHandler.standardError(label: $0) }
-        logger.logLevel = settings.logLevel
+        logger.logLevel = isCommand && settings.logLevel == .info ? .warning : settings.logLevel
         return logger
     }
 
@@ -123,7 +124,8 @@ enum Deployment {
     ) async throws -> Result {
         let settings = try Settings()
         let database = Database(
-            postgres(settings, command, patience: patience), connections: 1, logger: logger(settings))
+            postgres(settings, command, patience: patience), connections: 1,
+            logger: logger(settings, isCommand: true))
         do {
             let result = try await body(database)
             await database.close()
@@ -134,6 +136,26 @@ enum Deployment {
         }
     }
 
+    /// Ready messages of every queue, the dead letters last. Declares the queues if they are not there yet.
+    static func queueDepths() async throws -> [(String, Int)] {
+        let settings = try Settings()
+        let queues = Queues(prefix: settings.queuePrefix, schedule: RetrySchedule(scale: settings.timeScale))
+        let publisher = Publisher(
+            try BrokerConfiguration(url: settings.requiredAMQPURL()), topology: queues.topology,
+            logger: logger(settings, isCommand: true))
+        await publisher.start()
+        var depths: [(String, Int)] = []
+        do {
+            let names = Lane.allCases.map(queues.verify) + RetrySchedule.rungs.indices.map { queues.retry(rung: $0) }
+            for name in names + [queues.dead] { depths.append((name, try await publisher.depth(of: name))) }
+        } catch {
+            await publisher.close()
+            throw error
+        }
+        await publisher.close()
+        return depths
+    }
+
     private static func appleHTTPClient(_ settings: Settings) -> HTTPClient {
         var configuration = HTTPClient.Configuration()
         // The default keeps few connections per host; here the bound on calls in flight is the bound.
@@ -141,6 +163,8 @@ enum Deployment {
         // A receipt or a token is not for other hosts.
         configuration.redirectConfiguration = .disallow
         configuration.timeout.connect = .seconds(5)
+        // A refused connection is an answer; the ladder decides when to try again.
+        configuration.connectionPool.retryConnectionEstablishment = false
         return HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
     }
 }

@@ -6,7 +6,8 @@ import Reconciliation
 /// `makegood inspect`: verifies one signed file without any server.
 ///
 /// The exit code is a contract: 0 valid, 1 not valid, 2 no judgement. The argument parser would end with 64 for a wrong
-/// value, so options are taken as text, all of them optional, and checked here.
+/// value, so options are taken as text, all of them optional, and checked here; what it cannot read at all ends with 2
+/// in `Makegood.main()`.
 struct InspectCommand: AsyncParsableCommand {
     /// The largest file, in bytes; a receipt of years of renewals takes about 2 MiB.
     private static let bytesMax = 4 << 20
@@ -67,16 +68,12 @@ struct InspectCommand: AsyncParsableCommand {
     @Argument(help: "The file; - is standard input.")
     var file: String?
 
-    @Argument(parsing: .allUnrecognized, help: .private)
-    var unexpected: [String] = []
-
     func run() async throws {
         let verifier: SignedDataVerifier
         let kind: Inspection.Kind?
         let date: Date?
         let data: [UInt8]
         do throws(UnusableInput) {
-            if let first = unexpected.first { throw UnusableInput("unexpected argument: \(first)") }
             kind = try chosenKind()
             date = try chosenDate()
             verifier = try chosenVerifier()

@@ -107,7 +107,8 @@ struct LoadReport: Encodable {
             lines.append("  latency counts from the intended start: waiting for a slow server is in it")
         } else {
             lines.append("closed loop, as fast as \(connections) connections go, \(seconds) s")
-            lines.append("  each connection waits for its answer, so a slow server slows the load; for latency use --rate")
+            lines.append(
+                "  each connection waits for its answer, so a slow server slows the load; for latency use --rate")
         }
         lines.append("sent        \(sent), \(sentPerSecond) a second; accepted \(acceptedPerSecond) a second")
         lines.append(

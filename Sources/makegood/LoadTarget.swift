@@ -16,7 +16,8 @@ struct LoadAddress {
             url.query == nil, url.fragment == nil
         else { throw UnusableInput("\(option) must be an address such as http://127.0.0.1:8080") }
         guard allowsRemote || Self.isLoopback(host) else {
-            throw UnusableInput("\(option) is not on this machine; --allow-remote must be written to put load on \(host)")
+            throw UnusableInput(
+                "\(option) is not on this machine; --allow-remote must be written to put load on \(host)")
         }
         let bracketed = host.contains(":") ? "[\(host)]" : host
         let path = url.path().hasSuffix("/") ? String(url.path().dropLast()) : url.path()

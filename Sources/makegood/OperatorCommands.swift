@@ -15,7 +15,8 @@ struct MigrateCommand: AsyncParsableCommand {
     func run() async throws {
         let settings = try Settings()
         let migrator = Migrator(
-            Deployment.postgres(settings, "migrate"), migrations: Schema.migrations, logger: Deployment.logger(settings))
+            Deployment.postgres(settings, "migrate"), migrations: Schema.migrations,
+            logger: Deployment.logger(settings, isCommand: true))
         let migrations = plan ? try await migrator.plan() : try await migrator.migrate()
         for migration in migrations { print("\(plan ? "pending" : "applied") \(migration.fileName)") }
         if migrations.isEmpty { print("nothing to do: the schema is up to date") }
@@ -63,27 +64,30 @@ struct QueueCommand: AsyncParsableCommand {
         subcommands: [Status.self, Redrive.self, Pause.self, Resume.self])
 
     struct Status: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "What is open, by app, lane and state.")
+        static let configuration = CommandConfiguration(
+            abstract: "What is open, by app, lane and state; what waits in the queues; the dead letters.")
 
         @Flag(help: "Print JSON.")
         var json = false
 
         func run() async throws {
             let rows = try await Deployment.withDatabase("queue") { try await $0.run(Statements.backlog) }
+            let depths = try await Deployment.queueDepths()
             if json {
-                try JSON.print(
-                    rows.map {
-                        JSON.Backlog(
-                            appId: $0.appID, lane: $0.lane, state: $0.state, receipts: $0.receipts,
-                            overdueSeconds: $0.overdueSeconds)
-                    })
+                let open = rows.map {
+                    JSON.Backlog(
+                        appId: $0.appID, lane: $0.lane, state: $0.state, receipts: $0.receipts,
+                        overdueSeconds: $0.overdueSeconds)
+                }
+                try JSON.print(JSON.Status(open: open, queues: Dictionary(depths) { first, _ in first }))
                 return
             }
+            for (queue, messages) in depths { print("queue \(queue): \(messages) messages ready") }
             for row in rows where row.receipts > 0 {
                 let overdue = Int(row.overdueSeconds)
                 print("\(row.appID) \(row.lane) \(row.state): \(row.receipts), oldest due for \(overdue) s")
             }
-            if rows.allSatisfy({ $0.receipts == 0 }) { print("nothing is open") }
+            if rows.allSatisfy({ $0.receipts == 0 }) { print("no receipt is open") }
         }
     }
 
@@ -185,6 +189,12 @@ struct SupportCommand: AsyncParsableCommand {
 
 /// JSON as the commands print it.
 enum JSON {
+    struct Status: Encodable {
+        let open: [Backlog]
+        /// Ready messages by queue.
+        let queues: [String: Int]
+    }
+
     struct Backlog: Encodable {
         let appId: String
         let lane: String

@@ -31,7 +31,7 @@ struct SimulateTokensCommand: AsyncParsableCommand {
 
     @OptionGroup var folder: SimulatorFolder
 
-    @Option(help: ArgumentHelp("Production or Sandbox.", valueName: "name"))
+    @Option(help: ArgumentHelp("Where they are sold.", valueName: "name"))
     var environment = StoreEnvironment.production
 
     func validate() throws {

@@ -48,6 +48,8 @@ package struct Configuration: Sendable {
         var hash = SHA256()
         hash.update(data: Data(yaml.utf8))
         for app in apps.values.sorted(by: { $0.id < $1.id }) { hash.update(data: app.hash) }
+        for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
+        for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
         return Configuration(
             apps: apps, access: access, gatewayJWT: gatewayJWT,
             hash: hash.finalize().map { String(format: "%02x", $0) }.joined())
@@ -56,18 +58,26 @@ package struct Configuration: Sendable {
 
 /// One app: its identity at Apple, its policy, its credentials.
 package struct AppConfiguration: Sendable {
-    package struct ServerAPI: Sendable {
+    package struct ServerAPI: Sendable, CustomStringConvertible, CustomReflectable {
         package let issuerID: String
         package let keyID: String
         package let privateKeyPEM: String
         package let productionURL: String?
         package let sandboxURL: String?
+
+        /// Without the key.
+        package var description: String { "issuer \(issuerID), key \(keyID)" }
+        package var customMirror: Mirror { Mirror(self, children: ["description": description]) }
     }
 
-    package struct VerifyReceipt: Sendable {
+    package struct VerifyReceipt: Sendable, CustomStringConvertible, CustomReflectable {
         package let sharedSecret: String?
         package let productionURL: String?
         package let sandboxURL: String?
+
+        /// Without the secret.
+        package var description: String { sharedSecret == nil ? "no shared secret" : "a shared secret" }
+        package var customMirror: Mirror { Mirror(self, children: ["description": description]) }
     }
 
     package let id: String
@@ -134,8 +144,12 @@ package struct AppConfiguration: Sendable {
         hash.update(data: Data("\(identity.bundleId) \(identity.appAppleId ?? 0) \(environments)".utf8))
         hash.update(data: Data("\(policyText) \(finishHeld) \(products)".utf8))
         for root in roots { hash.update(data: root) }
-        if let serverAPI { hash.update(data: Data("\(serverAPI)".utf8)) }
-        if let verifyReceipt { hash.update(data: Data("\(verifyReceipt)".utf8)) }
+        // Written out: their descriptions leave out the secrets.
+        let credentials = [
+            serverAPI?.issuerID, serverAPI?.keyID, serverAPI?.privateKeyPEM, serverAPI?.productionURL,
+            serverAPI?.sandboxURL, verifyReceipt?.sharedSecret, verifyReceipt?.productionURL, verifyReceipt?.sandboxURL,
+        ]
+        hash.update(data: Data("\(serverAPI == nil) \(verifyReceipt == nil) \(credentials)".utf8))
         return Data(hash.finalize())
     }
 

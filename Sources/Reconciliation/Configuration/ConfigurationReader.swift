@@ -156,7 +156,8 @@ struct ConfigurationReader {
     }
 
     func readFile(_ name: String, key: String, relativeTo directory: URL) throws(ConfigurationError) -> [UInt8] {
-        let url = URL(filePath: name, relativeTo: directory)
+        // Not `relativeTo:`, which takes a directory without a final slash for a file.
+        let url = name.hasPrefix("/") ? URL(filePath: name) : directory.appending(path: name)
         guard let data = try? Data(contentsOf: url) else { throw error(key, "names a file that cannot be read") }
         return Array(data)
     }
@@ -170,8 +171,9 @@ extension Duration {
             return
         }
         let units: [Character: Int] = ["s": 1, "m": 60, "h": 3600, "d": 86_400]
-        guard let unit = setting.last.flatMap({ units[$0] }), let count = Int(setting.dropLast()),
-            (0...1_000_000).contains(count)
+        let digits = setting.dropLast()
+        guard let unit = setting.last.flatMap({ units[$0] }), digits.utf8.allSatisfy({ (0x30...0x39).contains($0) }),
+            let count = Int(digits), count <= 1_000_000
         else { return nil }
         self = .seconds(count * unit)
     }

@@ -29,6 +29,8 @@ package struct ConfigurationReloader: Service {
     private func reload() async {
         do {
             let configuration = try settings.loadConfiguration()
+            // Whole or not at all: the gateway's keys are read before anything is changed.
+            if let section = configuration.gatewayJWT { _ = try await GatewayVerifier(section) }
             try await apps.update(configuration, ledger: ledger)
             holder.replace(configuration)
             logger.notice("configuration taken", metadata: ["configuration.sha256": "\(configuration.hash)"])

@@ -127,3 +127,9 @@ package struct Settings: Sendable {
         return level
     }
 }
+
+extension Settings: CustomStringConvertible, CustomReflectable {
+    /// Neither address: they hold passwords.
+    package var description: String { "settings for \(httpHost):\(httpPort), queues \(queuePrefix)" }
+    package var customMirror: Mirror { Mirror(self, children: ["description": description]) }
+}

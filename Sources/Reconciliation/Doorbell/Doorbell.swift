@@ -42,6 +42,11 @@ package final class Doorbell: Sendable {
         try await publisher.publish(pointer.text, to: queue)
     }
 
+    /// Messages that nobody could work on: for a person to look at.
+    package func deadLetters() async throws(RabbitMQError) -> Int {
+        try await publisher.depth(of: queues.dead)
+    }
+
     package func depth(of lane: Lane) async throws(RabbitMQError) -> Int {
         try await publisher.depth(of: queues.verify(lane))
     }

@@ -9,6 +9,8 @@ import NIOCore
 /// Turns every error into a problem document, sets the headers that all answers have, counts, and closes connections
 /// that must not go on (a body that was not read, a process that drains).
 package struct AnswerMiddleware: RouterMiddleware {
+    private static let unreadBytesMax = 64 << 10
+
     private let health: Health
     private let logger: Logger
     private let metrics = HTTPMetrics()
@@ -35,8 +37,7 @@ package struct AnswerMiddleware: RouterMiddleware {
         response.headers[.cacheControl] = "no-store"
         response.headers[.requestID] = requestID
         response.headers[.traceparent] = Self.traceparent(request.headers)
-        // A body that was refused unread would be taken for the next request.
-        if health.isDraining || response.status == .contentTooLarge || response.status == .requestTimeout {
+        if health.isDraining || Self.leavesMuchUnread(request, response.status) {
             response.headers[.connection] = "close"
             response.body = response.body.closing(context.channel)
         }
@@ -45,6 +46,14 @@ package struct AnswerMiddleware: RouterMiddleware {
             // A long poll's time says how long somebody wished to wait.
             duration: request.uri.queryParameters["wait"] == nil ? ContinuousClock.now - start : nil)
         return response
+    }
+
+    /// A refused request's body is read to its end before the next request: not if it may have no end.
+    private static func leavesMuchUnread(_ request: Request, _ status: HTTPResponse.Status) -> Bool {
+        if status == .contentTooLarge || status == .requestTimeout { return true }
+        guard status.code >= 400 else { return false }
+        return request.headers[.transferEncoding] != nil
+            || request.headers[.contentLength].flatMap { Int($0) } ?? 0 > unreadBytesMax
     }
 
     private func answer(_ error: any Error, _ requestID: String) -> Problem {

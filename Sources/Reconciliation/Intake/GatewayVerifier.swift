@@ -46,7 +46,8 @@ package struct GatewayVerifier: Sendable {
     }
 
     private func isSigned(_ parts: [ArraySlice<UInt8>], _ header: JSONValue, _ signature: Data) -> Bool {
-        guard case .string(let name)? = header["alg"], configuration.algorithms.contains(where: { $0.rawValue == name }),
+        guard case .string(let name)? = header["alg"],
+            configuration.algorithms.contains(where: { $0.rawValue == name }),
             // An extension that must be understood, and we understand none (RFC 7515, 4.1.11).
             header["crit"] == nil
         else { return false }
@@ -73,7 +74,9 @@ package struct GatewayVerifier: Sendable {
         }
         // A token without an end would outlive every key.
         let leeway = configuration.leeway.inSeconds
-        guard let expiry = Self.seconds(claims["exp"]), now.timeIntervalSince1970 < expiry + leeway else { return false }
+        guard let expiry = Self.seconds(claims["exp"]), now.timeIntervalSince1970 < expiry + leeway else {
+            return false
+        }
         if let claim = claims["nbf"] {
             guard let start = Self.seconds(claim), now.timeIntervalSince1970 >= start - leeway else { return false }
         }

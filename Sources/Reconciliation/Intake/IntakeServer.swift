@@ -18,6 +18,7 @@ package struct IntakeServer: Service {
     private let health: Health
     private let operations: OperationsRoutes
     private let logger: Logger
+    private let requestLimit: Duration
     private let longPoll: LongPoll
     private let clock: RequestClock
     private let receipts: ReceiptRoutes
@@ -32,6 +33,7 @@ package struct IntakeServer: Service {
         self.settings = settings
         self.operations = operations
         self.logger = logger
+        self.requestLimit = requestLimit
         health = operations.health
         longPoll = LongPoll(ledger: ledger)
         clock = RequestClock(limit: requestLimit)
@@ -90,6 +92,7 @@ package struct IntakeServer: Service {
             router: router,
             server: .http1(
                 configuration: .init(
+                    additionalChannelHandlers: [HeadWatch(limit: requestLimit)],
                     idleTimeout: HTTPLimits.idleTimeout,
                     httpDecoderConfiguration: .init(
                         maxHeaderFieldSize: HTTPLimits.headerBytesMax, maxHeaderListSize: HTTPLimits.headerBytesMax,

@@ -1,5 +1,3 @@
-import Logging
-import NIOCore
 import Synchronization
 
 /// The port a server got, for those who asked for any free one.
@@ -45,24 +43,5 @@ package final class ListeningAddress: Sendable {
             return []
         }
         for continuation in waiting { continuation.resume(returning: port) }
-    }
-}
-
-/// Bounds that every HTTP server of ours has.
-enum HTTPLimits {
-    /// Longer than the 60 s after which gateways give up, so that it is they who close.
-    static let idleTimeout: TimeAmount = .seconds(75)
-    /// Open connections; more wait in the backlog.
-    static let connectionsMax = 10_000
-    static let headerBytesMax = 32 << 10
-    static let headersMax = 100
-}
-
-extension Logger {
-    /// For libraries below: their own news is ours already.
-    var quiet: Logger {
-        var logger = self
-        logger.logLevel = max(logLevel, .warning)
-        return logger
     }
 }

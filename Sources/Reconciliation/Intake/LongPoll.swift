@@ -40,7 +40,8 @@ package final class LongPoll: Sendable {
         (wakeUps, wakeUp) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
     }
 
-    /// Asks for those who wait, until it is cancelled or closed. Without it every wait lasts its full time.
+    /// Asks for those who wait and ends what is late, until it is cancelled or closed; both end every wait. Waits are
+    /// bounded only while it runs.
     package func run() async {
         for await _ in wakeUps {
             while !Task.isCancelled, let ids = next() {

@@ -86,7 +86,8 @@ extension Problem {
     }
 
     /// Unknown and foreign apps read alike, so that nobody can list them.
-    package static let appNotAllowed = Problem(.forbidden, "app_not_allowed", "not an app of this caller", field: "appId")
+    package static let appNotAllowed = Problem(
+        .forbidden, "app_not_allowed", "not an app of this caller", field: "appId")
 
     package static let otherUser = Problem(
         .forbidden, "other_user", "is not the user of the token", field: "userId")
@@ -106,7 +107,8 @@ extension Problem {
     package static let bodyCut = Problem(.badRequest, "body_cut", "the body ended before its announced length")
 
     package static let tooSlow = Problem(
-        .requestTimeout, "request_timeout", "the request did not arrive within \(RequestClock.limit.components.seconds) s")
+        .requestTimeout, "request_timeout",
+        "the request did not arrive within \(RequestClock.limit.components.seconds) s")
 
     package static func tooManyQuestions(retryAfterSeconds: Int) -> Problem {
         Problem(

@@ -45,7 +45,9 @@ package struct ReceiptAnswer: Sendable {
     private func json(_ transaction: ReceiptView.TransactionView) -> JSONValue {
         var members: [JSONValue.Member] = [.init("transactionId", .string(transaction.transactionId))]
         if showsFacts(transaction) {
-            if let id = transaction.originalTransactionId { members.append(.init("originalTransactionId", .string(id))) }
+            if let id = transaction.originalTransactionId {
+                members.append(.init("originalTransactionId", .string(id)))
+            }
             if let id = transaction.productId { members.append(.init("productId", .string(id))) }
             if let quantity = transaction.quantity { members.append(.init("quantity", .integer(quantity))) }
             if let name = transaction.environment { members.append(.init("environment", .string(name))) }

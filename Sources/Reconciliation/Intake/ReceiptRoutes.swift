@@ -64,7 +64,8 @@ package struct ReceiptRoutes: Sendable {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
-        guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)), var view = try await ledger.view(id),
+        guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
+            var view = try await ledger.view(id),
             caller.mayRead(appID: view.appID, userID: view.userID)
         else { throw Problem.notFound }
         if view.state == .received, wait > .zero { view = try await waited(id, wait) ?? view }
@@ -108,9 +109,10 @@ package struct ReceiptRoutes: Sendable {
     /// A bare id is a question to Apple: a user who asks for many that are not his is stopped.
     private func limitQuestions(_ submission: Submission, _ id: UUID) async throws {
         guard submission.proof == .identifier, !submission.isVouched, let userID = submission.userID else { return }
-        let count = try await ledger.run(
-            Statements.countFruitlessQuestions, (appID: submission.appID, userID: userID)
-        ).first ?? 0
+        let count =
+            try await ledger.run(
+                Statements.countFruitlessQuestions, (appID: submission.appID, userID: userID)
+            ).first ?? 0
         guard count >= Self.fruitlessQuestionsMax else { return }
         // The same question again is never an error.
         if try await ledger.view(id) != nil { return }
@@ -127,7 +129,9 @@ struct WaitParameter {
             duration = .zero
             return
         }
-        let isDecimal = text.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || $0 == UInt8(ascii: ".") }
+        let isDecimal = text.utf8.allSatisfy {
+            (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || $0 == UInt8(ascii: ".")
+        }
         guard isDecimal, let seconds = Double(text) else {
             throw .badParameter("wait", "a number of seconds from 0 to \(LongPoll.waitMax.components.seconds)")
         }

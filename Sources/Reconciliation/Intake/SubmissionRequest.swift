@@ -79,7 +79,8 @@ extension Problem {
         self =
             switch error.kind {
             case .syntax: .malformed("not_json", "the body is no JSON", field: error.field)
-            case .zeroCharacter: .malformed("zero_character", "holds U+0000, which cannot be stored", field: error.field)
+            case .zeroCharacter:
+                .malformed("zero_character", "holds U+0000, which cannot be stored", field: error.field)
             case .depth: .malformed("too_deep", "is nested deeper than \(JSONValue.depthMax)", field: error.field)
             case .number:
                 .malformed(

@@ -74,4 +74,26 @@ extension Statements {
             .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
         ] },
         read: { row throws(PostgresError) in try row.int(0) })
+
+    package struct Credentials: Sendable {
+        package var appID: String
+        package var hashes: [String]
+    }
+
+    /// Ends the halts of credentials that the configuration no longer names, and makes the rows that waited due.
+    package static let endStaleHalts = Statement<Credentials, Int>(
+        "ledger.end_stale_halts",
+        """
+        with ended as (
+          delete from halts where app_id = $1 and service <> '*' and credential <> all($2::text[])
+          returning app_id),
+        freed as (
+          update receipts set due_at = now()
+          where lane in ('local', 'apple') and app_id in (select app_id from ended) and reason = 'halted'
+            and due_at > now()
+          returning id)
+        select count(*) from freed
+        """,
+        bind: { [.text($0.appID), .texts($0.hashes)] },
+        read: { row throws(PostgresError) in try row.int(0) })
 }

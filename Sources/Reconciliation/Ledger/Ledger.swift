@@ -38,7 +38,7 @@ package final class Ledger: Sendable {
         self.schedule = schedule
         let parking = SettleBatch.Parking(scale: schedule.scale)
         insertions = GroupCommit(
-            name: "insertions", writers: writers, size: { (rows: 1, bytes: $0.proof.payload.utf8.count + 512) },
+            name: "insertions", writers: writers, size: { (rows: 1, bytes: $0.proof.payload.utf8.count + $0.details.utf8.count + 512) },
             flush: { submissions throws(PostgresError) in
                 // The same submission twice in a batch is one row.
                 let ids = submissions.map(\.receiptID)
@@ -64,7 +64,9 @@ package final class Ledger: Sendable {
                 }
             })
         settlements = GroupCommit(
-            name: "settlements", writers: writers, size: { (rows: $0.rowCount, bytes: $0.rowCount * 512) },
+            // One receipt may hold thousands of entries, and must still fit.
+            name: "settlements", limits: .init(queueRows: 65_536), writers: writers,
+            size: { (rows: $0.rowCount, bytes: $0.rowCount * 512) },
             flush: { verdicts throws(PostgresError) in
                 // One verdict per receipt and statement; a second one reads the row again like any late-comer.
                 var seen: Set<UUID> = []

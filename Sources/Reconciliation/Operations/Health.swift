@@ -1,3 +1,4 @@
+import ServiceLifecycle
 import Synchronization
 
 /// What a process says about itself to load balancers and people. One per process, shared by all its services.
@@ -73,5 +74,20 @@ package final class Health: Sendable {
             if let configurationHash { members.append(.init("configuration", .string(configurationHash))) }
             return .object(members)
         }
+    }
+}
+
+/// Turns readiness off at the first sign of shutdown. Put it last in the service group, so that it is told first; an
+/// `IntakeServer` does the same by itself.
+package struct DrainSign: Service {
+    private let health: Health
+
+    package init(health: Health) {
+        self.health = health
+    }
+
+    package func run() async throws {
+        try await gracefulShutdown()
+        health.beginDrain()
     }
 }

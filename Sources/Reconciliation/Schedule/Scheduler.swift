@@ -37,6 +37,9 @@ package struct Scheduler: Service {
         let interval = max(.milliseconds(50), Self.tickInterval * ledger.schedule.scale)
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             for lane in Lane.allCases { await feed(lane) }
+            if let deadLetters = try? await doorbell.deadLetters() {
+                Gauge(label: "makegood_dead_letters_messages").record(deadLetters)
+            }
             try? await cancelWhenGracefulShutdown { try await Task.sleep(for: interval) }
         }
         logger.info("scheduler stopped")

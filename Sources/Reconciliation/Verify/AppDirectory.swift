@@ -79,7 +79,7 @@ package final class AppDirectory: Sendable {
     package var ids: [String] { apps.withLock { $0.keys.sorted() } }
 
     /// Takes a configuration whole, or throws and leaves the old one. The ledger remembers each app's first start and
-    /// makes held receipts due where the app's configuration changed.
+    /// makes held receipts due where the app's configuration changed; a halt ends with the credential it was for.
     package func update(_ configuration: Configuration, ledger: Ledger) async throws {
         var updated: [String: AppServices] = [:]
         for var app in configuration.apps.values {
@@ -87,6 +87,11 @@ package final class AppDirectory: Sendable {
                 Statements.startApp, Statements.AppStart(appID: app.id, configurationHash: Array(app.hash)))
             if !app.hasGrantFrom, let firstStart = start.first { app.policy.grantFrom = firstStart }
             updated[app.id] = try await AppServices(app, http: http)
+        }
+        for app in updated.values {
+            _ = try await ledger.run(
+                Statements.endStaleHalts,
+                .init(appID: app.configuration.id, hashes: Array(app.credentialHashes.values)))
         }
         apps.withLock { [updated] in $0 = updated }
     }

@@ -1,0 +1,118 @@
+import Foundation
+import Testing
+
+@testable import AppStore
+
+// Goal: `makegood inspect` names the kind, the verdict and the reason of any file. Method: its JSON, read back.
+
+@Suite struct InspectionTests {
+    let authority: TestAuthority
+    let verifier: SignedDataVerifier
+
+    init() throws {
+        authority = try TestAuthority()
+        verifier = try authority.verifier()
+    }
+
+    private func inspect(
+        _ text: String, kind: Inspection.Kind? = nil, at date: Date? = nil
+    ) async throws -> [String: JSON] {
+        let inspection = await Inspection.inspect(Array(text.utf8), with: verifier, kind: kind, at: date)
+        let output = try #require(try JSON(parsing: inspection.json).object)
+        #expect(output["valid"] == .bool(inspection.isValid))
+        return output
+    }
+
+    @Test func `each kind is found from its payload`() async throws {
+        let notification = Payload.notification(
+            data: Payload.notificationData(transaction: try authority.sign(Payload.transaction())))
+        for (payload, kind) in [
+            (Payload.transaction(), "transaction"), (Payload.renewalInfo(), "renewalInfo"),
+            (Payload.appTransaction(), "appTransaction"), (notification, "notification"),
+        ] {
+            let output = try await inspect(" \n\(try authority.sign(payload))\r\n")
+            #expect(output["kind"] == .string(kind))
+            #expect(output["valid"] == .bool(true))
+            #expect(output["reason"] == .null)
+            #expect(output["payload"] == (try JSON(parsing: Array(payload.utf8))))
+        }
+        let nested = try await inspect(try authority.sign(notification))["nested"]?.object
+        #expect(nested?["signedTransactionInfo"] == (try JSON(parsing: Array(Payload.transaction().utf8))))
+    }
+
+    @Test func `what is not believed still shows its payload and says why`() async throws {
+        let foreign = try await inspect(try TestAuthority().sign(Payload.transaction()))
+        #expect(foreign["valid"] == .bool(false))
+        #expect(foreign["reason"] == .string("untrusted_root"))
+        #expect(foreign["payload"]?.object?["transactionId"] == .string("2000000000000001"))
+
+        let padded = try await inspect(try authority.sign(Payload.transaction()) + "=")
+        #expect(padded["reason"] == .string("malformed"))
+        #expect(padded["kind"] == .string("transaction"))
+    }
+
+    @Test(arguments: ["", " ", "hello", "a.b.c", "{}", "\u{0}"])
+    func `what is nothing is unknown and malformed`(_ text: String) async throws {
+        let output = try await inspect(text)
+        #expect(output["kind"] == .string("unknown"))
+        #expect(output["reason"] == .string("malformed"))
+        #expect(output["payload"] == nil)
+    }
+
+    @Test func `a payload of no kind is unknown unless the caller says what it is`() async throws {
+        let jws = try authority.sign(#"{"originalTransactionId":"1","environment":"Sandbox"}"#)
+        #expect(try await inspect(jws)["kind"] == .string("unknown"))
+        #expect(try await inspect(jws)["valid"] == .bool(false))
+        #expect(try await inspect(jws, kind: .renewalInfo)["valid"] == .bool(true))
+        #expect(try await inspect(jws, kind: .transaction)["reason"] == .string("wrong_app"))
+    }
+
+    @Test func `signed data inside a notification is judged too`() async throws {
+        let foreign = try TestAuthority()
+        let transaction = try authority.sign(Payload.transaction())
+        for (data, expected) in [
+            (Payload.notificationData(transaction: try foreign.sign(Payload.transaction())), "untrusted_root"),
+            (
+                Payload.notificationData(
+                    transaction: transaction, renewalInfo: try authority.sign(Payload.renewalInfo(environment: "X"))),
+                "wrong_environment"
+            ),
+        ] {
+            let output = try await inspect(try authority.sign(Payload.notification(data: data)))
+            #expect(output["reason"] == .string(expected))
+            #expect(output["nested"]?.object?["signedTransactionInfo"] != nil)
+        }
+    }
+
+    @Test func `certificates are judged at the date given`() async throws {
+        let jws = try authority.sign(Payload.transaction())
+        let late = TestAuthority.leafValidity.upperBound.addingTimeInterval(86_400)
+        #expect(try await inspect(jws, at: late)["reason"] == .string("expired"))
+        let old = try authority.sign(Payload.transaction(signedDate: late))
+        #expect(try await inspect(old)["reason"] == .string("expired"))
+        #expect(try await inspect(old, at: TestAuthority.signedDate)["valid"] == .bool(true))
+    }
+
+    @Test func `a PKCS#7 receipt is recognized, as base64, DER or BER`() async throws {
+        let oid: [UInt8] = [0x06, 0x09, 0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 0x01, 0x07, 0x02]
+        for length in [[0x20], [0x82, 0x10, 0x00], [0x80]] as [[UInt8]] {
+            let receipt = [0x30] + length + oid + [UInt8](repeating: 0xA0, count: 40)
+            let base64 = Data(receipt).base64EncodedData(options: [.lineLength64Characters])
+            for bytes in [receipt, Array(base64), [0x0A] + Array(base64) + [0x0A]] {
+                let inspection = await Inspection.inspect(bytes, with: verifier)
+                #expect(inspection.kind == .receipt)
+                #expect(inspection.reason == .malformed)
+                #expect(inspection.note != nil)
+            }
+        }
+        #expect(try await inspect("x", kind: .receipt)["kind"] == .string("receipt"))
+    }
+
+    @Test func `output is the same for the same input`() async throws {
+        let jws = try authority.sign(Payload.transaction())
+        let first = await Inspection.inspect(Array(jws.utf8), with: verifier).json
+        let second = await Inspection.inspect(Array(jws.utf8), with: verifier).json
+        #expect(first == second)
+        #expect(String(decoding: first, as: UTF8.self).hasPrefix(#"{"kind":"transaction","payload":{"bundleId":"#))
+    }
+}

@@ -1,0 +1,180 @@
+import Foundation
+import Testing
+
+@testable import AppStore
+
+// Goal: a value Apple adds tomorrow costs nobody a purchase today, and no payload crashes us (apple-facts, type
+// conventions). Method: signed payloads with one oddity each, through the whole verifier.
+
+@Suite struct SignedModelTests {
+    let authority: TestAuthority
+    let verifier: SignedDataVerifier
+
+    init() throws {
+        authority = try TestAuthority()
+        verifier = try authority.verifier(environments: [.production, .sandbox, .xcode])
+    }
+
+    @Test func `every documented field is read`() async throws {
+        let fields = #"""
+            ,"webOrderLineItemId":"w","subscriptionGroupIdentifier":"g","originalPurchaseDate":1000,"expiresDate":2000,
+            "appAccountToken":"7E3FB204-6E3A-4C5E-9F0A-0123456789AB","inAppOwnershipType":"PURCHASED",
+            "revocationDate":3000,"revocationReason":1,"revocationType":"REFUND_PRORATED","revocationPercentage":67932,
+            "isUpgraded":true,"offerType":2,"offerIdentifier":"o","offerDiscountType":"ONE_TIME","storefront":"USA",
+            "storefrontId":"143441","transactionReason":"RENEWAL","currency":"USD","price":9007199254740993,
+            "appTransactionId":"a"
+            """#
+        let transaction = try await verifier.transaction(try authority.sign(Payload.transaction(extra: fields)))
+        #expect(transaction.originalTransactionId == "2000000000000001")
+        #expect(transaction.webOrderLineItemId == "w")
+        #expect(transaction.subscriptionGroupIdentifier == "g")
+        #expect(transaction.type == "Consumable")
+        #expect(transaction.purchaseDate == Date(timeIntervalSince1970: 1_779_999_000))
+        #expect(transaction.originalPurchaseDate == Date(timeIntervalSince1970: 1))
+        #expect(transaction.expiresDate == Date(timeIntervalSince1970: 2))
+        #expect(transaction.appAccountToken == UUID(uuidString: "7e3fb204-6e3a-4c5e-9f0a-0123456789ab"))
+        #expect(transaction.inAppOwnershipType == "PURCHASED")
+        #expect(transaction.revocationDate == Date(timeIntervalSince1970: 3))
+        #expect(transaction.revocationReason == 1)
+        #expect(transaction.revocationType == "REFUND_PRORATED")
+        #expect(transaction.revocationPercentage == 67932)
+        #expect(transaction.isUpgraded == true)
+        #expect(transaction.offerType == 2)
+        #expect(transaction.offerIdentifier == "o")
+        #expect(transaction.offerDiscountType == "ONE_TIME")
+        #expect(transaction.storefront == "USA")
+        #expect(transaction.storefrontId == "143441")
+        #expect(transaction.transactionReason == "RENEWAL")
+        #expect(transaction.currency == "USD")
+        #expect(transaction.price == 9_007_199_254_740_993, "beyond what a Double can hold")
+        #expect(transaction.appTransactionId == "a")
+    }
+
+    @Test func `unknown values and fields, fractions, negative dates and odd tokens decode`() async throws {
+        let jws = try authority.sign(
+            Payload.transaction(
+                extra: #","inAppOwnershipType":"BORROWED","transactionReason":"GIFT","offerType":99,"new":{"a":[1]},"#
+                    + #""expiresDate":1780000000123.4567,"originalPurchaseDate":-62135769600000,"#
+                    + #""appAccountToken":"not a uuid","isUpgraded":null,"revocationReason":7.0"#))
+        let transaction = try await verifier.transaction(jws)
+        #expect(transaction.inAppOwnershipType == "BORROWED")
+        #expect(transaction.transactionReason == "GIFT")
+        #expect(transaction.offerType == 99)
+        #expect(transaction.appAccountToken == nil)
+        #expect(transaction.isUpgraded == nil)
+        #expect(transaction.revocationReason == 7)
+        #expect(abs((transaction.expiresDate?.timeIntervalSince1970 ?? 0) - 1_780_000_000.1234567) < 0.000_01)
+        #expect((transaction.originalPurchaseDate ?? .now) < Date(timeIntervalSince1970: 0))
+    }
+
+    @Test(arguments: [
+        #""transactionId":1"#, #""productId":null"#, #""productId":[]"#, #""quantity":"1""#, #""quantity":1.5"#,
+        #""quantity":1e30"#, #""purchaseDate":"1780000000000""#, #""signedDate":{}"#, #""isUpgraded":"true""#,
+        #""appAccountToken":7"#, #""price":"1990""#, #""bundleId":true"#, #""environment":0"#,
+    ])
+    func `a field of the wrong type is malformed, not a crash`(_ field: String) async throws {
+        let key = String(field.dropFirst().prefix { $0 != "\"" })
+        var payload = #"{"bundleId":"com.example.game","environment":"Production"}"#
+        let fields = ["transactionId", "productId", "bundleId", "environment"].filter { $0 != key }.map { name in
+            #""\#(name)":"\#(name == "bundleId" ? Payload.bundleId : name == "environment" ? "Production" : "1")""#
+        }
+        payload = "{\((fields + [field]).joined(separator: ","))}"
+        #expect(await verifier.refusal(of: try authority.sign(payload)) == .malformed)
+    }
+
+    @Test func `stored payloads decode with JSONDecoder to the same facts`() async throws {
+        let payload = Payload.transaction(extra: #","price":1990,"expiresDate":1780000000123.5,"isUpgraded":true"#)
+        let verified = try await verifier.transaction(try authority.sign(payload))
+        #expect(try JSONDecoder().decode(SignedTransaction.self, from: Data(payload.utf8)) == verified)
+        #expect(throws: (any Error).self) {
+            try JSONDecoder().decode(SignedTransaction.self, from: Data(#"{"transactionId":1}"#.utf8))
+        }
+    }
+
+    @Test func `renewal info and app transactions are verified by their own rules`() async throws {
+        let renewal = try await verifier.renewalInfo(try authority.sign(Payload.renewalInfo()))
+        #expect(renewal.autoRenewStatus == 1)
+        #expect(renewal.environment == .production)
+
+        let appTransaction = try await verifier.appTransaction(try authority.sign(Payload.appTransaction()))
+        #expect(appTransaction.appAppleId == 1_234_567_890)
+        #expect(appTransaction.environment == .production)
+        for (payload, expected) in [
+            (Payload.appTransaction(appAppleId: "1"), VerificationFailure.Reason.wrongApp),
+            (Payload.appTransaction(appAppleId: "0", environment: "Nowhere"), .wrongEnvironment),
+        ] {
+            let jws = try authority.sign(payload)
+            await #expect(throws: VerificationFailure(expected)) { try await verifier.appTransaction(jws) }
+        }
+        let sandbox = try authority.sign(Payload.appTransaction(appAppleId: "0", environment: "Sandbox"))
+        #expect(try await verifier.appTransaction(sandbox).environment == .sandbox)
+    }
+}
+
+@Suite struct SignedNotificationTests {
+    let authority: TestAuthority
+    let verifier: SignedDataVerifier
+
+    init() throws {
+        authority = try TestAuthority()
+        verifier = try authority.verifier()
+    }
+
+    private func sign(_ data: String) throws -> String { try authority.sign(Payload.notification(data: data)) }
+
+    @Test func `a notification is verified with all it holds`() async throws {
+        let jws = try sign(
+            Payload.notificationData(
+                transaction: try authority.sign(Payload.transaction()),
+                renewalInfo: try authority.sign(Payload.renewalInfo())))
+        let notification = try await verifier.notification(jws)
+        #expect(notification.notificationType == "ONE_TIME_CHARGE")
+        #expect(notification.notificationUUID == "u-1")
+        #expect(notification.environment == .production)
+        #expect(notification.transaction?.transactionId == "2000000000000001")
+        #expect(notification.renewalInfo?.autoRenewProductId == "p")
+        #expect(notification.appTransaction == nil)
+        #expect(notification.signedTransactionInfo != nil)
+    }
+
+    @Test func `P18: forged or foreign data inside a genuine notification is refused`() async throws {
+        let foreign = try TestAuthority().sign(Payload.transaction())
+        let otherApp = try authority.sign(Payload.transaction(bundleId: "com.example.other"))
+        for (inner, expected) in [
+            (foreign, VerificationFailure.Reason.untrustedRoot), (otherApp, .wrongApp), ("x", .malformed),
+        ] {
+            let jws = try sign(Payload.notificationData(transaction: inner))
+            #expect(await verifier.refusal(ofNotification: jws) == expected)
+        }
+    }
+
+    @Test func `the app's number counts in production only`() async throws {
+        for (id, environment, expected) in [
+            ("1234567890", "Production", nil), ("1", "Production", .wrongApp), (nil, "Production", .wrongApp),
+            ("1", "Sandbox", nil), (nil, "Sandbox", nil), ("1234567890", "Nowhere", .wrongEnvironment),
+        ] as [(String?, String, VerificationFailure.Reason?)] {
+            let jws = try sign(Payload.notificationData(appAppleId: id, environment: environment))
+            #expect(await verifier.refusal(ofNotification: jws) == expected, "\(id ?? "-") \(environment)")
+        }
+        let numberless = try authority.verifier(appAppleId: nil)
+        let jws = try sign(Payload.notificationData())
+        #expect(await numberless.refusal(ofNotification: jws) == .wrongApp)
+    }
+
+    @Test func `each of the four subjects names the app, and none is no notification of ours`() async throws {
+        let app = #""bundleId":"com.example.game","appAppleId":1234567890"#
+        for (data, environment) in [
+            (#""summary":{\#(app),"environment":"Sandbox"}"#, StoreEnvironment.sandbox),
+            (#""appData":{\#(app),"environment":"Production"}"#, .production),
+            (#""externalPurchaseToken":{\#(app),"externalPurchaseId":"SANDBOX_1"}"#, .sandbox),
+            (#""externalPurchaseToken":{\#(app),"externalPurchaseId":"1"}"#, .production),
+        ] {
+            #expect(try await verifier.notification(try sign(data)).environment == environment)
+        }
+        #expect(await verifier.refusal(ofNotification: try sign(#""version2":1"#)) == .wrongApp)
+        #expect(
+            await verifier.refusal(ofNotification: try sign(#""data":{"bundleId":"x","environment":"Sandbox"}"#))
+                == .wrongApp)
+        #expect(await verifier.refusal(ofNotification: try sign(#""data":7"#)) == .malformed)
+    }
+}

@@ -1,0 +1,87 @@
+import AsyncHTTPClient
+import Foundation
+import NIOCore
+import NIOHTTP1
+import Testing
+
+/// Goal: the simulator as a command: what it says, how it ends, and tokens signed beforehand that `bench verify` takes.
+/// Method: the built program in folders of its own.
+@Suite struct SimulateTests {
+    private static let product = "com.example.game.coins6"
+
+    @Test func servesUntilTold() async throws {
+        try await withFolder { folder in
+            let program = BuiltProgram(arguments: ["simulate", "--port", "0", "--state", "\(folder)/state"])
+            let outcome = try await program.run { running in
+                let shown = try await running.prints("Sell a purchase")
+                let base = try #require(shown.firstMatch(of: #/http://127\.0\.0\.1:\d+/#)).output
+                let health = HTTPClientRequest(url: "\(base)/health")
+                #expect(try await HTTPClient.shared.execute(health, timeout: .seconds(10)).status == .ok)
+                for name in ["root.der", "key.p8", "credentials.json"] {
+                    #expect(shown.contains("\(folder)/state/\(name)"))
+                    #expect(FileManager.default.fileExists(atPath: "\(folder)/state/\(name)"))
+                }
+                for path in ["/production/verifyReceipt", "/sandbox/verifyReceipt", "/production\n", "/sandbox\n"] {
+                    #expect(shown.contains("\(base)\(path)"))
+                }
+                let port = try #require(base.split(separator: ":").last)
+                let second = try await BuiltProgram.run(
+                    "simulate", "--port", String(port), "--state", "\(folder)/second")
+                #expect(second.status == 1)
+                #expect(second.output.isEmpty)
+                #expect(second.complaint.contains("cannot listen on 127.0.0.1:\(port)"))
+                running.terminate()
+            }
+            #expect(outcome.status == 0)
+            #expect(outcome.complaint.isEmpty)
+        }
+    }
+
+    @Test func tokensForTheBench() async throws {
+        try await withFolder { folder in
+            let (tokens, state) = ("\(folder)/tokens", "\(folder)/state")
+            let simulate = try await BuiltProgram.run(
+                "simulate", "tokens", "--count", "620", "--product", Self.product, "--out", tokens, "--state", state)
+            #expect(simulate.status == 0)
+            #expect(simulate.output.isEmpty)
+            #expect(simulate.complaint.contains("620 of 620"))
+            let lines = try String(contentsOfFile: tokens, encoding: .utf8).split(separator: "\n")
+            #expect(lines.count == 620)
+            #expect(Set(lines).count == 620)
+            let bench = try await BuiltProgram.run(
+                "bench", "verify", "--tokens", tokens, "--bundle-id", "com.example.game", "--environment",
+                "Production", "--root", "\(state)/root.der", "--threads", "3")
+            #expect(bench.status == 0)
+            #expect(bench.json["perSecond"] as? Double ?? 0 > 0)
+            #expect(bench.json["verified"] as? Int == 620)
+            #expect(bench.json["failed"] as? Int == 0)
+            #expect(bench.json["threads"] as? Int == 3)
+            #expect(bench.json["tokens"] as? Int == 620)
+            #expect(bench.json["seconds"] as? Double ?? 0 > 0)
+        }
+    }
+
+    @Test func failingBench() async throws {
+        try await withFolder { folder in
+            let (tokens, state) = ("\(folder)/tokens", "\(folder)/state")
+            _ = try await BuiltProgram.run(
+                "simulate", "tokens", "--count", "3", "--product", Self.product, "--out", tokens, "--state", state)
+            let options = ["--environment", "Production", "--root", "\(state)/root.der", "--seconds", "0.1"]
+            let foreign = try await BuiltProgram(
+                arguments: ["bench", "verify", "--tokens", tokens, "--bundle-id", "com.example.chess"] + options
+            ).run()
+            #expect(foreign.status == 1)
+            #expect(foreign.json["verified"] as? Int == 0)
+            #expect(foreign.json["failed"] as? Int ?? 0 >= 3)
+            #expect(foreign.complaint.contains("wrong_app"))
+            let empty = try "".written(to: folder, as: "empty")
+            for file in ["\(folder)/none", empty] {
+                let unusable = try await BuiltProgram(
+                    arguments: ["bench", "verify", "--tokens", file, "--bundle-id", "com.example.game"] + options
+                ).run()
+                #expect(unusable.status == 2)
+                #expect(unusable.output.isEmpty)
+            }
+        }
+    }
+}

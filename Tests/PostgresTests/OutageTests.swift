@@ -1,0 +1,214 @@
+import Foundation
+import Postgres
+import TestServers
+import Testing
+
+/// Goal: when network or server stop answering, no call waits longer than it says, callers fail fast, and all is well
+/// again by itself. Method: a TCP proxy in front of the real server that freezes, cuts and heals.
+@Suite(.database, .serialized, .timeLimit(.minutes(2))) struct OutageTests {
+    private func withProxy<Result>(
+        connections: Int = 1, _ change: (inout PostgresConfiguration) -> Void = { _ in },
+        _ body: (TestProxy, Database) async throws -> Result
+    ) async throws -> Result {
+        let proxy = try TestProxy(to: TestDatabase.current.url)
+        defer { proxy.end() }
+        return try await withDatabase(
+            connections: connections,
+            {
+                $0.url = proxy.url($0.url)
+                change(&$0)
+            }
+        ) { database in
+            try await body(proxy, database)
+        }
+    }
+
+    /// The server's keepalives and statement_timeout cannot help: packets vanish.
+    @Test func aCallIntoABlackHoleEndsAtItsDeadline() async throws {
+        try await withProxy({ $0.callDeadline = .seconds(2) }) { proxy, database async throws in
+            #expect(try await database.run(oneNumber("select 1")) == [1])
+            proxy.set(.frozen)
+            let start = ContinuousClock.now
+            #expect(await database.failure(of: "select 1") == .lost)
+            let duration = start.duration(to: .now)
+            #expect(duration > .milliseconds(1_900) && duration < .seconds(4))
+            proxy.set(.forwarding)
+            try await untilItWorks(database)
+        }
+    }
+
+    /// What the server did before the answer was swallowed is done: `lost` means unknown, not undone.
+    @Test func lostMayBeCommitted() async throws {
+        try await withProxy({ $0.callDeadline = .seconds(4) }) { proxy, database async throws in
+            try await database.run(command("create table kept (id int)"))
+            async let call = database.failure(of: "with s as (select pg_sleep(1.5)) insert into kept select 1 from s")
+            try await until(running: "pg_sleep(1.5)")
+            proxy.set(.frozen)
+            #expect(await call == .lost)
+            proxy.set(.forwarding)
+            try await untilItWorks(database)
+            #expect(try await database.run(oneNumber("select count(*) from kept")) == [1])
+        }
+    }
+
+    @Test func callersFailFastWhileTheServerIsDownAndRecoverByThemselves() async throws {
+        try await withProxy(connections: 2, { $0.reconnectWait = .seconds(3) }) { proxy, database async throws in
+            #expect(try await database.run(oneNumber("select 1")) == [1])
+            proxy.set(.cut)
+            let start = ContinuousClock.now
+            let errors = await withTaskGroup { group in
+                for _ in 0..<100 { group.addTask { await database.failure(of: "select 1") } }
+                return await group.reduce(into: [PostgresError?]()) { $0.append($1) }
+            }
+            #expect(errors.allSatisfy { $0 == .unavailable || $0 == .lost })
+            #expect(start.duration(to: .now) < .seconds(6))
+            #expect(!database.isReady)
+            // Later callers do not wait at all.
+            let later = ContinuousClock.now
+            #expect(await database.failure(of: "select 1") == .unavailable)
+            #expect(later.duration(to: .now) < .milliseconds(500))
+            proxy.set(.forwarding)
+            // A background probe finds the server without any call.
+            for _ in 0..<100 where !database.isReady { try await Task.sleep(for: .milliseconds(100)) }
+            #expect(database.isReady)
+            #expect(try await database.run(oneNumber("select 1")) == [1])
+        }
+    }
+
+    /// An outage shorter than `reconnectWait` costs time, not calls.
+    @Test func aShortOutageIsWaitedFor() async throws {
+        try await withProxy({ $0.reconnectWait = .seconds(20) }) { proxy, database async throws in
+            #expect(try await database.run(oneNumber("select 1")) == [1])
+            proxy.set(.cut)
+            for _ in 0..<100 where database.isReady { try await Task.sleep(for: .milliseconds(10)) }
+            async let call = database.run(oneNumber("select 1"))
+            try await Task.sleep(for: .milliseconds(300))
+            proxy.set(.forwarding)
+            let rows = try await call
+            #expect(rows == [1])
+        }
+    }
+
+    /// Nobody calls, the server goes away: readiness tells within moments.
+    @Test func anIdleConnectionNoticesThatItBroke() async throws {
+        try await withProxy { proxy, database async throws in
+            #expect(try await database.run(oneNumber("select 1")) == [1])
+            #expect(database.isReady)
+            proxy.set(.cut)
+            for _ in 0..<100 where database.isReady { try await Task.sleep(for: .milliseconds(20)) }
+            #expect(!database.isReady)
+        }
+    }
+
+    @Test func aConnectionAttemptIntoABlackHoleEnds() async throws {
+        let proxy = try TestProxy(to: TestDatabase.current.url)
+        defer { proxy.end() }
+        proxy.set(.frozen)
+        try await withDatabase({
+            $0.url = proxy.url($0.url)
+            $0.connectTimeout = .seconds(2)
+            $0.reconnectWait = .milliseconds(200)
+        }) { database async throws in
+            let start = ContinuousClock.now
+            #expect(await database.failure(of: "select 1") == .unavailable)
+            #expect(start.duration(to: .now) < .seconds(2))
+            // Closing waits for the attempt, which ends by connect_timeout.
+            await database.close()
+            #expect(start.duration(to: .now) < .seconds(8))
+        }
+    }
+
+    @Test func nobodyThere() async throws {
+        try await withDatabase({
+            $0.url = "postgresql://postgres@127.0.0.1:1/none"
+            $0.reconnectWait = .milliseconds(300)
+        }) { database async throws in
+            #expect(await database.failure(of: "select 1") == .unavailable)
+        }
+    }
+
+    /// The first host of two is dead: libpq goes on to the second, as in a fail-over.
+    @Test func severalHosts() async throws {
+        guard let parts = URLComponents(string: TestDatabase.current.url), let host = parts.host else { return }
+        try await withDatabase({
+            $0.url =
+                "host=127.0.0.1,\(host) port=1,\(parts.port ?? 5432) user=\(parts.user ?? "postgres") "
+                + "password='\(parts.password ?? "")' dbname=\(TestDatabase.current.name)"
+        }) { database async throws in
+            #expect(try await database.run(oneNumber("select 1")) == [1])
+        }
+    }
+
+    /// Whoever asks for TLS never falls back to plain text.
+    @Test func tlsIsNotOptional() async throws {
+        let serverHasTLS =
+            try await withDatabase { try await $0.run(oneText("select current_setting('ssl')")) } == ["on"]
+        try await withDatabase({
+            $0.url = query($0.url, "sslmode", "require")
+            $0.reconnectWait = .milliseconds(500)
+        }) { database async throws in
+            #expect(await database.failure(of: "select 1") == (serverHasTLS ? nil : .unavailable))
+        }
+        let noTLS = PostgresError.unavailable
+        try await withDatabase({
+            $0.url = query(query($0.url, "sslmode", "verify-full"), "sslrootcert", "/nonexistent/root.crt")
+            $0.reconnectWait = .milliseconds(500)
+        }) { database async throws in
+            #expect(await database.failure(of: "select 1") == noTLS)
+        }
+    }
+
+    /// 8 s of random cuts and freezes under load: no call outlives its bounds, and none of them hangs.
+    @Test func randomWeather() async throws {
+        let seed = UInt64.random(in: 0 ... .max)
+        print("randomWeather: seed \(seed)")
+        try await withProxy(
+            connections: 2,
+            {
+                $0.callDeadline = .seconds(1)
+                $0.reconnectWait = .milliseconds(500)
+            }
+        ) { proxy, database async throws in
+            let end = ContinuousClock.now + .seconds(8)
+            let weather = Task {
+                var random = SplitMix(seed)
+                while ContinuousClock.now < end {
+                    proxy.set([.cut, .frozen, .forwarding].randomElement(using: &random)!)
+                    try? await Task.sleep(for: .milliseconds(.random(in: 20...400, using: &random)))
+                    proxy.set(.forwarding)
+                    try? await Task.sleep(for: .milliseconds(.random(in: 20...600, using: &random)))
+                }
+            }
+            let (calls, slowest) = await withTaskGroup { group in
+                for _ in 0..<16 {
+                    group.addTask {
+                        var (calls, slowest) = (0, Duration.zero)
+                        while ContinuousClock.now < end {
+                            let start = ContinuousClock.now
+                            _ = await database.failure(of: "select 1")
+                            slowest = max(slowest, start.duration(to: .now))
+                            calls += 1
+                            try? await Task.sleep(for: .milliseconds(1))
+                        }
+                        return (calls, slowest)
+                    }
+                }
+                return await group.reduce((0, Duration.zero)) { ($0.0 + $1.0, max($0.1, $1.1)) }
+            }
+            await weather.value
+            #expect(calls > 100)
+            // 8 callers before it on the same connection share one deadline: the first ends the connection.
+            #expect(slowest < .seconds(4), "seed \(seed)")
+            proxy.set(.forwarding)
+            try await untilItWorks(database)
+        }
+    }
+
+    private func untilItWorks(_ database: Database) async throws {
+        for _ in 0..<200 {
+            if await database.failure(of: "select 1") == nil { return }
+            try await Task.sleep(for: .milliseconds(50))
+        }
+        Issue.record("the database did not come back")
+    }
+}

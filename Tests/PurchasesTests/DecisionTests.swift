@@ -1,0 +1,180 @@
+import Foundation
+import Purchases
+import Testing
+
+/// Goal: every row of design.md 5.1 that is decided without the database, in its order and at its edges. Method: one
+/// transaction and one claim that are granted, and for each row exactly what it needs changed.
+@Suite struct DecisionTests {
+    static let grantFrom = Date(timeIntervalSince1970: 1_800_000_000)
+    static let received = grantFrom.addingTimeInterval(90 * 86_400)
+    static let coins = AppPolicy.Product(
+        id: "coins", kind: .consumable, goods: [.init(item: "coin", amount: 60), .init(item: "gem", amount: 1)])
+    static let sword = AppPolicy.Product(
+        id: "sword", kind: .nonConsumable, goods: [.init(item: "sword", amount: 1)])
+    static let pass = AppPolicy.Product(id: "pass", kind: .autoRenewable, goods: [.init(item: "pass", amount: 1)])
+    static let season = AppPolicy.Product(id: "season", kind: .nonRenewing, goods: [.init(item: "season", amount: 1)])
+
+    static func policy(_ change: (inout AppPolicy) -> Void = { _ in }) -> AppPolicy {
+        var policy = AppPolicy(id: "game", grantFrom: grantFrom, products: [coins, sword, pass, season])
+        change(&policy)
+        return policy
+    }
+
+    static func transaction(
+        _ product: String = "coins", kind: Transaction.Kind? = .consumable, ago: TimeInterval = 60,
+        _ change: (inout Transaction) -> Void = { _ in }
+    ) -> Transaction {
+        var transaction = Transaction(
+            id: "1000", originalID: nil, productID: product, kind: kind, environment: Transaction.production,
+            purchasedAt: received.addingTimeInterval(-ago))
+        change(&transaction)
+        return transaction
+    }
+
+    static let claim = Claim(userID: "u1", hasPossession: true, receivedAt: received)
+    static let granted = Decision.grant(goods: coins.goods, source: .poster)
+
+    @Test("P8, P9, row 10: a poster with possession is granted; neither token nor order is needed")
+    func row10() {
+        #expect(Self.policy().decide(Self.transaction(), claim: Self.claim) == Self.granted)
+    }
+
+    @Test("P32, row 0a: taken back by Apple is rejected, before every other row")
+    func row0a() {
+        let revoked = Self.transaction("unknown", ago: 200 * 86_400) {
+            $0.revokedAt = Self.received
+            $0.environment = Transaction.sandbox
+            $0.ownership = "FAMILY_SHARED"
+        }
+        let nobody = Claim(userID: nil, hasPossession: false, receivedAt: Self.received)
+        for policy in [Self.policy(), Self.policy { $0.sandboxPurchases = .hold }] {
+            for claim in [Self.claim, nobody] {
+                #expect(policy.decide(revoked, claim: claim) == .rejected(.refunded))
+            }
+        }
+    }
+
+    @Test(
+        "S1-31, row 0c: only a consumable of the 30 days before grantFrom waits for a person",
+        arguments: [
+            (0.0, Transaction.Kind?.some(.consumable), "coins", granted),
+            (-1, .consumable, "coins", .held(.beforeCutover)),
+            (-2_592_000, .consumable, "coins", .held(.beforeCutover)),
+            (-2_592_001, .consumable, "coins", .rejected(.historical)),
+            (-1, .nonConsumable, "sword", .rejected(.historical)),
+            (-1, .autoRenewable, "pass", .rejected(.historical)),
+            (-1, .nonRenewing, "season", .rejected(.historical)),
+            // Apple's type before ours, ours where Apple says none, consumable where nobody does.
+            (-1, .nonConsumable, "coins", .rejected(.historical)),
+            (-1, nil, "coins", .held(.beforeCutover)),
+            (-1, nil, "sword", .rejected(.historical)),
+            (-1, nil, "unknown", .held(.beforeCutover)),
+            (-2_592_001, nil, "unknown", .rejected(.historical)),
+        ] as [(TimeInterval, Transaction.Kind?, String, Decision)])
+    func row0c(offset: TimeInterval, kind: Transaction.Kind?, product: String, expected: Decision) {
+        let policy = Self.policy { $0.makeUpMaxAge = .zero }
+        let transaction = Self.transaction(product, kind: kind) {
+            $0.purchasedAt = Self.grantFrom.addingTimeInterval(offset)
+        }
+        #expect(policy.decide(transaction, claim: Self.claim) == expected)
+    }
+
+    @Test("row 0d: shared by another customer is an entitlement without goods", arguments: ["FAMILY_SHARED", "ASSIGNED"])
+    func row0d(ownership: String) {
+        // Older than the limit on make-up too: an entitlement costs nothing.
+        let shared = Self.transaction("pass", kind: .autoRenewable, ago: 30 * 86_400) { $0.ownership = ownership }
+        #expect(Self.policy().decide(shared, claim: Self.claim) == .grant(goods: [], source: .shared))
+        let bare = Claim(userID: "u1", hasPossession: false, receivedAt: Self.received)
+        #expect(Self.policy().decide(shared, claim: bare) == .held(.possessionMissing))
+    }
+
+    @Test("row 0d: other words of ownership are purchases", arguments: [nil, "PURCHASED", "SOMETHING_NEW"])
+    func purchased(ownership: String?) {
+        let transaction = Self.transaction { $0.ownership = ownership }
+        #expect(Self.policy().decide(transaction, claim: Self.claim) == Self.granted)
+    }
+
+    @Test(
+        "S1-10, P12, row 0e: what was signed as Sandbox follows the app's policy",
+        arguments: [
+            (AppPolicy.SandboxPurchases.grant, "u1", 0, 0, true), (.hold, "tester", 9, 9, false),
+            (.testers, "tester", 0, 0, true), (.testers, "u1", 0, 0, false), (.testers, "u1", 1, 1, true),
+            (.testers, "u1", 1, 0, false), (.testers, "u1", 0, 1, false),
+        ])
+    func row0e(policy: AppPolicy.SandboxPurchases, user: String, perUser: Int, perApp: Int, isGranted: Bool) {
+        let app = Self.policy {
+            $0.sandboxPurchases = policy
+            $0.testers = ["tester"]
+            $0.sandboxPerUserPerDay = perUser
+            $0.sandboxPerAppPerDay = perApp
+        }
+        let claim = Claim(userID: user, hasPossession: true, receivedAt: Self.received)
+        for environment in [Transaction.sandbox, "Xcode", "LocalTesting"] {
+            let transaction = Self.transaction { $0.environment = environment }
+            #expect(app.decide(transaction, claim: claim) == (isGranted ? Self.granted : .held(.sandbox)))
+        }
+        #expect(app.decide(Self.transaction(), claim: claim) == Self.granted, "production is not touched")
+    }
+
+    @Test("row 10, note 5: without possession or a user nothing is given")
+    func possession() {
+        let policy = Self.policy()
+        for (user, possession, expected) in [
+            (String?.some("u1"), false, Decision.held(.possessionMissing)),
+            (nil, false, .held(.possessionMissing)), (nil, true, .held(.orderUnknown)),
+        ] {
+            let claim = Claim(userID: user, hasPossession: possession, receivedAt: Self.received)
+            #expect(policy.decide(Self.transaction(), claim: claim) == expected)
+        }
+    }
+
+    @Test("S1-11: a product that is not configured is held, never rejected")
+    func productUnknown() {
+        #expect(Self.policy().decide(Self.transaction("new"), claim: Self.claim) == .held(.productUnknown))
+    }
+
+    @Test(
+        "P23: a purchase date up to two hours ahead is granted, a second more is held",
+        arguments: [(3600.0, true), (7200, true), (7200.001, false), (86_400, false)])
+    func ahead(seconds: TimeInterval, isGranted: Bool) {
+        let decision = Self.policy().decide(Self.transaction(ago: -seconds), claim: Self.claim)
+        #expect(decision == (isGranted ? Self.granted : .held(.purchaseAhead)))
+    }
+
+    @Test(
+        "design 5.1 row 10: makeUp.maxAge holds what is older, and 0 is no limit",
+        arguments: [
+            (3600, 3600, true), (3600, 3600.001, false), (0, 6_912_000, true), (604_800, 604_800, true),
+            (604_800, 604_801, false),
+        ] as [(Int, TimeInterval, Bool)])
+    func makeUpAge(limitSeconds: Int, ago: TimeInterval, isGranted: Bool) {
+        let policy = Self.policy { $0.makeUpMaxAge = .seconds(limitSeconds) }
+        let decision = policy.decide(Self.transaction(ago: ago), claim: Self.claim)
+        #expect(decision == (isGranted ? Self.granted : .held(.review)))
+    }
+
+    @Test("S0-8, note 6: Apple's quantity multiplies the goods of a consumable, of nothing else")
+    func quantity() {
+        let ten = Self.transaction { $0.quantity = 10 }
+        #expect(
+            Self.policy().decide(ten, claim: Self.claim)
+                == .grant(goods: [.init(item: "coin", amount: 600), .init(item: "gem", amount: 10)], source: .poster))
+        for product in [Self.sword, Self.pass, Self.season] {
+            let transaction = Self.transaction(product.id, kind: product.kind) { $0.quantity = 10 }
+            #expect(
+                Self.policy().decide(transaction, claim: Self.claim) == .grant(goods: product.goods, source: .poster))
+        }
+        for quantity in [0, -1, .min] {
+            let transaction = Transaction(
+                id: "1", originalID: nil, productID: "coins", kind: nil, environment: "Production", quantity: quantity,
+                purchasedAt: Self.received)
+            #expect(transaction.quantity == 1)
+        }
+    }
+
+    @Test("a quantity that no goods can be multiplied by waits for a person and kills no worker")
+    func quantityOverflow() {
+        let transaction = Self.transaction { $0.quantity = .max }
+        #expect(Self.policy().decide(transaction, claim: Self.claim) == .held(.review))
+    }
+}

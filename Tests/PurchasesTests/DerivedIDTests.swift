@@ -1,0 +1,109 @@
+import Crypto
+import Foundation
+import Purchases
+import Testing
+
+/// Goal: the same thing said twice has one id, everything else another. Method: known values made by hand, every field
+/// changed alone, and lists of parts that read alike when they are joined.
+@Suite struct DerivedIDTests {
+    private static let submission = Submission(
+        appID: "game", userID: "u1", orderID: "o1", proof: .signedTransaction("a.b.c"), transactionID: "1",
+        originalTransactionID: "2", isVouched: false, details: #"{"item":"x"}"#)
+
+    private static func changed(_ change: (inout Submission) -> Void) -> UUID {
+        var copy = submission
+        change(&copy)
+        return copy.receiptID
+    }
+
+    @Test("S1-2, P5: the same submission is the same receipt, whatever else was sent with it")
+    func same() {
+        let id = Self.submission.receiptID
+        #expect(Self.changed { _ in } == id)
+        #expect(Self.changed { $0.details = "{}" } == id)
+        #expect(Self.changed { $0.isVouched = true } == id)
+        #expect(Self.changed { $0.originalTransactionID = "3" } == id, "the proof says it")
+    }
+
+    @Test("every field that makes a submission makes another receipt")
+    func different() {
+        let ids = [
+            Self.submission.receiptID, Self.changed { $0.appID = "other" }, Self.changed { $0.userID = "u2" },
+            Self.changed { $0.userID = nil }, Self.changed { $0.orderID = "o2" }, Self.changed { $0.orderID = nil },
+            Self.changed { $0.proof = .signedTransaction("a.b.d") }, Self.changed { $0.proof = .receipt("a.b.c") },
+            Self.changed { $0.proof = .identifier }, Self.changed { $0.transactionID = "9" },
+            Self.changed { $0.transactionID = nil },
+            Self.changed {
+                $0.proof = .identifier
+                $0.originalTransactionID = "9"
+            },
+        ]
+        #expect(Set(ids).count == ids.count)
+    }
+
+    @Test("each part has its length before it: no two lists read alike")
+    func ambiguity() {
+        let lists: [[String]] = [
+            ["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["", "", "abc"], [], [""], ["", ""],
+            ["a\u{0}b"], ["a", "b"], ["é"], ["e\u{301}"], ["\u{0}\u{0}\u{0}\u{0}\u{0}\u{0}\u{0}\u{1}a"], ["a", ""],
+        ]
+        #expect(Set(lists.map(DerivedID.make)).count == lists.count)
+        let joined = [("u", "1o"), ("u1", "o")].map { user, order in
+            Submission(appID: "game", userID: user, orderID: order, proof: .receipt("r")).receiptID
+        }
+        #expect(joined[0] != joined[1])
+    }
+
+    @Test("RFC 9562, 5.8: the first 16 bytes of SHA-256 with the bits of version 8 and of the variant")
+    func bits() throws {
+        for (parts, input) in [
+            ([], []), (["a"], [0, 0, 0, 0, 0, 0, 0, 1, 97]), (["", "b"], [UInt8](repeating: 0, count: 15) + [1, 98]),
+        ] as [([String], [UInt8])] {
+            var expected = Array(SHA256.hash(data: input).prefix(16))
+            expected[6] = expected[6] & 0x0F | 0x80
+            expected[8] = expected[8] & 0x3F | 0x80
+            let uuid = DerivedID.make(parts).uuid
+            #expect(withUnsafeBytes(of: uuid) { Array($0) } == expected)
+        }
+        for number in 0..<500 {
+            let text = DerivedID.make([String(number)]).uuidString
+            let digits = Array(text)
+            #expect(digits[14] == "8")
+            #expect("89AB".contains(digits[19]))
+        }
+    }
+
+    @Test("a grant made again after a restored backup is the same event")
+    func event() throws {
+        let id = DerivedID.event(appID: "game", transactionID: "2000000000000001", type: "purchase.granted")
+        // A value once given to app backends: it must never change.
+        #expect(id.uuidString == "1B0F3B16-01A1-86E2-AC2D-127EC8406CAB")
+        #expect(id == DerivedID.make(["game", "2000000000000001", "purchase.granted", ""]))
+        let date = Date(timeIntervalSince1970: 1_800_000_000.123)
+        let others = [
+            DerivedID.event(appID: "game2", transactionID: "2000000000000001", type: "purchase.granted"),
+            DerivedID.event(appID: "game", transactionID: "2000000000000002", type: "purchase.granted"),
+            DerivedID.event(appID: "game", transactionID: "2000000000000001", type: "purchase.revoked"),
+            DerivedID.event(appID: "game", transactionID: "2000000000000001", type: "purchase.granted", revokedAt: date),
+            DerivedID.event(
+                appID: "game", transactionID: "2000000000000001", type: "purchase.granted", revokedAt: date + 0.001),
+        ]
+        #expect(Set(others + [id]).count == others.count + 1)
+    }
+
+    @Test("a revocation date that travelled through microseconds is the same event", arguments: [3, 5, 8] as [UInt64])
+    func eventDate(seed: UInt64) {
+        var random = SeededRandom(seed: seed)
+        for _ in 0..<2000 {
+            let milliseconds = Int64.random(in: 1_200_000_000_000...2_500_000_000_000, using: &random)
+            let apple = Date(timeIntervalSince1970: Double(milliseconds) / 1000)
+            let microseconds = (apple.timeIntervalSinceReferenceDate * 1_000_000).rounded()
+            let stored = Date(timeIntervalSinceReferenceDate: microseconds / 1_000_000)
+            let expected = DerivedID.make(["game", "1", "purchase.revoked", String(milliseconds)])
+            for date in [apple, stored] {
+                let id = DerivedID.event(appID: "game", transactionID: "1", type: "purchase.revoked", revokedAt: date)
+                #expect(id == expected, "seed \(seed), \(milliseconds) ms")
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+import Foundation
+import Purchases
+import Testing
+
+/// Goal: a pointer survives the wire, and whatever is not exactly a pointer is a dead letter.
+@Suite struct PointerTests {
+    private static let uuid = "0190163d-8694-739b-aea5-966c26f8ad91"
+
+    private static func parse(_ text: String) -> Pointer? { Pointer(Array(text.utf8)) }
+
+    @Test("parses exactly its own text")
+    func parses() throws {
+        let pointer = try #require(Self.parse("receipt \(Self.uuid) 7"))
+        #expect(pointer.receiptID == UUID(uuidString: Self.uuid))
+        #expect(pointer.attempt == 7)
+        #expect(pointer.text == "receipt \(Self.uuid) 7")
+    }
+
+    @Test(
+        "everything else is a dead letter",
+        arguments: [
+            "", " ", "receipt", "receipt \(uuid)", "receipt \(uuid) ", "receipt  \(uuid) 1", " receipt \(uuid) 1",
+            "receipt \(uuid) 1 ", "receipt \(uuid) 1\n", "receipt \(uuid) 1 2", "receipt\t\(uuid)\t1",
+            "notification \(uuid) 1", "Receipt \(uuid) 1", "receipt \(uuid) -1", "receipt \(uuid) +1",
+            "receipt \(uuid) 01", "receipt \(uuid) -0", "receipt \(uuid) 1.0", "receipt \(uuid) 0x1", "receipt \(uuid) a",
+            "receipt \(uuid) ١", "receipt \(uuid) 99999999999999999999", "receipt \(uuid.uppercased()) 1",
+            "receipt {\(uuid)} 1", "receipt \(uuid.dropLast()) 1", "receipt \(uuid.dropLast())g 1",
+            "receipt \(uuid.replacing("-", with: "")) 1", "receipt \(uuid) 1\u{0}", "{\"receipt\":\"\(uuid)\"}",
+            "receipt \(uuid) \(String(repeating: "0", count: 30))1",
+        ])
+    func garbage(text: String) {
+        #expect(Self.parse(text) == nil)
+    }
+
+    @Test("at most 64 bytes")
+    func length() throws {
+        let longest = Pointer(receiptID: try #require(UUID(uuidString: Self.uuid)), attempt: .max)
+        #expect(longest.text.utf8.count <= Pointer.bytesMax)
+        #expect(Pointer(Array(longest.text.utf8)) == longest)
+        #expect(Self.parse(String(repeating: "r", count: 1 << 20)) == nil)
+    }
+
+    @Test("P29: round trip", arguments: [1, 2, 3] as [UInt64])
+    func roundTrip(seed: UInt64) {
+        var random = SeededRandom(seed: seed)
+        for _ in 0..<2000 {
+            let bits = (UInt64.random(in: .min ... .max, using: &random), UInt64.random(in: .min ... .max, using: &random))
+            let id = withUnsafeBytes(of: bits) { UUID(uuid: $0.loadUnaligned(as: uuid_t.self)) }
+            let pointer = Pointer(receiptID: id, attempt: Int.random(in: 0...Int(Int32.max), using: &random))
+            #expect(Pointer(Array(pointer.text.utf8)) == pointer, "seed \(seed)")
+        }
+    }
+
+    @Test("whatever bytes parse are the bytes of the pointer they name", arguments: [4, 5, 6] as [UInt64])
+    func mutations(seed: UInt64) {
+        var random = SeededRandom(seed: seed)
+        let original = Array("receipt \(Self.uuid) 12".utf8)
+        var parsed = 0
+        var wrong: [String] = []
+        for _ in 0..<20_000 {
+            var bytes = original
+            for _ in 0..<Int.random(in: 1...3, using: &random) {
+                let index = Int.random(in: bytes.indices, using: &random)
+                switch Int.random(in: 0...3, using: &random) {
+                case 0: bytes[index] = UInt8.random(in: .min ... .max, using: &random)
+                case 1: bytes.remove(at: index)
+                case 2: bytes.insert(UInt8(ascii: "0"), at: index)
+                default: bytes[index] ^= 0x20
+                }
+            }
+            guard let pointer = Pointer(bytes) else { continue }
+            parsed += 1
+            if Array(pointer.text.utf8) != bytes { wrong.append(String(decoding: bytes, as: UTF8.self)) }
+        }
+        #expect(wrong == [], "seed \(seed)")
+        #expect(parsed > 0, "no mutation was harmless: the property was not tried")
+    }
+}

@@ -1,0 +1,83 @@
+import Foundation
+import Purchases
+import Testing
+
+/// Goal: retries come when design.md 3 says, in the place it says, and every delay follows one scale.
+@Suite struct ScheduleTests {
+    @Test(
+        "design 3: the ladder, then the row alone",
+        arguments: [(0, 5), (1, 30), (2, 120), (3, 600)])
+    func ladder(attempts: Int, seconds: Int) {
+        let schedule = RetrySchedule()
+        #expect(schedule.wait(afterAttempts: attempts, random: 0.9) == .rung(attempts))
+        #expect(schedule.delay(ofRung: attempts) == .seconds(seconds))
+        #expect(schedule.dueIn(.rung(attempts), lane: .apple) == .seconds(seconds + 60), "the net is behind the ladder")
+        #expect(schedule.dueIn(.rung(attempts), lane: .local) == .seconds(seconds + 10))
+    }
+
+    @Test("reliability (P4): after the ladder 15 min ± 20 %, for ever", arguments: [4, 5, 8, 100, 10_000])
+    func afterLadder(attempts: Int) {
+        let schedule = RetrySchedule()
+        for (random, seconds) in [(0.0, 720.0), (0.5, 900), (0.999_999, 1080)] {
+            guard case .row(let wait) = schedule.wait(afterAttempts: attempts, random: random) else {
+                Issue.record("waits in the row")
+                return
+            }
+            #expect(abs(wait.inSeconds - seconds) < 0.01)
+            #expect(schedule.dueIn(.row(wait), lane: .apple) == wait)
+        }
+    }
+
+    @Test("eight attempts of the schedule take less than a day: parking needs both")
+    func parking() {
+        let schedule = RetrySchedule()
+        let total = (0..<8).map { schedule.dueIn(schedule.wait(afterAttempts: $0, random: 1), lane: .apple) }
+            .reduce(Duration.zero, +)
+        #expect(total < .seconds(86_400))
+    }
+
+    @Test(
+        "design 3: held receipts are judged after 10 min, doubling to an hour",
+        arguments: [(0, 600), (1, 600), (600, 600), (1200, 1200), (2400, 2400), (3600, 3600), (1_000_000, 3600)])
+    func held(age: Int, seconds: Int) {
+        #expect(RetrySchedule().heldDelay(age: .seconds(age)) == .seconds(seconds))
+    }
+
+    @Test("a clock that went back makes no negative wait")
+    func heldInThePast() {
+        #expect(RetrySchedule().heldDelay(age: .seconds(-5)) == .seconds(600))
+    }
+
+    @Test("one factor scales every delay", arguments: [1.0, 0.1, 0.001])
+    func scale(factor: Double) {
+        let scaled = RetrySchedule(scale: factor)
+        let plain = RetrySchedule()
+        func near(_ one: Duration, _ other: Duration) -> Bool { abs((one - other).inSeconds) < 1e-6 }
+        for rung in RetrySchedule.rungs.indices {
+            #expect(near(scaled.delay(ofRung: rung), plain.delay(ofRung: rung) * factor))
+            for lane in Lane.allCases {
+                #expect(near(scaled.dueIn(.rung(rung), lane: lane), plain.dueIn(.rung(rung), lane: lane) * factor))
+            }
+        }
+        #expect(scaled.wait(afterAttempts: 4, random: 0.5) == .row(.seconds(900) * factor))
+        #expect(near(scaled.heldDelay(age: .zero), .seconds(600) * factor))
+        #expect(near(scaled.heldDelay(age: .seconds(1_000_000)), .seconds(3600) * factor))
+        for lane in Lane.allCases { #expect(near(scaled.rescueDelay(lane), lane.rescueDelay * factor)) }
+    }
+
+    @Test("design 3: a proof that needs no call is rescued after 10 s, one that needs Apple after 60 s")
+    func lanes() {
+        #expect(Lane(.signedTransaction) == .local)
+        #expect(Lane(.receipt) == .apple)
+        #expect(Lane(.identifier) == .apple)
+        #expect(Lane.local.rescueDelay == .seconds(10))
+        #expect(Lane.apple.rescueDelay == .seconds(60))
+    }
+
+    @Test("a duration is its seconds")
+    func seconds() {
+        #expect(Duration.milliseconds(1500).inSeconds == 1.5)
+        #expect(Duration.zero.inSeconds == 0)
+        #expect(Duration.seconds(-2).inSeconds == -2)
+    }
+}

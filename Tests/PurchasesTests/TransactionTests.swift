@@ -1,0 +1,82 @@
+import Foundation
+import Purchases
+import Testing
+
+/// Goal: one purchase has one key under every id that Apple lists it by, and two purchases never share one
+/// (design.md 6). Method: a table of what StoreKit 1 and 2 show of the same and of different purchases.
+@Suite struct TransactionTests {
+    private static let day = Date(timeIntervalSince1970: 1_800_000_000.123)
+
+    private static func key(
+        _ id: String, of original: String? = nil, _ kind: Transaction.Kind?, at date: Date = day,
+        in environment: String = Transaction.production, until expiry: Date? = nil, lineItem: String? = nil,
+        ownership: String? = nil
+    ) -> String {
+        Transaction(
+            id: id, originalID: original, productID: "p", kind: kind, environment: environment, purchasedAt: date,
+            expiresAt: expiry, webOrderLineItemID: lineItem, ownership: ownership
+        ).purchaseKey
+    }
+
+    @Test(
+        "P35: a restore has the key of its purchase",
+        arguments: [Transaction.Kind?.none, .consumable, .nonConsumable, .nonRenewing])
+    func restore(kind: Transaction.Kind?) {
+        let bought = Self.key("1", kind)
+        #expect(bought == "Production/purchase/1")
+        #expect(Self.key("2", of: "1", kind, at: Self.day + 86_400) == bought)
+        #expect(Self.key("2", kind) != bought)
+        #expect(Self.key("1", kind, in: Transaction.sandbox) != bought)
+    }
+
+    @Test("each period of a subscription is its own purchase; its billing event names it on every device")
+    func renewalWithLineItem() {
+        let period = Self.key("1", .autoRenewable, until: Self.day, lineItem: "77")
+        #expect(period == "Production/period/77")
+        #expect(Self.key("9", of: "1", .autoRenewable, at: Self.day + 5, lineItem: "77") == period)
+        #expect(Self.key("9", of: "1", nil, until: Self.day, lineItem: "77") == period, "a receipt says no type")
+        #expect(Self.key("1", .autoRenewable, lineItem: "78") != period)
+    }
+
+    @Test("without a billing event a period is its chain and the millisecond it was bought")
+    func renewalWithoutLineItem() {
+        let first = Self.key("1", .autoRenewable, until: Self.day + 30)
+        #expect(first == "Production/period/1/1800000000123")
+        #expect(Self.key("8", of: "1", .autoRenewable) == first, "another device's id")
+        #expect(Self.key("2", of: "1", .autoRenewable, at: Self.day + 30 * 86_400) != first, "the next period")
+        #expect(Self.key("8", of: "1", nil, until: Self.day) == first)
+    }
+
+    @Test("a non-renewing subscription has an end and is bought once all the same")
+    func nonRenewing() {
+        #expect(Self.key("1", .nonRenewing, until: Self.day) == "Production/purchase/1")
+    }
+
+    @Test("row 0d: what is shared has a key of its own", arguments: ["FAMILY_SHARED", "ASSIGNED"])
+    func shared(ownership: String) {
+        for kind in Transaction.Kind.allCases {
+            let key = Self.key("5", of: "4", kind, lineItem: "77", ownership: ownership)
+            #expect(key == "Production/shared/4/1800000000123")
+        }
+    }
+
+    @Test("a date that travelled through microseconds keeps the key", arguments: [1, 42, 4711] as [UInt64])
+    func stableKey(seed: UInt64) {
+        var random = SeededRandom(seed: seed)
+        for _ in 0..<2000 {
+            let milliseconds = Int64.random(in: 1_200_000_000_000...2_500_000_000_000, using: &random)
+            let apple = Date(timeIntervalSince1970: Double(milliseconds) / 1000)
+            let microseconds = (apple.timeIntervalSinceReferenceDate * 1_000_000).rounded()
+            let stored = Date(timeIntervalSinceReferenceDate: microseconds / 1_000_000)
+            let keys = [apple, stored].map { Self.key("1", .autoRenewable, at: $0) }
+            #expect(keys == Array(repeating: "Production/period/1/\(milliseconds)", count: 2), "seed \(seed)")
+        }
+    }
+
+    @Test("a transaction without an original id is its own original")
+    func original() {
+        let transaction = Transaction(
+            id: "7", originalID: nil, productID: "p", kind: nil, environment: "Production", purchasedAt: Self.day)
+        #expect(transaction.originalID == "7")
+    }
+}

@@ -1,0 +1,138 @@
+import Testing
+
+@testable import RabbitMQ
+
+@Suite struct ConfirmBookTests {
+    private typealias Book = ConfirmBook<Int>
+    private let start = ContinuousClock.now
+
+    @Test func answersOneByOne() throws {
+        var book = Book()
+        expect(book.register(10, at: start), is: 1)
+        expect(book.register(20, at: start + .seconds(1)), is: 2)
+        #expect(book.unconfirmed == 2)
+        #expect(book.oldest == start)
+        let second = try book.settle(2, multiple: false, refused: false)
+        #expect(second.map(\.ticket) == [20])
+        #expect(book.oldest == start)
+        let first = try book.settle(1, multiple: false, refused: true)
+        #expect(first.map(\.answer) == [.refused])
+        #expect(book.unconfirmed == 0)
+        #expect(book.oldest == nil)
+        expect(book.register(30, at: start), is: 3)
+    }
+
+    @Test func multipleSettlesEverythingBefore() throws {
+        var book = Book()
+        for ticket in 1...5 { _ = book.register(ticket, at: start) }
+        _ = try book.settle(2, multiple: false, refused: false)
+        expect(try book.settle(4, multiple: true, refused: false).map(\.ticket), is: [1, 3, 4])
+        expect(try book.settle(0, multiple: true, refused: false).map(\.ticket), is: [5])
+    }
+
+    @Test func aReturnedMessageFailsWhenItIsAcknowledged() throws {
+        var book = Book()
+        for ticket in 1...3 { _ = book.register(ticket, at: start) }
+        book.markReturned(2)
+        book.markReturned(99)
+        let settled = try book.settle(3, multiple: true, refused: false)
+        #expect(settled.map(\.answer) == [.confirmed, .returned, .confirmed])
+    }
+
+    @Test func unknownAndRepeatedTagsAreViolations() throws {
+        var book = Book()
+        #expect(throws: RabbitMQError.protocolViolation) { try book.settle(1, multiple: false, refused: false) }
+        for ticket in 1...3 { _ = book.register(ticket, at: start) }
+        _ = try book.settle(2, multiple: false, refused: false)
+        #expect(throws: RabbitMQError.protocolViolation) { try book.settle(2, multiple: false, refused: false) }
+        #expect(throws: RabbitMQError.protocolViolation) { try book.settle(4, multiple: true, refused: false) }
+        #expect(throws: RabbitMQError.protocolViolation) { try book.settle(0, multiple: false, refused: false) }
+    }
+
+    @Test func anAbandonedPublishStillCountsUntilTheBrokerAnswers() throws {
+        var book = Book()
+        for ticket in 1...3 { _ = book.register(ticket, at: start + .seconds(ticket)) }
+        expect(book.abandon(sentBefore: start + .seconds(3)), is: [1, 2])
+        #expect(book.open == 1)
+        #expect(book.unconfirmed == 3)
+        expect(try book.settle(2, multiple: true, refused: false).count, is: 0)
+        #expect(book.unconfirmed == 1)
+        book.restart(at: start + .seconds(60))
+        #expect(book.oldest == start + .seconds(60))
+        expect(book.removeAll().map(\.ticket), is: [3])
+        expect(book.register(4, at: start), is: 1)
+    }
+
+    /// Goal: whatever order answers come in, every ticket is handed out exactly once, with the right answer.
+    /// Method: 2,000 random sequences of 60 commands against a naive model (a dictionary by tag).
+    @Test func agreesWithANaiveModel() throws {
+        let seed = UInt64.random(in: 0 ... .max)
+        var random = SplitMix(seed: seed)
+        for _ in 0..<2_000 {
+            var book = Book()
+            var model: [UInt64: (ticket: Int, isOpen: Bool, isReturned: Bool, sentAt: Int)] = [:]
+            var lastTag: UInt64 = 0
+            for step in 0..<60 {
+                let tags = model.keys.sorted()
+                switch Int.random(in: 0..<10, using: &random) {
+                case 0..<4:
+                    lastTag += 1
+                    let tag = book.register(step, at: start + .seconds(step))
+                    #expect(tag == lastTag, "seed \(seed)")
+                    model[lastTag] = (step, true, false, step)
+                case 4:
+                    guard let tag = tags.randomElement(using: &random) else { continue }
+                    book.markReturned(tag)
+                    model[tag]?.isReturned = true
+                case 5:
+                    let limit = Int.random(in: 0...step, using: &random)
+                    let expected = tags.filter { model[$0]!.isOpen && model[$0]!.sentAt < limit }
+                    let abandoned = book.abandon(sentBefore: start + .seconds(limit))
+                    #expect(abandoned == expected.map { model[$0]!.ticket }, "seed \(seed)")
+                    for tag in expected { model[tag]!.isOpen = false }
+                default:
+                    guard let tag = tags.randomElement(using: &random) else { continue }
+                    let multiple = Bool.random(using: &random)
+                    let refused = Bool.random(using: &random)
+                    let expected = multiple ? tags.filter { $0 <= tag } : [tag]
+                    let settled = try book.settle(tag, multiple: multiple, refused: refused)
+                    let open = expected.filter { model[$0]!.isOpen }
+                    #expect(settled.map(\.ticket) == open.map { model[$0]!.ticket }, "seed \(seed)")
+                    #expect(
+                        settled.map(\.answer)
+                            == open.map { model[$0]!.isReturned ? .returned : refused ? .refused : .confirmed },
+                        "seed \(seed)")
+                    for tag in expected { model[tag] = nil }
+                }
+                #expect(book.unconfirmed == model.count, "seed \(seed)")
+                #expect(book.open == model.values.count { $0.isOpen }, "seed \(seed)")
+                #expect(book.oldest == model.values.map(\.sentAt).min().map { start + .seconds($0) }, "seed \(seed)")
+            }
+            let rest = model.filter(\.value.isOpen).sorted { $0.key < $1.key }.map(\.value.ticket)
+            let removed = book.removeAll().map(\.ticket)
+            #expect(removed == rest, "seed \(seed)")
+        }
+    }
+}
+
+/// A repeatable generator, so that a failing seed can be run again.
+struct SplitMix: RandomNumberGenerator {
+    private var state: UInt64
+
+    init(seed: UInt64) { state = seed }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+}
+
+/// `#expect` cannot contain a mutating call.
+func expect<Value: Equatable>(
+    _ value: Value, is expected: Value, sourceLocation: SourceLocation = #_sourceLocation
+) {
+    #expect(value == expected, sourceLocation: sourceLocation)
+}

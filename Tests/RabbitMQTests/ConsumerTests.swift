@@ -1,0 +1,403 @@
+import Logging
+import Synchronization
+import TestServers
+import Testing
+
+@testable import RabbitMQ
+
+/// Goal: every message is delivered until it is settled, to its bounds, whatever happens to connections and queues.
+/// Method: the real broker; connections end by close, by reset through a proxy, queues by deletion from outside.
+@Suite struct ConsumerTests {
+    @Test func whatIsAcknowledgedIsGone() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work")
+            try await bench.publisher.publishAll(1_000, to: bench.queue)
+            let consumer = bench.consumer(prefetch: 100)
+            await consumer.start()
+            var bodies: Set<[UInt8]> = []
+            var batch: [Delivery] = []
+            for await delivery in consumer.deliveries {
+                #expect(delivery.queue == bench.queue)
+                #expect(!delivery.redelivered)
+                bodies.insert(delivery.body)
+                batch.append(delivery)
+                if batch.count == 50 {
+                    await consumer.acknowledge(batch.shuffled())
+                    batch = []
+                }
+                if bodies.count == 1_000 { break }
+            }
+            #expect(bodies == Set((0..<1_000).map { Array("receipt \($0) 0".utf8) }))
+            await consumer.close()
+            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
+            await bench.close()
+        }
+    }
+
+    @Test func whatIsNotAcknowledgedComesAgain() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work")
+            try await bench.publisher.publishAll(10, to: bench.queue)
+            let first = bench.consumer(prefetch: 10)
+            await first.start()
+            let taken = try await first.take(10)
+            await first.acknowledge([taken[0], taken[3], taken[9]])
+            // Twice, and after a rejection: harmless, or the broker would close the channel.
+            await first.acknowledge([taken[0], taken[3]])
+            await first.reject(taken[9])
+            await first.close()
+            let second = bench.consumer(prefetch: 10)
+            await second.start()
+            let again = try await second.take(7)
+            #expect(again.allSatisfy { $0.redelivered })
+            #expect(Set(again.map(\.body)) == Set([1, 2, 4, 5, 6, 7, 8].map { taken[$0].body }))
+            await second.acknowledge(again)
+            await second.close()
+            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
+            await bench.close()
+        }
+    }
+
+    @Test func aLostConnectionBringsEverythingUnsettledAgain() async throws {
+        try await TestBroker.run { broker in
+            let proxy = try FaultProxy(to: broker.url)
+            defer { proxy.stop() }
+            let bench = try await Bench(broker, "work")
+            try await bench.publisher.publishAll(20, to: bench.queue)
+            let log = CapturedLog()
+            let consumer = Consumer(
+                try BrokerConfiguration(url: proxy.url(replacing: broker.url)), topology: bench.topology,
+                subscriptions: [Subscription(queue: bench.queue, prefetch: 20)], logger: log.logger)
+            await consumer.start()
+            let old = try await consumer.take(15)
+            proxy.cut()
+            try await eventually(within: .seconds(5)) { !consumer.isConnected }
+            // Five lay untaken: they must not be handed out as if they were of the new connection.
+            let new = try await consumer.take(20)
+            #expect(new.allSatisfy { $0.redelivered })
+            // Acks of the old connection are dropped; on the new one they would settle other messages.
+            await consumer.acknowledge(old)
+            await consumer.reject(old[0])
+            await consumer.acknowledge(Array(new.prefix(19)))
+            await consumer.close()
+            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.queue) == 1 }
+            #expect(
+                log.messages == [
+                    "connected to the broker", "no connection to the broker", "connected to the broker again",
+                ])
+            await bench.close()
+        }
+    }
+
+    @Test func rejectedAndForeignMessagesBecomeDeadLetters() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work", deliveryLimit: 20)
+            try await bench.publisher.publishAll(2, to: bench.queue)
+            try broker.publish([UInt8](repeating: 7, count: 70_000), to: bench.queue)
+            try broker.publish([UInt8](repeating: 8, count: 65_536), to: bench.queue)
+            let consumer = bench.consumer(prefetch: 10)
+            await consumer.start()
+            // The message of 70,000 bytes is larger than ours can be and never handed out.
+            let taken = try await consumer.take(3)
+            #expect(taken[2].body == [UInt8](repeating: 8, count: 65_536))
+            await consumer.reject(taken[0])
+            await consumer.acknowledge([taken[1], taken[2]])
+            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.dead) == 2 }
+            await consumer.close()
+            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
+            await bench.close()
+        }
+    }
+
+    @Test func theTwentyFirstDeliveryIsADeadLetter() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work", deliveryLimit: 20)
+            try await bench.publisher.publish("poison", to: bench.queue)
+            for delivery in 0...20 {
+                let consumer = bench.consumer(prefetch: 1)
+                await consumer.start()
+                let taken = try await consumer.take(1)
+                #expect(taken[0].redelivered == (delivery > 0))
+                await consumer.close()
+            }
+            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.dead) == 1 }
+            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
+            await bench.close()
+        }
+    }
+
+    @Test func aLadderQueueGivesBackAfterItsTime() async throws {
+        try await TestBroker.run { broker in
+            let (work, rung) = (broker.queue("work"), broker.queue("rung"))
+            let topology = Topology(queues: [
+                QueueDeclaration(name: work, deliveryLimit: 20),
+                QueueDeclaration(
+                    name: rung, deadLetterExchange: "", deadLetterRoutingKey: work,
+                    deadLetterStrategyAtLeastOnce: true, messageTTL: .milliseconds(500)),
+            ])
+            let configuration = try BrokerConfiguration(url: broker.url)
+            let publisher = Publisher(configuration, topology: topology, logger: .silent)
+            let consumer = Consumer(
+                configuration, topology: topology, subscriptions: [Subscription(queue: work, prefetch: 1)],
+                logger: .silent)
+            await consumer.start()
+            // The same message twice around: a retry is a fresh publish.
+            for attempt in 1...2 {
+                let start = ContinuousClock.now
+                try await publisher.publish("receipt x \(attempt)", to: rung)
+                let taken = try await consumer.take(1)
+                let waited = ContinuousClock.now - start
+                #expect(waited > .milliseconds(450) && waited < .seconds(3), "\(waited)")
+                #expect(taken[0].body == Array("receipt x \(attempt)".utf8))
+                #expect(taken[0].queue == work)
+                await consumer.acknowledge(taken)
+            }
+            await consumer.close()
+            try await eventually(within: .seconds(5)) { try await publisher.depth(of: rung) == 0 }
+            #expect(try await publisher.depth(of: work) == 0)
+            await publisher.close()
+        }
+    }
+
+    @Test func eachQueueHasItsOwnPrefetch() async throws {
+        try await TestBroker.run { broker in
+            let (local, apple) = (broker.queue("local"), broker.queue("apple"))
+            let configuration = try BrokerConfiguration(url: broker.url)
+            let publisher = Publisher(configuration, topology: .of(local, apple), logger: .silent)
+            try await publisher.publishAll(30, to: local)
+            try await publisher.publishAll(30, to: apple)
+            let consumer = Consumer(
+                configuration, topology: .of(local, apple),
+                subscriptions: [Subscription(queue: local, prefetch: 7), Subscription(queue: apple, prefetch: 2)],
+                logger: .silent)
+            await consumer.start()
+            let taken = try await consumer.take(9)
+            let fromApple = taken.filter { $0.queue == apple }
+            #expect(fromApple.count == 2)
+            #expect(try await consumer.takesNothing(for: .milliseconds(300)))
+            #expect(try await publisher.depth(of: local) == 23)
+
+            // Nothing from apple any more; what was taken is settled all the same.
+            await consumer.setPrefetch(0, for: apple)
+            await consumer.acknowledge(fromApple)
+            #expect(try await consumer.takesNothing(for: .milliseconds(300)))
+            #expect(try await publisher.depth(of: apple) == 28)
+            await consumer.acknowledge(taken)
+            let next = try await consumer.take(7)
+            #expect(next.count { $0.queue == local } == 7)
+
+            // The probe of a half-open breaker, then the whole width.
+            await consumer.setPrefetch(1, for: apple)
+            let probe = try await consumer.take(1)
+            #expect(probe[0].queue == apple)
+            #expect(try await consumer.takesNothing(for: .milliseconds(300)))
+            await consumer.setPrefetch(5, for: apple)
+            let wide = try await consumer.take(5)
+            #expect(wide.count { $0.queue == apple } == 5)
+            await consumer.acknowledge(probe + wide + next)
+            await consumer.close()
+            await publisher.close()
+        }
+    }
+
+    @Test func aPrefetchSurvivesReconnects() async throws {
+        try await TestBroker.run { broker in
+            let proxy = try FaultProxy(to: broker.url)
+            defer { proxy.stop() }
+            let bench = try await Bench(broker, "work")
+            let consumer = Consumer(
+                try BrokerConfiguration(url: proxy.url(replacing: broker.url)), topology: bench.topology,
+                subscriptions: [Subscription(queue: bench.queue, prefetch: 10)], logger: .silent)
+            await consumer.start()
+            await consumer.setPrefetch(0, for: bench.queue)
+            try await bench.publisher.publishAll(5, to: bench.queue)
+            proxy.cut()
+            try await eventually(within: .seconds(5)) { !consumer.isConnected }
+            try await eventually(within: .seconds(5)) { consumer.isConnected }
+            #expect(try await consumer.takesNothing(for: .milliseconds(300)))
+            proxy.behaviour = .refuse
+            proxy.cut()
+            try await eventually(within: .seconds(5)) { !consumer.isConnected }
+            // Changed while there is no connection.
+            await consumer.setPrefetch(3, for: bench.queue)
+            proxy.behaviour = .pass
+            #expect(try await consumer.take(3).count == 3)
+            #expect(try await consumer.takesNothing(for: .milliseconds(300)))
+            await consumer.close()
+            await bench.close()
+        }
+    }
+
+    @Test func turningAConsumerOffAndOnUnderLoadLosesNothing() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work")
+            try await bench.publisher.publishAll(2_000, to: bench.queue)
+            let consumer = bench.consumer(prefetch: 50)
+            await consumer.start()
+            let switching = Task {
+                for round in 0..<40 {
+                    await consumer.setPrefetch(round % 2 == 0 ? 0 : 50, for: bench.queue)
+                    try await Task.sleep(for: .milliseconds(5))
+                }
+            }
+            var bodies: Set<[UInt8]> = []
+            for await delivery in consumer.deliveries {
+                bodies.insert(delivery.body)
+                await consumer.acknowledge([delivery])
+                if bodies.count == 2_000 { break }
+            }
+            try await switching.value
+            await consumer.close()
+            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
+            await bench.close()
+        }
+    }
+
+    @Test func aDeletedQueueIsConsumedAgain() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work")
+            let consumer = bench.consumer(prefetch: 10)
+            await consumer.start()
+            for round in 0..<3 {
+                try broker.delete(bench.queue)
+                let start = ContinuousClock.now
+                let publishing = Task {
+                    // Returned while there is no queue. More than one, because RabbitMQ 3.10 may confirm a message
+                    // into the queue that is just going, as if it had been deleted with it.
+                    while !Task.isCancelled {
+                        try? await bench.publisher.publish("round \(round)", to: bench.queue)
+                        try? await Task.sleep(for: .milliseconds(20))
+                    }
+                }
+                var bodies: [[UInt8]] = []
+                repeat {
+                    let taken = try await consumer.take(1)
+                    await consumer.acknowledge(taken)
+                    bodies += taken.map(\.body)
+                } while bodies.last != Array("round \(round)".utf8)
+                publishing.cancel()
+                #expect(ContinuousClock.now - start < .seconds(5))
+                await publishing.value
+            }
+            await consumer.close()
+            await bench.close()
+        }
+    }
+
+    @Test func drainingEndsTheSequenceAndStillSettles() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work")
+            try await bench.publisher.publishAll(20, to: bench.queue)
+            let consumer = bench.consumer(prefetch: 10)
+            await consumer.start()
+            let taken = try await consumer.take(4)
+            await consumer.drain()
+            var rest = 0
+            for await _ in consumer.deliveries { rest += 1 }
+            #expect(rest == 0)
+            await consumer.acknowledge(taken)
+            await consumer.close()
+            // Six were delivered and never taken, ten never delivered.
+            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.queue) == 16 }
+            await bench.close()
+        }
+    }
+
+    @Test func cancellingTheTaskEndsTheSequence() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work")
+            let consumer = bench.consumer(prefetch: 10)
+            await consumer.start()
+            let tasks = (0..<10).map { _ in
+                Task {
+                    for await delivery in consumer.deliveries { await consumer.acknowledge([delivery]) }
+                }
+            }
+            try await bench.publisher.publishAll(100, to: bench.queue)
+            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.queue) == 0 }
+            for task in tasks { task.cancel() }
+            for task in tasks { await task.value }
+            await consumer.close()
+            await bench.close()
+        }
+    }
+
+    @Test func anInequivalentQueueIsReportedAndRetried() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work")
+            try await bench.publisher.publish("body", to: bench.queue)
+            let log = CapturedLog()
+            let consumer = Consumer(
+                try BrokerConfiguration(url: broker.url),
+                topology: Topology(queues: [QueueDeclaration(name: bench.queue, deliveryLimit: 3)]),
+                subscriptions: [Subscription(queue: bench.queue, prefetch: 1)], logger: log.logger)
+            await consumer.start()
+            #expect(!consumer.isConnected)
+            #expect(log.messages == ["no connection to the broker"])
+            try broker.delete(bench.queue)
+            try await eventually(within: .seconds(10)) { consumer.isConnected }
+            await consumer.close()
+            await bench.close()
+        }
+    }
+}
+
+/// A publisher and a queue with its dead letters.
+struct Bench: Sendable {
+    let queue: String
+    let dead: String
+    let topology: Topology
+    let publisher: Publisher
+    private let configuration: BrokerConfiguration
+
+    init(_ broker: TestBroker, _ word: String, deliveryLimit: Int? = nil) async throws {
+        (queue, dead) = (broker.queue(word), broker.queue("\(word).dead"))
+        topology = Topology(queues: [
+            QueueDeclaration(
+                name: queue, deliveryLimit: deliveryLimit, deadLetterExchange: "", deadLetterRoutingKey: dead,
+                deadLetterStrategyAtLeastOnce: true),
+            QueueDeclaration(name: dead),
+        ])
+        configuration = try BrokerConfiguration(url: broker.url)
+        publisher = Publisher(configuration, topology: topology, logger: .silent)
+        await publisher.start()
+    }
+
+    func consumer(prefetch: Int) -> Consumer {
+        Consumer(
+            configuration, topology: topology, subscriptions: [Subscription(queue: queue, prefetch: prefetch)],
+            logger: .silent)
+    }
+
+    func close() async { await publisher.close() }
+}
+
+extension Consumer {
+    /// The next deliveries; fails after 10 s.
+    nonisolated func take(_ count: Int) async throws -> [Delivery] {
+        let reading = Task {
+            var taken: [Delivery] = []
+            guard count > 0 else { return taken }
+            for await delivery in deliveries {
+                taken.append(delivery)
+                if taken.count == count { break }
+            }
+            return taken
+        }
+        let guarding = Task {
+            try await Task.sleep(for: .seconds(10))
+            reading.cancel()
+        }
+        defer { guarding.cancel() }
+        let taken = await reading.value
+        try #require(taken.count == count)
+        return taken
+    }
+
+    nonisolated func takesNothing(for time: Duration) async throws -> Bool {
+        let reading = Task { await deliveries.first { _ in true } }
+        try await Task.sleep(for: time)
+        reading.cancel()
+        return await reading.value == nil
+    }
+}

@@ -1,0 +1,233 @@
+import Logging
+import TestServers
+import Testing
+
+@testable import RabbitMQ
+
+/// Goal: a publish that returns is in its queue, one that throws says why, and nothing waits without limit.
+/// Method: the real broker; a second connection deletes queues; a proxy injects what a healthy broker never sends.
+@Suite struct PublisherTests {
+    @Test func tenThousandPipelinedPublishesAreAllConfirmed() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("work")
+            var configuration = try BrokerConfiguration(url: broker.url)
+            configuration.queueLimit = 10_000
+            let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
+            await withThrowingTaskGroup(of: Void.self) { group in
+                for index in 0..<10_000 {
+                    group.addTask { try await publisher.publish("receipt \(index) 0", to: queue) }
+                }
+                while let result = await group.nextResult() {
+                    #expect(throws: Never.self) { try result.get() }
+                }
+            }
+            #expect(try await publisher.depth(of: queue) == 10_000)
+            await publisher.close()
+        }
+    }
+
+    @Test func theDepthIsExactAfterAThousandPublishes() async throws {
+        try await TestBroker.run { broker in
+            let (queue, other) = (broker.queue("work"), broker.queue("other"))
+            let publisher = Publisher(
+                try BrokerConfiguration(url: broker.url), topology: .of(queue, other), logger: .silent)
+            for index in 1...10 {
+                try await publisher.publishAll(100, to: queue)
+                #expect(try await publisher.depth(of: queue) == index * 100)
+            }
+            #expect(try await publisher.depth(of: other) == 0)
+            // Another process knows the queue by name only.
+            let stranger = Publisher(
+                try BrokerConfiguration(url: broker.url), topology: Topology(queues: []), logger: .silent)
+            #expect(try await stranger.depth(of: queue) == 1_000)
+            await #expect(throws: RabbitMQError.topology(queue: "missing-\(queue)")) {
+                try await stranger.depth(of: "missing-\(queue)")
+            }
+            // The broker closed that channel; the publisher comes back by itself.
+            try await eventually(within: .seconds(5)) { stranger.state == .connected }
+            #expect(try await stranger.depth(of: queue) == 1_000)
+            await stranger.close()
+            await publisher.close()
+        }
+    }
+
+    @Test func anUnroutableMessageFailsAndTheChannelGoesOn() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("work")
+            let publisher = Publisher(try BrokerConfiguration(url: broker.url), topology: .of(queue), logger: .silent)
+            let outcomes = await publisher.outcomes(of: 200) { index in
+                ("body", index % 2 == 0 ? queue : "nowhere-\(queue)")
+            }
+            #expect(outcomes.count { $0 == .returned } == 100)
+            #expect(outcomes.count { $0 == nil } == 100)
+            #expect(try await publisher.depth(of: queue) == 100)
+            await publisher.close()
+        }
+    }
+
+    @Test func aFullQueueRefuses() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("small")
+            let topology = Topology(queues: [QueueDeclaration(name: queue, maxLength: 1)])
+            let publisher = Publisher(try BrokerConfiguration(url: broker.url), topology: topology, logger: .silent)
+            var refusals = 0
+            for _ in 0..<50 {
+                do throws(RabbitMQError) {
+                    try await publisher.publish("body", to: queue)
+                } catch {
+                    #expect(error == .refused)
+                    refusals += 1
+                }
+            }
+            // The limit may be overshot by what is on its way (rabbitmq.com/docs/maxlength).
+            #expect(refusals > 25)
+            await publisher.close()
+        }
+    }
+
+    @Test func aDeletedQueueComesBackWhilePublishing() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("work")
+            let publisher = Publisher(try BrokerConfiguration(url: broker.url), topology: .of(queue), logger: .silent)
+            try await publisher.publishAll(10, to: queue)
+            async let outcomes = publisher.outcomes(of: 2_000) { _ in ("body", queue) }
+            try broker.delete(queue)
+            let unexpected = await outcomes.filter { $0 != nil && $0 != .returned && $0 != .refused }
+            #expect(unexpected.isEmpty)
+            // Returned messages make the publisher declare its queues anew, at most once a second.
+            try await eventually(within: .seconds(5)) {
+                do { try await publisher.publish("body", to: queue) } catch { return false }
+                return true
+            }
+            await publisher.close()
+        }
+    }
+
+    @Test func queuesWithOtherArgumentsAreRefused() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("work")
+            let first = Publisher(try BrokerConfiguration(url: broker.url), topology: .of(queue), logger: .silent)
+            try await first.publish("body", to: queue)
+            let other = Topology(queues: [QueueDeclaration(name: queue, deliveryLimit: 7)])
+            let second = Publisher(try BrokerConfiguration(url: broker.url), topology: other, logger: .silent)
+            await #expect(throws: RabbitMQError.topology(queue: queue)) {
+                try await second.publish("body", to: queue)
+            }
+            #expect(second.state == .disconnected(.topology(queue: queue)))
+            try await first.publish("body", to: queue)
+            await second.close()
+            await first.close()
+        }
+    }
+
+    @Test func wrongCredentialsAndVhostsAreNamed() async throws {
+        try await TestBroker.run { broker in
+            let good = try BrokerConfiguration(url: broker.url)
+            for url in [
+                "amqp://guest:wrong@\(good.host):\(good.port)/%2f",
+                "amqp://nobody:guest@\(good.host):\(good.port)/%2f",
+                "amqp://\(good.user):\(good.password)@\(good.host):\(good.port)/no-such-vhost",
+            ] {
+                let publisher = Publisher(
+                    try BrokerConfiguration(url: url), topology: Topology(queues: []), logger: .silent)
+                await #expect(throws: RabbitMQError.accessRefused) { try await publisher.publish("body", to: "q") }
+                #expect(publisher.state == .disconnected(.accessRefused))
+                await publisher.close()
+                await #expect(throws: RabbitMQError.closed) { try await publisher.publish("body", to: "q") }
+            }
+        }
+    }
+
+    @Test func nobodyListensThere() async throws {
+        var configuration = try BrokerConfiguration(url: "amqp://guest:guest@127.0.0.1:1")
+        configuration.connectTimeout = .seconds(1)
+        let log = CapturedLog()
+        let publisher = Publisher(configuration, topology: Topology(queues: []), logger: log.logger)
+        for _ in 0..<100 {
+            await #expect(throws: RabbitMQError.unreachable) { try await publisher.publish("body", to: "q") }
+        }
+        try await Task.sleep(for: .seconds(2))
+        // One line per outage, not per attempt.
+        #expect(log.messages == ["no connection to the broker"])
+        await publisher.close()
+    }
+
+    @Test func closingFlushes() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("work")
+            let publisher = Publisher(try BrokerConfiguration(url: broker.url), topology: .of(queue), logger: .silent)
+            await publisher.start()
+            async let outcomes = publisher.outcomes(of: 3_000) { _ in ("body", queue) }
+            try await Task.sleep(for: .milliseconds(20))
+            await publisher.close()
+            let ended = await outcomes
+            #expect(ended.allSatisfy { $0 == nil || $0 == .closed })
+            let reader = Publisher(try BrokerConfiguration(url: broker.url), topology: .of(queue), logger: .silent)
+            #expect(try await reader.depth(of: queue) == ended.count { $0 == nil })
+            await reader.close()
+        }
+    }
+
+    @Test func limitsAreKept() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("work")
+            let proxy = try FaultProxy(to: broker.url)
+            defer { proxy.stop() }
+            var configuration = try BrokerConfiguration(url: proxy.url(replacing: broker.url))
+            configuration.window = 4
+            configuration.queueLimit = 16
+            configuration.confirmDeadline = .seconds(1)
+            let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
+            await publisher.start()
+            let tooLarge = String(repeating: "x", count: configuration.bodyLimitBytes + 1)
+            await #expect(throws: RabbitMQError.tooLarge) { try await publisher.publish(tooLarge, to: queue) }
+            await #expect(throws: RabbitMQError.tooLarge) {
+                try await publisher.publish("body", to: String(repeating: "q", count: 256))
+            }
+            try await publisher.publish(String(repeating: "x", count: configuration.bodyLimitBytes), to: queue)
+            try await publisher.publish("", to: queue)
+            proxy.behaviour = .blackHole
+            let outcomes = await publisher.outcomes(of: 50) { _ in ("body", queue) }
+            #expect(outcomes.count { $0 == .tooManyWaiting } == 30)
+            #expect(outcomes.count { $0 == .timedOut } == 4)
+            #expect(outcomes.count { $0 == .unreachable } == 16)
+            await publisher.close()
+        }
+    }
+
+    /// The broker announces an alarm and later its end. Frames as in AMQP 0-9-1: type 1, channel 0, length, method
+    /// 10.60 with a short string or 10.61, end mark. A real alarm would hit every other test of this broker.
+    @Test func aBlockedConnectionFailsFastAndComesBack() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("work")
+            let proxy = try FaultProxy(to: broker.url)
+            defer { proxy.stop() }
+            var configuration = try BrokerConfiguration(url: proxy.url(replacing: broker.url))
+            configuration.confirmDeadline = .seconds(2)
+            let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
+            try await publisher.publish("body", to: queue)
+
+            // Sent before the alarm is known, unread by the broker: its caller is told when its deadline has passed.
+            proxy.behaviour = .blackHole
+            async let inFlight = publisher.outcomes(of: 1) { _ in ("body", queue) }
+            try await Task.sleep(for: .milliseconds(500))
+            proxy.inject([1, 0, 0, 0, 0, 0, 8, 0, 10, 0, 60, 3] + Array("low".utf8) + [206])
+            try await eventually(within: .seconds(2)) { publisher.state == .blocked }
+            let start = ContinuousClock.now
+            await #expect(throws: RabbitMQError.blocked) { try await publisher.publish("body", to: queue) }
+            await #expect(throws: RabbitMQError.blocked) { try await publisher.depth(of: queue) }
+            #expect(ContinuousClock.now - start < .milliseconds(500))
+            let ended = await inFlight
+            #expect(ended == [.blocked])
+            #expect(publisher.state == .blocked, "the connection is kept")
+
+            proxy.behaviour = .pass
+            proxy.inject([1, 0, 0, 0, 0, 0, 4, 0, 10, 0, 61, 206])
+            try await eventually(within: .seconds(2)) { publisher.state == .connected }
+            try await publisher.publish("body", to: queue)
+            let depth = try await publisher.depth(of: queue)
+            #expect(depth == 3)
+            await publisher.close()
+        }
+    }
+}

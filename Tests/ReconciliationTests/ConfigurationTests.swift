@@ -1,0 +1,238 @@
+import AppStore
+import AppStoreSimulator
+import Crypto
+import Foundation
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: a configuration is taken whole or refused with the name of the key that is wrong, and never shows a secret.
+/// Method: design.md's own sample, then one change at a time.
+@Suite struct ConfigurationTests {
+    /// design.md section 6, word for word but for its ellipses: a credential, an address or a hash stands there.
+    static let sample = """
+        apps:
+          - id: game
+            bundleId: com.example.game
+            appAppleId: 1234567890            # needed for Production
+            environments: [Production, Sandbox]
+            sandboxPurchases: testers         # testers (default) | grant | hold, for what Apple signed as Sandbox (not listed in environments: rejected)
+            testers: {users: [u1, u2], others: {perUserPerDay: 0, perAppPerDay: 0}}      # raise others for App Review
+            grantFrom: 2026-03-01T00:00:00Z   # purchases before this were another system's duty; default: the app's first start here, stored once
+            makeUp: {maxAge: 7d, usersPerCustomer: 3, perUserPerDay: 0}     # brakes on 5.1 row 10, 0 = no limit
+            confirmWithApple: stale           # never | stale | always
+            rootCertificates: [roots/test.der]        # optional, PEM or DER, relative to this file; Apple's roots are pinned in the program
+            serverApi: {issuerId: an-issuer, keyId: a-key, privateKeyFile: key.p8, productionUrl: https://p.example, sandboxUrl: https://s.example}     # optional; urls default to Apple's
+            verifyReceipt: {sharedSecret: top-secret-word, productionUrl: https://p.example/v, sandboxUrl: http://127.0.0.1:1/v}                               # optional
+            products:
+              - {id: com.example.game.coins6, type: consumable, goods: [{item: coins, amount: 6000}]}
+        access:
+          - {name: gateway, keySha256: \(hash), scopes: [intake], apps: [game]}     # sent as `Authorization: Bearer <key>`; apps is required, "*" must be written
+          - {name: support-desk, keySha256: \(hash), scopes: [support], apps: [game]}
+        gatewayJwt: {issuer: an-issuer, audience: makegood, algorithms: [ES256], keys: [gateway.pem], userClaim: sub, scopes: [intake], apps: [game], leewaySeconds: 30}    # or a JWKS file
+        """
+    static let hash = String(repeating: "0aF", count: 21) + "1"
+
+    /// The sample without its gateway, as JSON would be: one line that changes are made to.
+    private static func change(_ from: String, _ to: String) throws -> String {
+        try #require(sample.contains(from), "the sample has no \(from)")
+        return sample.replacing(from, with: to, maxReplacements: 1)
+    }
+
+    private static func parse(_ yaml: String, secretKey: String? = nil) throws -> Configuration {
+        let files = try ConfigurationFiles(privateKey: secretKey)
+        defer { files.remove() }
+        return try Configuration.parse(yaml, directory: files.directory)
+    }
+
+    private static func refusal(of yaml: String) throws -> ConfigurationError? {
+        let files = try ConfigurationFiles()
+        defer { files.remove() }
+        do throws(ConfigurationError) {
+            _ = try Configuration.parse(yaml, directory: files.directory)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    @Test("design 6: the sample is understood, key by key")
+    func design() throws {
+        let configuration = try Self.parse(Self.sample)
+        let app = try #require(configuration.apps["game"])
+        #expect(app.identity.bundleId == "com.example.game" && app.identity.appAppleId == 1_234_567_890)
+        #expect(app.identity.environments == [.production, .sandbox] && !app.identity.acceptsUnsignedXcodeData)
+        let grantFrom = try Date("2026-03-01T00:00:00Z", strategy: .iso8601)
+        let policy = AppPolicy(
+            id: "game", sandboxPurchases: .testers, testers: ["u1", "u2"], sandboxPerUserPerDay: 0,
+            sandboxPerAppPerDay: 0, grantFrom: grantFrom, makeUpMaxAge: .seconds(7 * 86_400), makeUpUsersPerCustomer: 3,
+            makeUpPerUserPerDay: 0, confirmWithApple: .stale,
+            products: [
+                .init(id: "com.example.game.coins6", kind: .consumable, goods: [.init(item: "coins", amount: 6000)])
+            ])
+        #expect(app.policy == policy && app.hasGrantFrom && app.finishHeld)
+        #expect(app.rootCertificates.count == 1)
+        #expect(app.serverAPI?.issuerID == "an-issuer" && app.serverAPI?.keyID == "a-key")
+        #expect(app.serverAPI?.privateKeyPEM.hasPrefix("-----BEGIN PRIVATE KEY-----") == true)
+        #expect(app.serverAPI?.productionURL == "https://p.example" && app.serverAPI?.sandboxURL == "https://s.example")
+        #expect(app.verifyReceipt?.sharedSecret == "top-secret-word")
+        #expect(app.verifyReceipt?.sandboxURL == "http://127.0.0.1:1/v")
+        #expect(configuration.access.map(\.name) == ["gateway", "support-desk"])
+        #expect(configuration.access.map(\.scopes) == [[.intake], [.support]])
+        #expect(configuration.access.allSatisfy { $0.keySHA256.count == 32 && $0.apps == ["game"] })
+        let jwt = try #require(configuration.gatewayJWT)
+        #expect(jwt.issuer == "an-issuer" && jwt.audience == "makegood" && jwt.algorithms == [.es256])
+        #expect(jwt.userClaim == "sub" && jwt.scopes == [.intake] && jwt.apps == ["game"] && jwt.leeway == .seconds(30))
+        #expect(jwt.keys.count == 1 && configuration.hash.count == 64)
+    }
+
+    @Test("what is left out has design's default")
+    func defaults() throws {
+        let yaml = """
+            apps: [{id: game, bundleId: com.example.game, environments: [Sandbox]}]
+            """
+        let app = try #require(try Self.parse(yaml).apps["game"])
+        #expect(app.policy == AppPolicy(id: "game", grantFrom: .distantPast, products: []))
+        #expect(!app.hasGrantFrom && app.finishHeld && app.serverAPI == nil && app.verifyReceipt == nil)
+        #expect(app.identity.appAppleId == nil && app.rootCertificates.isEmpty)
+        let json = #"{"apps": [{"id": "game", "bundleId": "b", "appAppleId": 1}], "access": [{"name": "k", "#
+            + #""keySha256": "\#(Self.hash)", "scopes": ["intake", "claim", "events"], "apps": ["*"]}]}"#
+        let configuration = try Self.parse(json)
+        #expect(configuration.apps["game"]?.identity.environments == [.production])
+        #expect(configuration.access.first?.apps == ["game"] && configuration.access.first?.scopes.count == 3)
+    }
+
+    @Test(
+        "an unknown key is refused with its path, at every level",
+        arguments: [
+            ("apps:", "retry: 3\napps:", "retry"),
+            ("    bundleId:", "    bundelId: x\n    bundleId:", "apps[0].bundelId"),
+            ("{users: [u1, u2]", "{user: u3, users: [u1, u2]", "apps[0].testers.user"),
+            ("{perUserPerDay: 0, perAppPerDay", "{perDay: 1, perUserPerDay: 0, perAppPerDay", "apps[0].testers.others.perDay"),
+            ("{maxAge: 7d", "{maxage: 8d, maxAge: 7d", "apps[0].makeUp.maxage"),
+            ("{issuerId: an-issuer, keyId", "{issuer: x, issuerId: an-issuer, keyId", "apps[0].serverApi.issuer"),
+            ("{sharedSecret: ", "{password: x, sharedSecret: ", "apps[0].verifyReceipt.password"),
+            ("{id: com.example.game.coins6", "{price: 6, id: com.example.game.coins6", "apps[0].products[0].price"),
+            ("{item: coins, ", "{bonus: 1, item: coins, ", "apps[0].products[0].goods[0].bonus"),
+            ("{name: support-desk, ", "{key: x, name: support-desk, ", "access[1].key"),
+            ("userClaim: sub", "userClaim: sub, claim: x", "gatewayJwt.claim"),
+        ])
+    func unknownKeys(from: String, to: String, key: String) throws {
+        #expect(try Self.refusal(of: Self.change(from, to)) == .init(key: key, problem: "is not a known setting"))
+    }
+
+    @Test(
+        "a value that is wrong names its key",
+        arguments: [
+            ("id: game\n", "id: ''\n", "apps[0].id"), ("id: game\n", "id: \(String(repeating: "x", count: 65))\n", "apps[0].id"),
+            ("bundleId: com.example.game", "bundleId: [a]", "apps[0].bundleId"),
+            ("    bundleId: com.example.game\n", "", "apps[0].bundleId"),
+            ("appAppleId: 1234567890", "appAppleId: many", "apps[0].appAppleId"),
+            ("appAppleId: 1234567890", "appAppleId: 0", "apps[0].appAppleId"),
+            ("appAppleId: 1234567890", "appAppleId:", "apps[0].appAppleId"),
+            ("[Production, Sandbox]", "[Production, Staging]", "apps[0].environments"),
+            ("[Production, Sandbox]", "{Production: true}", "apps[0].environments"),
+            ("sandboxPurchases: testers", "sandboxPurchases: everybody", "apps[0].sandboxPurchases"),
+            ("users: [u1, u2]", "users: [u1, [u2]]", "apps[0].testers.users[1]"),
+            ("perUserPerDay: 0, perAppPerDay", "perUserPerDay: -1, perAppPerDay", "apps[0].testers.others.perUserPerDay"),
+            ("2026-03-01T00:00:00Z", "yesterday", "apps[0].grantFrom"),
+            ("2026-03-01T00:00:00Z", "2026-03-01", "apps[0].grantFrom"),
+            ("maxAge: 7d", "maxAge: 7", "apps[0].makeUp.maxAge"), ("maxAge: 7d", "maxAge: week", "apps[0].makeUp.maxAge"),
+            ("usersPerCustomer: 3", "usersPerCustomer: 3.5", "apps[0].makeUp.usersPerCustomer"),
+            ("confirmWithApple: stale", "confirmWithApple: sometimes", "apps[0].confirmWithApple"),
+            ("[roots/test.der]", "[roots/none.der]", "apps[0].rootCertificates"),
+            ("[roots/test.der]", "[gateway.pem]", "apps[0].rootCertificates"),
+            ("privateKeyFile: key.p8", "privateKeyFile: none.p8", "apps[0].serverApi.privateKeyFile"),
+            ("privateKeyFile: key.p8, ", "", "apps[0].serverApi.privateKeyFile"),
+            ("issuerId: an-issuer, keyId", "keyId", "apps[0].serverApi.issuerId"),
+            ("productionUrl: https://p.example,", "productionUrl: p.example,", "apps[0].serverApi.productionUrl"),
+            ("productionUrl: https://p.example/v", "productionUrl: 'file:///etc'", "apps[0].verifyReceipt.productionUrl"),
+            ("type: consumable", "type: Consumable", "apps[0].products[0].type"),
+            ("amount: 6000", "amount: 0", "apps[0].products[0].goods[0].amount"),
+            (", amount: 6000", "", "apps[0].products[0].goods[0].amount"),
+            ("goods: [{item: coins, amount: 6000}]", "goods: {item: coins}", "apps[0].products[0].goods"),
+            ("keySha256: \(hash), scopes: [intake]", "keySha256: abc, scopes: [intake]", "access[0].keySha256"),
+            ("scopes: [intake], apps: [game]}  ", "scopes: [all], apps: [game]}  ", "access[0].scopes"),
+            ("scopes: [intake], apps: [game]}  ", "scopes: [intake]}  ", "access[0].apps"),
+            ("scopes: [intake], apps: [game]}  ", "scopes: [intake], apps: [gaem]}  ", "access[0].apps"),
+            ("algorithms: [ES256]", "algorithms: [none]", "gatewayJwt.algorithms"),
+            ("keys: [gateway.pem]", "keys: []", "gatewayJwt.keys"),
+            ("leewaySeconds: 30", "leewaySeconds: 301", "gatewayJwt.leewaySeconds"),
+            ("audience: makegood, ", "", "gatewayJwt.audience"),
+        ])
+    func wrongValues(from: String, to: String, key: String) throws {
+        #expect(try Self.refusal(of: Self.change(from, to))?.key == key)
+    }
+
+    @Test(
+        "what cannot stand together is refused",
+        arguments: [
+            ("environments: [Production, Sandbox]", "acceptUnsignedXcodeData: true", "apps[0].acceptUnsignedXcodeData"),
+            ("confirmWithApple: stale", "confirmWithApple: always", "apps[0].confirmWithApple"),
+        ])
+    func contradictions(from: String, to: String, key: String) throws {
+        let yaml = """
+            apps:
+              - {id: game, bundleId: b, appAppleId: 1, environments: [Production, Xcode], \(to)}
+            """
+        #expect(try Self.refusal(of: yaml)?.key == key)
+    }
+
+    @Test("no apps, no YAML, no mapping, the same id twice")
+    func shapes() throws {
+        for (yaml, key) in [
+            ("", "(file)"), ("[]", "(file)"), ("apps: [", "(file)"), ("apps:", "apps"), ("apps: []", "apps"),
+            ("apps: game", "apps"), ("apps: [game]", "apps[0]"), ("{[1]: 2}", "(file)"),
+            ("apps: [{id: a, bundleId: b, environments: [Sandbox], id: c}]", "(file)"),
+            ("apps: [{id: a, bundleId: b, environments: [Sandbox]}, {id: a, bundleId: c, environments: [Sandbox]}]", "apps[1].id"),
+            ("apps: [{id: a, bundleId: b, environments: [Sandbox], products: [{id: p, type: consumable}, {id: p, type: consumable}]}]", "apps[0].products[1].id"),
+        ] {
+            #expect(try Self.refusal(of: yaml)?.key == key, "\(yaml)")
+        }
+        #expect(throws: ConfigurationError.self) { try Configuration.load("/no/such/file.yaml") }
+    }
+
+    @Test(
+        "durations: a whole number with its unit",
+        arguments: [
+            ("0", 0), ("0s", 0), ("90s", 90), ("10m", 600), ("48h", 172_800), ("7d", 604_800),
+            ("1000000d", 86_400_000_000),
+        ])
+    func durations(text: String, seconds: Int) throws {
+        #expect(Duration(setting: text) == .seconds(seconds))
+        let app = try Self.parse(Self.change("maxAge: 7d", "maxAge: \(text)")).apps["game"]
+        #expect(app?.policy.makeUpMaxAge == .seconds(seconds))
+    }
+
+    @Test(
+        "nothing else is a duration",
+        arguments: ["", "7", "d", "7 d", "7D", "1.5h", "-1s", "+1s", "1w", "1d2h", "1000001s", "0x1s", "７d", "7days"])
+    func noDurations(text: String) {
+        #expect(Duration(setting: text) == nil)
+    }
+}
+
+/// A directory with the files that the sample names.
+struct ConfigurationFiles {
+    let directory: URL
+
+    init(privateKey: String? = nil) throws {
+        directory = FileManager.default.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString)")
+        let roots = directory.appending(path: "roots")
+        try FileManager.default.createDirectory(at: roots, withIntermediateDirectories: true)
+        let key = P256.Signing.PrivateKey()
+        try write(privateKey ?? key.pemRepresentation, to: "key.p8")
+        try write(key.publicKey.pemRepresentation, to: "gateway.pem")
+        try Self.root.write(to: roots.appending(path: "test.der"))
+    }
+
+    func write(_ text: String, to name: String) throws {
+        try Data(text.utf8).write(to: directory.appending(path: name))
+    }
+
+    func remove() { try? FileManager.default.removeItem(at: directory) }
+
+    /// Any certificate.
+    private static let root = (try? AppStoreSimulator(logger: .silent)).map { Data($0.rootCertificateDER) } ?? Data()
+}

@@ -1,0 +1,158 @@
+import Foundation
+import HTTPTypes
+import Hummingbird
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: a client may finish exactly when nothing more can come of its copy (P2), and learns nothing that is not his.
+/// Method: receipts as the database would show them, and the JSON that is made of each.
+@Suite struct IntakeAnswerTests {
+    private static func transaction(
+        _ id: String, _ state: String, reason: String? = nil, facts: Bool = true, isOwn: Bool? = nil
+    ) throws -> ReceiptView.TransactionView {
+        var members: [JSONValue.Member] = [.init("transactionId", .string(id)), .init("state", .string(state))]
+        if let reason { members.append(.init("reason", .string(reason))) }
+        if facts {
+            members.append(.init("originalTransactionId", .string(id)))
+            members.append(.init("productId", .string("com.example.game.coins6")))
+            members.append(.init("quantity", .number("1")))
+            members.append(.init("environment", .string("Sandbox")))
+            members.append(.init("purchasedAt", .string("2026-03-01T00:00:00.000Z")))
+        }
+        if let isOwn { members.append(.init("isOwn", .bool(isOwn))) }
+        if isOwn == true {
+            members.append(
+                .init("goods", .array([.object([.init("item", .string("coins")), .init("amount", .number("6000"))])])))
+        }
+        return try JSONDecoder().decode(
+            ReceiptView.TransactionView.self, from: Data(JSONValue.object(members).bytes))
+    }
+
+    private static func view(
+        _ state: ReceiptState, reason: String? = nil, named: String? = nil,
+        _ transactions: [ReceiptView.TransactionView] = []
+    ) -> ReceiptView {
+        ReceiptView(
+            id: UUID(uuidString: "00000000-0000-8000-8000-000000000001")!, appID: "game", userID: "u1",
+            kind: .signedTransaction, state: state, reason: reason, transactionID: named,
+            receivedAt: Date(timeIntervalSince1970: 1_772_323_200.25),
+            dueAt: state.isEnded ? nil : Date(timeIntervalSince1970: 1_772_323_210), transactions: transactions)
+    }
+
+    @Test(
+        "P2: per transaction",
+        arguments: [
+            ("granted", nil, true, true), ("already_granted", nil, true, true),
+            ("already_granted", "owned_by_another_user", true, true), ("rejected", "refunded", true, true),
+            ("rejected", "historical", true, true), ("rejected", "signature", false, false),
+            ("rejected", "wrong_app", true, false), ("rejected", "wrong_environment", true, false),
+            ("rejected", "untrusted_root", false, false), ("held", "product_unknown", true, true),
+            ("held", "product_unknown", false, false), ("held", "possession_missing", true, false),
+            ("open", "apple_unavailable", false, false), ("open", nil, true, false),
+        ] as [(String, String?, Bool, Bool)])
+    func transactions(_ state: String, _ reason: String?, _ facts: Bool, _ isSafe: Bool) throws {
+        let view = Self.view(.held, [try Self.transaction("1", state, reason: reason, facts: facts)])
+        let answer = ReceiptAnswer(view, finishHeld: true)
+        #expect(answer.safeToFinish == isSafe)
+        guard case .array(let list)? = answer.json["transactions"] else { Issue.record("no list"); return }
+        #expect(list.first?["safeToFinish"] == .bool(isSafe))
+    }
+
+    @Test("finishHeld: false keeps held purchases unfinished")
+    func finishHeld() throws {
+        let view = Self.view(.held, [try Self.transaction("1", "held", reason: "product_unknown")])
+        #expect(ReceiptAnswer(view, finishHeld: true).safeToFinish)
+        #expect(!ReceiptAnswer(view, finishHeld: false).safeToFinish)
+    }
+
+    @Test("The receipt's own value is that of the named transaction, else of all")
+    func named() throws {
+        let list = [
+            try Self.transaction("1", "granted", isOwn: true),
+            try Self.transaction("2", "open", reason: "apple_answer"),
+        ]
+        #expect(ReceiptAnswer(Self.view(.received, named: "1", list), finishHeld: true).safeToFinish)
+        #expect(!ReceiptAnswer(Self.view(.received, named: "2", list), finishHeld: true).safeToFinish)
+        #expect(!ReceiptAnswer(Self.view(.received, named: "9", list), finishHeld: true).safeToFinish)
+        #expect(!ReceiptAnswer(Self.view(.received, list), finishHeld: true).safeToFinish)
+        #expect(ReceiptAnswer(Self.view(.granted, Array(list.prefix(1))), finishHeld: true).safeToFinish)
+    }
+
+    @Test(
+        "Without transactions the receipt's own state decides",
+        arguments: [
+            (.received, nil, false), (.parked, "apple_unavailable", false), (.rejected, "signature", false),
+            (.rejected, "malformed", false), (.held, "no_transaction_yet", false), (.held, "app_unknown", false),
+        ] as [(ReceiptState, String?, Bool)])
+    func empty(_ state: ReceiptState, _ reason: String?, _ isSafe: Bool) {
+        #expect(ReceiptAnswer(Self.view(state, reason: reason), finishHeld: true).safeToFinish == isSafe)
+    }
+
+    @Test("P19: an empty receipt asks for a fresh one")
+    func refresh() {
+        let answer = ReceiptAnswer(Self.view(.held, reason: "no_transaction_yet"), finishHeld: true).json
+        #expect(answer["refreshReceipt"] == .bool(true))
+        #expect(ReceiptAnswer(Self.view(.held, reason: "review"), finishHeld: true).json["refreshReceipt"] == nil)
+    }
+
+    @Test("The whole document")
+    func document() throws {
+        let view = Self.view(.granted, [try Self.transaction("2000", "granted", isOwn: true)])
+        #expect(
+            ReceiptAnswer(view, finishHeld: true, ignored: ["zone"]).json.text
+                == #"{"id":"00000000-0000-8000-8000-000000000001","state":"granted","safeToFinish":true,"#
+                + #""receivedAt":"2026-03-01T00:00:00.250Z","transactions":[{"transactionId":"2000","#
+                + #""originalTransactionId":"2000","productId":"com.example.game.coins6","quantity":1,"#
+                + #""environment":"Sandbox","purchasedAt":"2026-03-01T00:00:00.000Z","state":"granted","#
+                + #""safeToFinish":true,"owner":"you","goods":[{"item":"coins","amount":6000}]}],"ignored":["zone"]}"#)
+        let open = ReceiptAnswer(Self.view(.received), finishHeld: true).json
+        #expect(open["nextAttemptAt"] == .string("2026-03-01T00:00:10.000Z"))
+    }
+
+    @Test("Who only knows an id gets no hint, and another's grant shows no goods")
+    func hints() throws {
+        let question = Self.view(.held, [try Self.transaction("1", "held", reason: "possession_missing")])
+        guard case .array(let asked)? = ReceiptAnswer(question, finishHeld: true).json["transactions"] else { return }
+        #expect(
+            asked.first?.text
+                == #"{"transactionId":"1","state":"held","reason":"possession_missing","safeToFinish":false}"#)
+        let foreign = Self.view(
+            .alreadyGranted,
+            [try Self.transaction("1", "already_granted", reason: "owned_by_another_user", isOwn: false)])
+        guard case .array(let list)? = ReceiptAnswer(foreign, finishHeld: true).json["transactions"] else { return }
+        #expect(list.first?["owner"] == .string("another"))
+        #expect(list.first?["goods"] == nil)
+    }
+
+    // MARK: Problems
+
+    @Test("RFC 9457: every refusal is a problem document")
+    func problems() {
+        #expect(
+            Problem.tooLong("userId", bytesMax: 256).document.text
+                == #"{"type":"urn:makegood:problem:too_long","title":"Bad Request","status":400,"#
+                + #""detail":"is longer than 256 bytes","code":"too_long","field":"userId","safeToFinish":false}"#)
+        #expect(Problem.notFound.response.headers[.contentType] == "application/problem+json")
+        #expect(Problem(LedgerError.busy).status == .serviceUnavailable)
+        #expect(Problem(.forbidden, "x", field: String(repeating: "f", count: 500)).field?.count == 128)
+    }
+
+    @Test("Retry-After is spread over 1 to 5 s")
+    func jitter() {
+        let seconds = Set((0..<200).compactMap { _ in Problem.unavailable().headers[.retryAfter] })
+        #expect(seconds == ["1", "2", "3", "4", "5"])
+    }
+
+    @Test(
+        "Cursors",
+        arguments: [
+            ("0-0", true), ("12-34", true), ("", false), ("1", false), ("1-", false), ("-1-1", false), ("1-2-3", false),
+            ("a-b", false), ("1 -2", false), ("99999999999999999999-1", false),
+        ])
+    func cursors(_ text: String, _ isGood: Bool) {
+        #expect((EventCursor(text) != nil) == isGood)
+        if isGood { #expect(EventCursor(text)?.text == text) }
+    }
+}

@@ -1,0 +1,190 @@
+import AsyncHTTPClient
+import Crypto
+import Foundation
+import Logging
+import NIOCore
+import NIOHTTP1
+import Postgres
+import Purchases
+import RabbitMQ
+import Reconciliation
+import ServiceLifecycle
+import TestServers
+import Testing
+
+/// The configuration of these tests: two apps and one key for each kind of caller.
+enum IntakeFixture {
+    static let key = "gateway-key-1"
+    static let bothAppsKey = "both-apps-key-2"
+    static let backendKey = "backend-key-3"
+    static let supportKey = "support-key-4"
+    static let claimKey = "claim-key-5"
+
+    static func configuration(gatewayJWT: String = "", directory: URL = .temporaryDirectory) throws -> Configuration {
+        func entry(_ name: String, _ key: String, _ scopes: String, _ apps: String) -> String {
+            let hash = SHA256.hash(data: Data(key.utf8)).map { String(format: "%02x", $0) }.joined()
+            return "  - {name: \(name), keySha256: \(hash), scopes: [\(scopes)], apps: [\(apps)]}"
+        }
+        let yaml = """
+            apps:
+              - id: game
+                bundleId: com.example.game
+                environments: [Sandbox]
+                products:
+                  - {id: com.example.game.coins6, type: consumable, goods: [{item: coins, amount: 6000}]}
+              - id: other
+                bundleId: com.example.other
+                environments: [Sandbox]
+                finishHeld: false
+                products: []
+            access:
+            \(entry("gateway", key, "intake", "game"))
+            \(entry("both", bothAppsKey, "intake, events", "\"*\""))
+            \(entry("backend", backendKey, "events", "game"))
+            \(entry("support", supportKey, "support", "game"))
+            \(entry("vouching", claimKey, "intake, claim", "game"))
+            \(gatewayJWT)
+            """
+        return try Configuration.parse(yaml, directory: directory)
+    }
+
+    static let caller = Caller(name: "gateway", userID: nil, scopes: [.intake], apps: ["game"])
+    static let apps: Set<String> = ["game", "other"]
+
+    /// Three parts that look right; nobody has signed them.
+    static func signedTransaction(_ word: String = UUID().uuidString) -> String {
+        let body = Data("{\"transactionId\":\"\(word)\"}".utf8).base64URL
+        return "eyJhbGciOiJFUzI1NiJ9.\(body).c2lnbmF0dXJl"
+    }
+}
+
+extension Data {
+    /// Unpadded, as in a JWS.
+    var base64URL: String {
+        base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
+    }
+}
+
+/// A real ingest server on a free port, on a real database of its own, with a broker that is not there: rings are
+/// lost, answers are not (B12).
+struct RunningIntake: Sendable {
+    let client: HTTPClient
+    let base: String
+    let port: Int
+    let ledger: Ledger
+    let health: Health
+    let group: ServiceGroup
+
+    /// - Parameters:
+    ///   - url: nil takes the suite's `TestDatabase`, migrated.
+    ///   - environment: further `MAKEGOOD_` settings.
+    static func run(
+        url: String? = nil, environment: [String: String] = [:], gatewayJWT: String = "",
+        directory: URL = .temporaryDirectory, requestLimit: Duration = .seconds(30),
+        broker: @escaping @Sendable () -> Bool = { true },
+        _ body: (RunningIntake) async throws -> Void
+    ) async throws {
+        var logger = Logger(label: "tests")
+        logger.logLevel = .critical
+        let database = PostgresConfiguration(
+            url: url ?? TestDatabase.current.url, applicationName: "makegood-tests", reconnectWait: .milliseconds(500))
+        if url == nil {
+            _ = try await Migrator(database, migrations: Schema.migrations, logger: logger).migrate()
+        }
+        let holder = ConfigurationHolder(
+            try IntakeFixture.configuration(gatewayJWT: gatewayJWT, directory: directory))
+        var variables = [
+            "MAKEGOOD_POSTGRES_URL": database.url, "MAKEGOOD_HTTP_PORT": "0", "MAKEGOOD_DRAIN_DELAY_SECONDS": "0",
+        ]
+        variables.merge(environment) { $1 }
+        let ledger = Ledger(
+            database: Database(database, connections: 3, logger: logger), writers: 2, schedule: RetrySchedule())
+        let queues = Queues()
+        let publisher = Publisher(
+            try BrokerConfiguration(url: "amqp://guest:guest@127.0.0.1:1/%2f"), topology: queues.topology,
+            logger: logger)
+        let health = Health(
+            role: .ingest, schema: Schema.migrations.count, configuration: holder,
+            isDatabaseUp: { ledger.database.isReady }, isBrokerUp: broker)
+        let server = IntakeServer(
+            ledger: ledger, doorbell: Doorbell(publisher: publisher, queues: queues), configuration: holder,
+            settings: try Settings(environment: variables),
+            operations: OperationsRoutes(health: health, registry: PrometheusRegistry()), logger: logger,
+            requestLimit: requestLimit)
+        let group = ServiceGroup(configuration: .init(services: [.init(service: server)], logger: logger))
+        let running = Task { try await group.run() }
+        var clientConfiguration = HTTPClient.Configuration()
+        clientConfiguration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 256
+        // The client repeats a refused connection for this long.
+        clientConfiguration.timeout.connect = .seconds(3)
+        let client = HTTPClient(eventLoopGroupProvider: .singleton, configuration: clientConfiguration)
+        let result: Result<Void, any Error>
+        do {
+            let port = try await server.address.port
+            result = .success(
+                try await body(
+                    RunningIntake(
+                        client: client, base: "http://127.0.0.1:\(port)", port: port, ledger: ledger, health: health,
+                        group: group)))
+        } catch {
+            result = .failure(error)
+        }
+        await group.triggerGracefulShutdown()
+        try await running.value
+        try await client.shutdown()
+        await publisher.close()
+        await ledger.close()
+        try result.get()
+    }
+
+    struct Answer: Sendable {
+        let status: Int
+        let headers: [String: String]
+        let text: String
+        var json: JSONValue { (try? JSONValue(parsing: Array(text.utf8))) ?? .null }
+
+        subscript(_ key: String) -> JSONValue? { json[key] }
+    }
+
+    func send(
+        _ method: String, _ path: String, key: String? = IntakeFixture.key, body: String? = nil,
+        headers: [(String, String)] = []
+    ) async throws -> Answer {
+        var request = HTTPClientRequest(url: base + path)
+        request.method = .init(rawValue: method)
+        if let key { request.headers.add(name: "Authorization", value: "Bearer \(key)") }
+        for (name, value) in headers { request.headers.add(name: name, value: value) }
+        if let body { request.body = .bytes(ByteBuffer(string: body)) }
+        return try await Self.answer(client.execute(request, timeout: .seconds(60)))
+    }
+
+    func post(
+        _ body: String, wait: String? = nil, key: String? = IntakeFixture.key, headers: [(String, String)] = []
+    ) async throws -> Answer {
+        try await send(
+            "POST", "/v1/receipts" + (wait.map { "?wait=\($0)" } ?? ""), key: key, body: body, headers: headers)
+    }
+
+    func get(_ path: String, key: String? = IntakeFixture.key) async throws -> Answer {
+        try await send("GET", path, key: key)
+    }
+
+    static func answer(_ response: HTTPClientResponse) async throws -> Answer {
+        let body = try await response.body.collect(upTo: 8 << 20)
+        return Answer(
+            status: Int(response.status.code),
+            headers: Dictionary(response.headers.map { ($0.name.lowercased(), $0.value) }, uniquingKeysWith: { $1 }),
+            text: String(buffer: body))
+    }
+
+    /// Runs SQL as a worker would have left it.
+    func execute(_ sql: String) async throws {
+        try await ledger.database.run(Statement<Void, Void>("test.execute", sql))
+    }
+
+    func count(_ sql: String) async throws -> Int {
+        try await ledger.database.run(
+            Statement<Void, Int>("test.count", sql, read: { row throws(PostgresError) in try row.int(0) })
+        ).first ?? 0
+    }
+}

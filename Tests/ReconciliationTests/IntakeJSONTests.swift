@@ -1,0 +1,86 @@
+import Reconciliation
+import Testing
+
+/// Goal: nothing a client sends as JSON is misread, rounded or able to fail a SQL statement. Method: tables of texts
+/// with what must come of them.
+@Suite struct IntakeJSONTests {
+    @Test(
+        "What is read is written as it was, numbers included",
+        arguments: [
+            #"{"a":0.10,"b":18446744073709551616,"c":-0,"d":1E400,"e":[],"f":{},"g":null,"h":true,"i":false}"#,
+            #"["é","\"","\\","\u0001","😀","/"]"#,
+            "0", "-1.5e-3", #""""#,
+        ])
+    func roundTrip(_ text: String) throws {
+        #expect(try JSONValue(parsing: Array(text.utf8)).text == text)
+    }
+
+    @Test(
+        "Escapes become what they mean",
+        arguments: [
+            (#""\u00e9""#, "é"), (#""\ud83d\ude00""#, "😀"), (#""\n\t\r\b\f\/""#, "\n\t\r\u{8}\u{c}/"),
+        ])
+    func escapes(_ text: String, _ meaning: String) throws {
+        #expect(try JSONValue(parsing: Array(text.utf8)) == .string(meaning))
+    }
+
+    @Test(
+        "No JSON by RFC 8259",
+        arguments: [
+            "", " ", "{", "}", "{}{}", "{} x", "nul", "tru", "NaN", "Infinity", "'a'", "{a:1}", #"{"a"}"#, #"{"a":}"#,
+            #"{"a":1,}"#, "[1,]", "[1 2]", "01", "+1", "1.", ".5", "1e", "1e+", "-", "0x10", #""a"#, #""\x""#,
+            #""\u12"#,
+            #""\u123g""#, "\"\t\"", #""\ud800""#, #""\ud800\u0041""#, #""\udc00""#, "\u{FEFF}{}", "// c\n{}",
+        ])
+    func syntax(_ text: String) {
+        let error = #expect(throws: JSONError.self) { try JSONValue(parsing: Array(text.utf8)) }
+        #expect(error?.kind == .syntax)
+    }
+
+    @Test(
+        "Bytes that are no UTF-8",
+        arguments: [
+            [0x22, 0xFF, 0x22], [0x22, 0xC0, 0x80, 0x22], [0x22, 0xED, 0xA0, 0x80, 0x22], [0xFE, 0xFF, 0x00, 0x7B],
+        ] as [[UInt8]])
+    func encoding(_ bytes: [UInt8]) {
+        #expect(throws: JSONError.self) { try JSONValue(parsing: bytes) }
+    }
+
+    @Test(
+        "U+0000 is told apart and named, nested and in keys",
+        arguments: [
+            #"{"x":"a\u0000"}"#, #"{"x":{"y":["\u0000"]}}"#, "{\"x\":\"\u{0}\"}", #"{"x":{"\u0000":1}}"#,
+        ])
+    func zero(_ text: String) {
+        #expect(throws: JSONError(kind: .zeroCharacter, field: "x")) { try JSONValue(parsing: Array(text.utf8)) }
+    }
+
+    @Test func depthIsBounded() throws {
+        let deep = { (count: Int) in
+            "{\"x\":" + String(repeating: "[", count: count) + String(repeating: "]", count: count) + "}"
+        }
+        _ = try JSONValue(parsing: Array(deep(31).utf8))
+        #expect(throws: JSONError(kind: .depth, field: "x")) { try JSONValue(parsing: Array(deep(32).utf8)) }
+        // A bomb costs its first 33 bytes.
+        #expect(throws: JSONError.self) { try JSONValue(parsing: Array(String(repeating: "[", count: 1 << 20).utf8)) }
+    }
+
+    @Test(
+        "Numbers that PostgreSQL's numeric cannot hold",
+        arguments: [
+            "1e401", "1e-401", "1E9999999999999999999", String(repeating: "9", count: 65),
+        ])
+    func numbers(_ text: String) {
+        #expect(throws: JSONError(kind: .number, field: "x")) {
+            try JSONValue(parsing: Array("{\"x\":\(text)}".utf8))
+        }
+    }
+
+    @Test func theLastOfEqualKeysCountsAndSpellingsStayApart() throws {
+        let value = try JSONValue(parsing: Array("{\"b\":1,\"a\":2,\"b\":3,\"\u{e9}\":4,\"e\u{301}\":5}".utf8))
+        #expect(value["b"] == .number("3"))
+        #expect(value["\u{e9}"] == .number("4"))
+        #expect(value["e\u{301}"] == .number("5"))
+        #expect(value.canonical.text == "{\"a\":2,\"b\":3,\"e\u{301}\":5,\"\u{e9}\":4}")
+    }
+}

@@ -1,0 +1,233 @@
+import Crypto
+import Foundation
+import HTTPTypes
+import Purchases
+import Reconciliation
+import Testing
+
+/// Goal: the door refuses exactly what nobody could store or attribute, and stores everything else (issue 2 section 5,
+/// design.md 6). Method: a table of bodies with status, code and field; what is stored is looked at field by field.
+@Suite struct IntakeSubmissionTests {
+    static let jws = IntakeFixture.signedTransaction("1")
+
+    static func read(
+        _ body: String, _ caller: Caller = IntakeFixture.caller, apps: Set<String> = IntakeFixture.apps
+    ) throws(Problem) -> SubmissionRequest {
+        try SubmissionRequest(body: Array(body.utf8), caller: caller, apps: apps)
+    }
+
+    struct Refusal: CustomTestStringConvertible, Sendable {
+        let body: String
+        let status: Int
+        let code: String
+        let field: String?
+        var testDescription: String { "\(status) \(code) \(field ?? "") \(body.prefix(60))" }
+
+        init(_ body: String, _ status: Int, _ code: String, _ field: String? = nil) {
+            self.body = body
+            self.status = status
+            self.code = code
+            self.field = field
+        }
+    }
+
+    static let refusals: [Refusal] = [
+        Refusal("", 400, "not_json"),
+        Refusal("[]", 400, "not_json"),
+        Refusal("\"text\"", 400, "not_json"),
+        Refusal("{", 400, "not_json"),
+        Refusal("a=b", 400, "not_json"),
+        // Wrong types.
+        Refusal(#"{"userId":1,"receipt":"QUJD"}"#, 400, "wrong_type", "userId"),
+        Refusal(#"{"userId":["u"],"receipt":"QUJD"}"#, 400, "wrong_type", "userId"),
+        Refusal(#"{"appId":true,"userId":"u","receipt":"QUJD"}"#, 400, "wrong_type", "appId"),
+        Refusal(#"{"userId":"u","receipt":{}}"#, 400, "wrong_type", "receipt"),
+        Refusal(#"{"userId":"u","signedTransaction":1}"#, 400, "wrong_type", "signedTransaction"),
+        Refusal(#"{"userId":"u","transactionId":2000000123}"#, 400, "wrong_type", "transactionId"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","orderId":7}"#, 400, "wrong_type", "orderId"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","item":5}"#, 400, "wrong_type", "item"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","quantity":"2"}"#, 400, "wrong_type", "quantity"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","quantity":1.5}"#, 400, "wrong_type", "quantity"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","quantity":0}"#, 400, "wrong_type", "quantity"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","quantity":99999999999999999999}"#, 400, "wrong_type", "quantity"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","target":"s1"}"#, 400, "wrong_type", "target"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","target":{"role":[]}}"#, 400, "wrong_type", "target.role"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","client":"ios"}"#, 400, "wrong_type", "client"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","vtime":{}}"#, 400, "wrong_type", "vtime"),
+        // Base64 that is not.
+        Refusal(#"{"userId":"u","receipt":"QUJ"D}"#, 400, "not_json", nil),
+        Refusal(#"{"userId":"u","receipt":"QU D"}"#, 400, "not_base64", "receipt"),
+        Refusal(#"{"userId":"u","receipt":"QUJDR"}"#, 400, "not_base64", "receipt"),
+        Refusal(#"{"userId":"u","receipt":"QUJD="}"#, 400, "not_base64", "receipt"),
+        Refusal(#"{"userId":"u","receipt":"QUI==="}"#, 400, "not_base64", "receipt"),
+        Refusal(#"{"userId":"u","receipt":"QU=JD"}"#, 400, "not_base64", "receipt"),
+        Refusal(#"{"userId":"u","receipt":"Q+J_"}"#, 400, "not_base64", "receipt"),
+        Refusal(#"{"userId":"u","receipt":"ÄÖÜ"}"#, 400, "not_base64", "receipt"),
+        Refusal(#"{"userId":"u","receipt":"\r\n"}"#, 400, "not_base64", "receipt"),
+        Refusal(#"{"userId":"u","signedTransaction":"abc"}"#, 400, "not_jws", "signedTransaction"),
+        Refusal(#"{"userId":"u","signedTransaction":"YWJj.YWJj"}"#, 400, "not_jws", "signedTransaction"),
+        Refusal(#"{"userId":"u","signedTransaction":"YWJj.YWJj.YWJj.YWJj"}"#, 400, "not_jws", "signedTransaction"),
+        Refusal(#"{"userId":"u","signedTransaction":"YWI=.YWJj.YWJj"}"#, 400, "not_jws", "signedTransaction"),
+        Refusal(#"{"userId":"u","signedTransaction":"YW+j.YWJj.YWJj"}"#, 400, "not_jws", "signedTransaction"),
+        Refusal(#"{"userId":"u","signedTransaction":".YWJj.YWJj"}"#, 400, "not_jws", "signedTransaction"),
+        Refusal(#"{"userId":"u","signedTransaction":"YWJj.YWJj.YWJj\n"}"#, 400, "not_jws", "signedTransaction"),
+        Refusal(#"{"userId":"u","signedTransaction":"YWJj.YWJjY.YWJj"}"#, 400, "not_jws", "signedTransaction"),
+        // U+0000 anywhere, and half a character.
+        Refusal(#"{"userId":"u\u0000","receipt":"QUJD"}"#, 400, "zero_character", "userId"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","future":{"a":["\u0000"]}}"#, 400, "zero_character", "future"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","future":"\ud800"}"#, 400, "not_json", "future"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","future":1e9999}"#, 400, "number_range", "future"),
+        // Over a limit.
+        Refusal(
+            #"{"userId":"u","receipt":"QUJD","appId":"\#(String(repeating: "a", count: 65))"}"#, 400, "too_long",
+            "appId"),
+        Refusal(#"{"userId":"\#(String(repeating: "é", count: 129))","receipt":"QUJD"}"#, 400, "too_long", "userId"),
+        Refusal(#"{"orderId":"\#(String(repeating: "o", count: 129))","receipt":"QUJD"}"#, 400, "too_long", "orderId"),
+        Refusal(
+            #"{"userId":"u","transactionId":"\#(String(repeating: "1", count: 65))"}"#, 400, "too_long", "transactionId"
+        ),
+        Refusal(
+            #"{"userId":"u","signedTransaction":"YWJj.\#(String(repeating: "YWJj", count: 16_384)).YWJj"}"#, 400,
+            "too_long", "signedTransaction"),
+        // Read, but nothing can come of it.
+        Refusal(#"{"userId":"u","receipt":"QUJD","signedTransaction":"\#(jws)"}"#, 422, "two_proofs"),
+        Refusal(#"{"userId":"u"}"#, 422, "no_proof"),
+        Refusal(#"{"userId":"u","receipt":"","signedTransaction":null}"#, 422, "no_proof"),
+        Refusal(#"{"receipt":"QUJD"}"#, 422, "no_user"),
+        Refusal(#"{"receipt":"QUJD","userId":"","orderId":""}"#, 422, "no_user"),
+        // Apps of others and apps of nobody read alike.
+        Refusal(#"{"appId":"other","userId":"u","receipt":"QUJD"}"#, 403, "app_not_allowed", "appId"),
+        Refusal(#"{"appId":"nobody","userId":"u","receipt":"QUJD"}"#, 403, "app_not_allowed", "appId"),
+    ]
+
+    @Test("Issue 2 section 5: what the door refuses", arguments: refusals)
+    func refused(_ refusal: Refusal) throws {
+        let problem = #expect(throws: Problem.self) { try Self.read(refusal.body) }
+        #expect(problem?.status.code == refusal.status)
+        #expect(problem?.code == refusal.code)
+        if refusal.field != nil || refusal.code != "not_json" { #expect(problem?.field == refusal.field) }
+        #expect(problem?.document["safeToFinish"] == .bool(false))
+    }
+
+    @Test func depthOfAnUnknownFieldIsBounded() {
+        let body =
+            #"{"userId":"u","receipt":"QUJD","future":"#
+            + String(repeating: "[", count: 40) + String(repeating: "]", count: 40) + "}"
+        #expect(throws: Problem.malformed("too_deep", "is nested deeper than 32", field: "future")) {
+            try Self.read(body)
+        }
+    }
+
+    @Test func aSignedTransactionOf64KiBIsTaken() throws {
+        let jws = "YWJj." + String(repeating: "YWJj", count: 16_380) + ".YWJj"
+        #expect(
+            try Self.read(#"{"userId":"u","signedTransaction":"\#(jws)"}"#).submission.proof == .signedTransaction(jws))
+    }
+
+    @Test("S2-7: the usual body, with everything in it")
+    func complete() throws {
+        let request = try Self.read(
+            """
+            {"appId":"game","userId":"u1","orderId":"o-1","signedTransaction":"\(Self.jws)","transactionId":"2000",
+             "originalTransactionId":"1000","item":"coins","quantity":2,"target":{"server":"s1","role":"r9"},
+             "client":{"os":"17.4","build":112}}
+            """)
+        #expect(request.ignored == [])
+        #expect(
+            request.submission
+                == Submission(
+                    appID: "game", userID: "u1", orderID: "o-1", proof: .signedTransaction(Self.jws),
+                    transactionID: "2000", originalTransactionID: "1000",
+                    details: #"{"client":{"build":112,"os":"17.4"},"item":"coins","quantity":2,"#
+                        + #""target":{"role":"r9","server":"s1"}}"#))
+    }
+
+    @Test("S1-18: order, receipt and transaction id, and no user")
+    func orderNamesTheUser() throws {
+        let submission = try Self.read(#"{"orderId":"o-1","receipt":"QUJD","transactionId":"1"}"#).submission
+        #expect(submission.userID == nil)
+        #expect(submission.orderID == "o-1")
+        #expect(submission.appID == "game")
+    }
+
+    @Test("S0-1: the eleven columns are taken and stored, the token only as its SHA-256")
+    func columns() throws {
+        let request = try Self.read(
+            """
+            {"userId":"u1","token":"secret-session","uid":"8001","item":"coins","itemnum":6,"appsid":12,
+             "vtime":1712000000,"country":"CN","ext":"role-7","transactionId":"2000","receipt":"QUJD",
+             "finishTransaction":false}
+            """)
+        #expect(request.ignored == [])
+        let hash = SHA256.hash(data: Data("secret-session".utf8)).map { String(format: "%02x", $0) }.joined()
+        #expect(
+            request.submission.details
+                == #"{"appsid":12,"country":"CN","ext":"role-7","finishTransaction":false,"item":"coins","itemnum":6,"#
+                + #""tokenSha256":"\#(hash)","uid":"8001","vtime":1712000000}"#)
+    }
+
+    @Test("Unknown fields are stored and named: a newer app loses nothing, a typo does not hide")
+    func unknownFields() throws {
+        let request = try Self.read(
+            #"{"userId":"u","receipt":"QUJD","storefrontId":143465,"reciept":{"a":[1,2.50]},"target":{"zone":3}}"#)
+        #expect(request.ignored == ["storefrontId", "reciept", "target.zone"])
+        #expect(request.submission.details == #"{"reciept":{"a":[1,2.50]},"storefrontId":143465,"target":{"zone":3}}"#)
+    }
+
+    @Test func namesOfUnknownFieldsAreBounded() throws {
+        let fields = (0..<500).map { "\"f\($0)\":1" }.joined(separator: ",")
+        let request = try Self.read("{\"userId\":\"u\",\"receipt\":\"QUJD\",\(fields)}")
+        #expect(request.ignored.count == SubmissionRequest.ignoredMax)
+        #expect(request.submission.details.contains("\"f499\":1"))
+    }
+
+    @Test(
+        "S1-19: one receipt in any spelling of base64 is one submission (S1-2)",
+        arguments: [
+            "+/8AAQ==", "-_8AAQ", "-_8AAQ==", "+/8AAQ", #"+/8A\r\nAQ==\r\n"#, #"+/8A\nAQ==\n"#,
+        ])
+    func spellings(_ receipt: String) throws {
+        let submission = try Self.read(#"{"userId":"u","receipt":"\#(receipt)"}"#).submission
+        #expect(submission.proof == .receipt("+/8AAQ=="))
+    }
+
+    @Test func anUnsignedTokenIsTheVerifiersBusiness() throws {
+        #expect(
+            try Self.read(#"{"userId":"u","signedTransaction":"YWJj.YWJj."}"#).submission.proof.kind
+                == .signedTransaction)
+    }
+
+    @Test("A bare id is a question; only the scope claim vouches")
+    func identifiers() throws {
+        let question = try Self.read(#"{"userId":"u","transactionId":"2000"}"#).submission
+        #expect(question.proof == .identifier)
+        #expect(!question.isVouched)
+        #expect(try Self.read(#"{"userId":"u","originalTransactionId":"1000"}"#).submission.proof == .identifier)
+        let vouching = Caller(name: "v", userID: nil, scopes: [.intake, .claim], apps: ["game"])
+        #expect(try Self.read(#"{"userId":"u","transactionId":"2000"}"#, vouching).submission.isVouched)
+        let user = Caller(name: "gatewayJwt", userID: "u", scopes: [.intake, .claim], apps: ["game"])
+        #expect(!(try Self.read(#"{"transactionId":"2000"}"#, user).submission.isVouched))
+    }
+
+    @Test("appId may be left out where there is one app")
+    func oneApp() throws {
+        let body = #"{"userId":"u","receipt":"QUJD"}"#
+        let both = Caller(name: "both", userID: nil, scopes: [.intake], apps: ["game", "other"])
+        #expect(try Self.read(body).submission.appID == "game")
+        #expect(try Self.read(body, both, apps: ["other"]).submission.appID == "other")
+        let problem = #expect(throws: Problem.self) { try Self.read(body, both) }
+        #expect(problem?.status == .unprocessableContent)
+        #expect(problem?.field == "appId")
+    }
+
+    @Test("S3-2: a token speaks for its own user only")
+    func tokensUser() throws {
+        let user = Caller(name: "gatewayJwt", userID: "jos\u{e9}", scopes: [.intake], apps: ["game"])
+        #expect(try Self.read(#"{"receipt":"QUJD"}"#, user).submission.userID == "jos\u{e9}")
+        #expect(try Self.read("{\"receipt\":\"QUJD\",\"userId\":\"jos\u{e9}\"}", user).submission.userID == "jos\u{e9}")
+        // The same letters in other bytes are another user to the database.
+        for other in ["u2", "jose\u{301}"] {
+            #expect(throws: Problem.otherUser) { try Self.read("{\"receipt\":\"QUJD\",\"userId\":\"\(other)\"}", user) }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: a client is told what became of each of its transactions, in full where they are its own, and nothing of
+/// another's goods.
+@Suite(.timeLimit(.minutes(8))) struct AnswerTests {
+    private static let bought = Date(timeIntervalSince1970: 1_800_000_000.5)
+
+    private static func entry(_ id: String, _ decision: Decision? = nil) -> Verdict.Entry {
+        Verdict.Entry.purchase(
+            id, of: "o\(id)", in: Transaction.production, decision ?? .grant(goods: Verdict.Entry.coins, source: .poster)
+        ) {
+            $0.purchasedAt = bought
+            $0.quantity = 3
+        }
+    }
+
+    @Test("S1-20: every transaction with its facts, its state and, where it is the poster's, its goods")
+    func view() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post("u1", transactionID: "t1")
+            try await lab.settle(posted, Self.entry("t1"), Self.entry("t2", .held(.productUnknown)))
+            let view = try #require(try await lab.ledger.view(posted.id))
+            #expect(view.state == .held && view.reason == "product_unknown" && view.transactionID == "t1")
+            #expect(view.appID == "game" && view.userID == "u1" && view.kind == .receipt && view.dueAt != nil)
+            let granted = ReceiptView.TransactionView(
+                transactionId: "t1", originalTransactionId: "ot1", productId: "coins", quantity: 3,
+                environment: "Production", purchasedAt: "2027-01-15T08:00:00.500Z", state: "granted", reason: nil,
+                isOwn: true, goods: Verdict.Entry.coins)
+            let held = ReceiptView.TransactionView(
+                transactionId: "t2", originalTransactionId: "ot2", productId: "coins", quantity: 3,
+                environment: "Production", purchasedAt: "2027-01-15T08:00:00.500Z", state: "held",
+                reason: "product_unknown", isOwn: nil, goods: nil)
+            #expect(view.transactions == [granted, held])
+            #expect(try await lab.ledger.view(UUID()) == nil)
+        }
+    }
+
+    @Test("P5, P10: granted before: the owner sees the goods again, a stranger nothing of them")
+    func owners() async throws {
+        try await LedgerLab.with { lab in
+            try await lab.settle(try await lab.post("u1"), Self.entry("t1"))
+            for (user, isOwn) in [("u1", true), ("u2", false)] {
+                let posted = try await lab.post(user)
+                try await lab.settle(posted, Self.entry("t1"))
+                let view = try #require(try await lab.ledger.view(posted.id))
+                let transaction = try #require(view.transactions.first)
+                #expect(view.state == .alreadyGranted && view.dueAt == nil)
+                #expect(transaction.isOwn == isOwn)
+                #expect(transaction.goods == (isOwn ? Verdict.Entry.coins : nil))
+            }
+        }
+    }
+
+    @Test("P35: a restore under another id shows its owner the goods of the purchase")
+    func restored() async throws {
+        try await LedgerLab.with { lab in
+            let sword = { (id: String) in Verdict.Entry.purchase(id, of: "o", kind: .nonConsumable) }
+            try await lab.settle(try await lab.post("u1"), sword("t1"))
+            for (user, goods) in [("u1", Verdict.Entry.coins), ("u2", nil)] as [(String, [AppPolicy.Goods]?)] {
+                let posted = try await lab.post(user)
+                try await lab.settle(posted, sword("t2"))
+                #expect(try await lab.ledger.view(posted.id)?.transactions.first?.goods == goods)
+            }
+        }
+    }
+
+    @Test("note 5: a bare id that leads nowhere shows no facts of a purchase that others have posted")
+    func bareID() async throws {
+        try await LedgerLab.with { lab in
+            try await lab.settle(try await lab.post("u1"), Self.entry("t1"))
+            let question = try await lab.post("u2", kind: .identifier, transactionID: "t1")
+            try await lab.settle(lab.verdict(question, .identifier("t1", .possessionMissing)))
+            let transaction = try #require(try await lab.ledger.view(question.id)?.transactions.first)
+            #expect(transaction.state == "held" && transaction.reason == "possession_missing")
+            #expect(transaction.productId == nil, "its existence is a hint")
+            #expect(transaction.purchasedAt == nil && transaction.originalTransactionId == nil && transaction.goods == nil)
+        }
+    }
+
+    @Test("a receipt without transactions answers an empty list")
+    func empty() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            #expect(try await lab.ledger.view(posted.id)?.transactions == [])
+            try await lab.settle(lab.verdict(posted, .receipt(.held(.noTransactionYet))))
+            let view = try #require(try await lab.ledger.view(posted.id))
+            #expect(view.transactions == [] && view.reason == "no_transaction_yet")
+        }
+    }
+
+    @Test("a long poll ends with any state but received")
+    func finished() async throws {
+        try await LedgerLab.with { lab in
+            let waiting = try await lab.post()
+            let held = try await lab.post()
+            try await lab.settle(held, .purchase("t1", .held(.review)))
+            let granted = try await lab.post()
+            try await lab.settle(granted, .purchase("t2"))
+            let finished = try await lab.ledger.run(Statements.finishedReceipts, [waiting.id, held.id, granted.id, UUID()])
+            #expect(Set(finished) == [held.id, granted.id])
+        }
+    }
+
+    @Test("fruitless questions are counted by user, of a day, without those that a backend vouches for")
+    func fruitless() async throws {
+        try await LedgerLab.with { lab in
+            for (number, vouched) in [(1, false), (2, false), (3, true)] {
+                let posted = try await lab.post("u1", kind: .identifier, transactionID: "\(number)", isVouched: vouched)
+                try await lab.settle(lab.verdict(posted, .identifier("\(number)", .possessionMissing)))
+            }
+            _ = try await lab.post("u1", kind: .identifier)
+            let count = { (app: String, user: String) in
+                try await lab.ledger.run(Statements.countFruitlessQuestions, (appID: app, userID: user)).first
+            }
+            #expect(try await count("game", "u1") == 2)
+            #expect(try await count("game", "u2") == 0)
+            #expect(try await count("other", "u1") == 0)
+        }
+    }
+
+    @Test("the brakes count today's grants of user, app and customer")
+    func brakes() async throws {
+        try await LedgerLab.with { lab in
+            let buy = { (user: String, id: String, environment: String, customer: String?) in
+                let posted = try await lab.post(user)
+                try await lab.settle(posted, .purchase(id, in: environment) { $0.customerID = customer })
+            }
+            try await buy("u1", "t1", Transaction.production, "c1")
+            try await buy("u1", "t2", Transaction.sandbox, "c1")
+            try await buy("u2", "t3", Transaction.sandbox, nil)
+            try await buy("u2", "t4", Transaction.production, "c1")
+            try await buy("u3", "t5", Transaction.production, "c1")
+            try await buy("u1", "t6", Transaction.production, nil)
+            try await lab.run("update grants set granted_at = granted_at - interval '2 days' where transaction_id = 't6'")
+            let ask = { @Sendable (user: String, customer: String?, sandbox: Bool) in
+                BrakeQuestion(appID: "game", userID: user, customerID: customer, isSandbox: sandbox)
+            }
+            async let one = lab.ledger.brakes(ask("u1", "c1", false))
+            async let two = lab.ledger.brakes(ask("u1", nil, true))
+            async let three = lab.ledger.brakes(ask("u9", "c1", true))
+            #expect(try await one == .init(ofUserToday: 1, sandboxOfUserToday: 0, sandboxOfAppToday: 0, otherUsersOfCustomer: 2))
+            #expect(try await two == .init(ofUserToday: 0, sandboxOfUserToday: 1, sandboxOfAppToday: 2, otherUsersOfCustomer: 0))
+            #expect(try await three == .init(ofUserToday: 0, sandboxOfUserToday: 0, sandboxOfAppToday: 2, otherUsersOfCustomer: 3))
+        }
+    }
+}

@@ -1,0 +1,185 @@
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: what no message told us is found: apps in turn, oldest first, by any number of schedulers, never twice, and
+/// never for ever (design.md 3, step 12). Method: due times made by SQL, claims as the scheduler makes them.
+@Suite(.timeLimit(.minutes(8))) struct ClaimTests {
+    private static func claim(_ apps: [String] = ["game"], _ limit: Int = 1000, lane: Lane = .apple) -> Statements.Claim {
+        .init(
+            lane: lane, apps: apps, limit: limit, rescueDelay: lane.rescueDelay, rescueDelayMax: .seconds(3600))
+    }
+
+    /// Stores so many rows of an app, due since `start`, `start` - 1 … seconds.
+    private func postDue(_ count: Int, app: String = "game", since start: Int = 1000, in lab: LedgerLab) async throws
+        -> [UUID]
+    {
+        var ids: [UUID] = []
+        for number in 0..<count {
+            let posted = try await lab.post(app: app)
+            try await lab.run(
+                "update receipts set due_at = now() - interval '\(start - number) seconds' where id = '\(posted.id)'")
+            ids.append(posted.id)
+        }
+        return ids
+    }
+
+    @Test("apps in turn, oldest first; another lane and what is not due stay")
+    func order() async throws {
+        try await LedgerLab.with { lab in
+            let flood = try await postDue(6, app: "flood", since: 5000, in: lab)
+            let small = try await postDue(2, app: "small", since: 20, in: lab)
+            let local = try await lab.post(kind: .signedTransaction)
+            _ = try await lab.post()
+            let first = try await lab.ledger.run(Statements.claim, Self.claim(["flood", "small"], 4))
+            #expect(Set(first.map(\.id)) == [flood[0], flood[1], small[0], small[1]])
+            let rest = try await lab.ledger.run(Statements.claim, Self.claim(["flood", "small"], 4))
+            #expect(Set(rest.map(\.id)) == Set(flood[2...]))
+            #expect(try await lab.ledger.run(Statements.claim, Self.claim(["flood", "small", "game"])) == [])
+            try await lab.run("update receipts set due_at = now() where id = '\(local.id)'")
+            #expect(try await lab.ledger.run(Statements.claim, Self.claim(lane: .apple)) == [])
+            #expect(try await lab.ledger.run(Statements.claim, Self.claim(lane: .local)).map(\.id) == [local.id])
+        }
+    }
+
+    @Test("P27, P28: schedulers side by side never claim one row twice", arguments: [21, 22] as [UInt64])
+    func concurrent(seed: UInt64) async throws {
+        try await LedgerLab.with(connections: 4) { lab in
+            for number in 0..<600 {
+                _ = try await lab.ledger.insert(
+                    Submission(appID: "game", userID: "u", proof: .receipt("\(seed) \(number)")))
+            }
+            try await lab.run("update receipts set due_at = now() - interval '1 second' * random() * 100")
+            let claimed = try await withThrowingTaskGroup(of: [UUID].self) { group in
+                for scheduler in 0..<4 {
+                    group.addTask {
+                        var random = SeededGenerator(seed: seed + UInt64(scheduler))
+                        var mine: [UUID] = []
+                        while true {
+                            let limit = Int.random(in: 1...50, using: &random)
+                            let rows = try await lab.ledger.run(Statements.claim, Self.claim(["game"], limit))
+                            if rows.isEmpty, try await lab.unclaimed == 0 { return mine }
+                            mine += rows.map(\.id)
+                        }
+                    }
+                }
+                return try await group.reduce(into: [UUID]()) { $0 += $1 }
+            }
+            #expect(claimed.count == 600, "seed \(seed)")
+            #expect(Set(claimed).count == 600)
+            #expect(try await lab.number("select max(rescues) from receipts") == 1)
+        }
+    }
+
+    @Test("a claim is a lease that doubles; the rescue after the eighth parks as never_worked and moves the attempt on")
+    func lease() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            var leases: [Int] = []
+            for rescue in 1...Statements.rescuesMax {
+                try await lab.run("update receipts set due_at = now()")
+                let row = try #require(try await lab.ledger.run(Statements.claim, Self.claim()).first)
+                #expect(row == ClaimedReceipt(id: posted.id, attempt: 0, isNewlyParked: false), "rescue \(rescue)")
+                leases.append(try await lab.leaseSeconds)
+                #expect(try await lab.ledger.run(Statements.claim, Self.claim()) == [], "it is leased")
+            }
+            #expect(leases == [60, 120, 240, 480, 960, 1920, 3600, 3600])
+            try await lab.run("update receipts set due_at = now()")
+            let parked = try #require(try await lab.ledger.run(Statements.claim, Self.claim()).first)
+            #expect(parked == ClaimedReceipt(id: posted.id, attempt: 1, isNewlyParked: true))
+            #expect(try await lab.state(posted) == "parked never_worked")
+            #expect(try await lab.settle(posted, attempt: 0, .purchase("t1")) == nil, "old messages are stale")
+            try await lab.run("update receipts set due_at = now()")
+            let again = try #require(try await lab.ledger.run(Statements.claim, Self.claim()).first)
+            #expect(again == ClaimedReceipt(id: posted.id, attempt: 1, isNewlyParked: false), "parked is tried again")
+            #expect(try await lab.settle(posted, attempt: 1, .purchase("t1")) == .granted)
+        }
+    }
+
+    @Test("every verdict and every postponement sets rescues to 0")
+    func rescuesEnd() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            try await lab.run("update receipts set due_at = now()")
+            _ = try await lab.ledger.run(Statements.claim, Self.claim())
+            try await lab.settle(lab.verdict(posted, .receipt(.open(.appleUnavailable))))
+            #expect(try await lab.number("select rescues from receipts") == 0)
+            try await lab.run("update receipts set due_at = now()")
+            _ = try await lab.ledger.run(Statements.claim, Self.claim())
+            #expect(try await lab.leaseSeconds == 60, "the lease starts anew")
+            _ = try await lab.ledger.postpone(
+                Postponement(receiptID: posted.id, attempt: 1, dueIn: .seconds(1), reason: .appleUnavailable))
+            #expect(try await lab.number("select rescues from receipts") == 0)
+        }
+    }
+
+    @Test("held and parked rows are claimed for ever and keep their state")
+    func heldForEver() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            try await lab.settle(posted, .purchase("t1", .held(.productUnknown)))
+            for _ in 0..<12 {
+                try await lab.run("update receipts set due_at = now()")
+                let row = try #require(try await lab.ledger.run(Statements.claim, Self.claim()).first)
+                #expect(!row.isNewlyParked)
+            }
+            #expect(try await lab.state(posted) == "held product_unknown")
+            #expect(try await lab.leaseSeconds == 3600)
+        }
+    }
+
+    @Test("a repeated post of a held or parked submission makes it due, at most once a minute")
+    func nudge() async throws {
+        try await LedgerLab.with { lab in
+            let held = try await lab.post()
+            let fresh = try await lab.post()
+            try await lab.settle(held, .purchase("t1", .held(.productUnknown)))
+            let nudge = { try await lab.ledger.run(Statements.nudge, [held.id, fresh.id, UUID()]) }
+            let due = { try await lab.number("select count(*) from receipts where due_at <= now()") }
+            _ = try await nudge()
+            #expect(try await due() == 0, "judged within the last minute")
+            try await lab.run("update receipts set judged_at = now() - interval '61 seconds'")
+            _ = try await nudge()
+            #expect(try await lab.texts("select id::text from receipts where due_at <= now()") == [held.id.uuidString.lowercased()])
+            _ = try await lab.ledger.run(Statements.claim, Self.claim())
+            _ = try await nudge()
+            #expect(try await due() == 0, "it is on its way")
+            try await lab.settle(held, .purchase("t1", .held(.productUnknown)))
+            _ = try await nudge()
+            #expect(try await due() == 0, "once a minute")
+            try await lab.settle(held, .purchase("t1"))
+            try await lab.run("update receipts set judged_at = now() - interval '1 hour'")
+            _ = try await nudge()
+            #expect(try await due() == 0, "ended, and received, are left alone")
+        }
+    }
+
+    @Test("a lane changes once, guarded like a verdict")
+    func reroute() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post(kind: .signedTransaction)
+            let move = { (attempt: Int) in
+                [Postponement(receiptID: posted.id, attempt: attempt, dueIn: .seconds(60), reason: .appleUnavailable)]
+            }
+            #expect(try await lab.ledger.run(Statements.reroute, move(1)) == [])
+            #expect(try await lab.ledger.run(Statements.reroute, move(0)) == [posted.id])
+            #expect(try await lab.ledger.fetch(posted.id)?.lane == .apple)
+            try await lab.settle(posted, .purchase("t1"))
+            #expect(try await lab.ledger.run(Statements.reroute, move(0)) == [])
+        }
+    }
+}
+
+extension LedgerLab {
+    fileprivate var unclaimed: Int {
+        get async throws { try await number("select count(*) from receipts where due_at <= now()") }
+    }
+
+    /// Of the only receipt.
+    fileprivate var leaseSeconds: Int {
+        get async throws { try await number("select round(extract(epoch from due_at - now()))::int from receipts") }
+    }
+}

@@ -1,0 +1,141 @@
+import Foundation
+import Postgres
+import Purchases
+import Synchronization
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: the app backend's feed tells every grant exactly once, in an order in which a cursor loses nothing, whatever
+/// commits late (design.md 6). Method: eight sessions settle in transactions of random length, the way a slow disk
+/// would; a reader follows by cursor alone.
+@Suite(.timeLimit(.minutes(8))) struct EventFeedTests {
+    private static func page(_ cursor: EventCursor, limit: Int = 7, apps: [String] = ["game"]) -> Statements.EventPage {
+        .init(apps: apps, after: cursor, limit: limit)
+    }
+
+    @Test("S1-1: under eight writers that commit late and roll back, the cursor loses nothing", arguments: [31, 32] as [UInt64])
+    func concurrent(seed: UInt64) async throws {
+        try await LedgerLab.with { lab in
+            let writers = 8
+            let perWriter = 25
+            let busy = Busy(writers)
+            try await withThrowingTaskGroup(of: [String]?.self) { group in
+                for writer in 0..<writers {
+                    group.addTask {
+                        defer { busy.leave() }
+                        try await Self.write(perWriter, as: writer, seed: seed, in: lab)
+                        return nil
+                    }
+                }
+                group.addTask { try await Self.follow(lab, while: busy) }
+                for try await told in group {
+                    guard let told else { continue }
+                    #expect(told.count == writers * perWriter, "seed \(seed)")
+                    #expect(Set(told).count == told.count, "nothing twice")
+                }
+            }
+            #expect(try await lab.number("select count(*) from events") == writers * perWriter)
+        }
+    }
+
+    /// How many writers are still at work.
+    private final class Busy: Sendable {
+        private let count: Mutex<Int>
+
+        init(_ count: Int) { self.count = Mutex(count) }
+
+        func leave() { count.withLock { $0 -= 1 } }
+
+        var isBusy: Bool { count.withLock { $0 > 0 } }
+    }
+
+    /// Each purchase in a transaction of its own that stays open for a while; every fourth is first rolled back.
+    private static func write(_ count: Int, as writer: Int, seed: UInt64, in lab: LedgerLab) async throws {
+        var random = SeededGenerator(seed: seed &* 1000 + UInt64(writer))
+        try await lab.withSession { session in
+            for number in 0..<count {
+                let posted = try await lab.post("u\(writer)")
+                let verdict = lab.verdict(posted, .transactions([.purchase("\(writer)-\(number)")]))
+                let ends = number % 4 == 0 ? [Statement<Void, Void>.rollback, .commit] : [.commit]
+                for end in ends {
+                    try await session.run(.begin)
+                    try await lab.settle(verdict, on: session)
+                    let pause = Double.random(in: 0...0.02, using: &random)
+                    try await session.run(Statement<Void, Void>("test.pause", "select pg_sleep(\(pause))"))
+                    try await session.run(end)
+                }
+            }
+        }
+    }
+
+    /// Reads until nobody writes and the feed is empty.
+    private static func follow(_ lab: LedgerLab, while busy: Busy) async throws -> [String] {
+        var cursor = EventCursor.start
+        var told: [String] = []
+        var stalls = 0
+        while true {
+            let mayGrow = busy.isBusy
+            let events = try await lab.ledger.run(Statements.readEvents, page(cursor))
+            for event in events {
+                told.append(event.transactionID)
+                #expect((event.cursor.transaction, event.cursor.id) > (cursor.transaction, cursor.id))
+                cursor = event.cursor
+            }
+            // Another database's transactions hold the horizon back for a moment: a few empty looks in a row.
+            stalls = events.isEmpty && !mayGrow ? stalls + 1 : 0
+            if stalls > 0, told.count == (try await lab.number("select count(*) from events")) { return told }
+            if stalls > 500 { return told }
+            if events.isEmpty { try await Task.sleep(for: .milliseconds(5)) }
+        }
+    }
+
+    @Test("what is still open is not told, nor is what came after it")
+    func horizon() async throws {
+        try await LedgerLab.with { lab in
+            let early = try await lab.post("u1")
+            let late = try await lab.post("u2")
+            try await lab.withSession { session in
+                try await session.run(.begin)
+                try await lab.settle(lab.verdict(early, .transactions([.purchase("t1")])), on: session)
+                try await lab.settle(late, .purchase("t2"))
+                #expect(try await lab.ledger.run(Statements.readEvents, Self.page(.start)) == [])
+                try await session.run(.commit)
+            }
+            try await lab.until("the feed tells both") {
+                try await lab.ledger.run(Statements.readEvents, Self.page(.start)).map(\.transactionID) == ["t1", "t2"]
+            }
+        }
+    }
+
+    @Test("an event says what was given to whom, under an id that does not change")
+    func content() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post("u1")
+            try await lab.settle(posted, .purchase("t1"))
+            try await lab.settle(try await lab.post("u1", app: "other"), .purchase("t2"))
+            try await lab.until("told") { try await !lab.ledger.run(Statements.readEvents, Self.page(.start)).isEmpty }
+            let event = try #require(try await lab.ledger.run(Statements.readEvents, Self.page(.start)).first)
+            #expect(event.id == DerivedID.event(appID: "game", transactionID: "t1", type: "purchase.granted"))
+            #expect(event.appID == "game" && event.userID == "u1" && event.type == "purchase.granted")
+            #expect(event.transactionID == "t1" && event.receiptID == posted.id)
+            let body = try #require(
+                try JSONSerialization.jsonObject(with: Data(event.body.utf8)) as? [String: Any])
+            #expect(body["productId"] as? String == "coins" && body["environment"] as? String == "Production")
+            let goods = try #require(body["goods"] as? [[String: Any]])
+            #expect(goods.map { $0["amount"] as? Int } == [60])
+            #expect(try await lab.ledger.run(Statements.readEvents, Self.page(event.cursor)) == [], "one app's feed")
+            let both = try await lab.ledger.run(Statements.readEvents, Self.page(.start, apps: ["game", "other"]))
+            #expect(both.map(\.transactionID) == ["t1", "t2"])
+        }
+    }
+
+    @Test("a cursor is its own text, and nothing else is one")
+    func cursorText() {
+        let cursor = EventCursor(transaction: 4711, id: 12)
+        #expect(EventCursor(cursor.text) == cursor)
+        for text in ["", "-", "1", "1-", "-1", "1-2-3", "a-b", "-1-2", "1--2", " 1-2", "99999999999999999999-1"] {
+            #expect(EventCursor(text) == nil, "\(text)")
+        }
+    }
+}

@@ -1,0 +1,236 @@
+import Foundation
+import Logging
+import Postgres
+import Purchases
+import Synchronization
+import TestServers
+import Testing
+
+@testable import Reconciliation
+
+/// A ledger on a database of its own, on the real server, dropped afterwards.
+///
+/// Unless a test says otherwise, every invariant of `makegood check` must hold when its body ends. Costs about 0.3 s.
+struct LedgerLab: Sendable {
+    let url: String
+    let ledger: Ledger
+    /// Apart from the ledger's own connections.
+    let database: Database
+    let parking: SettleBatch.Parking
+
+    static func with(
+        scale: Double = 1, connections: Int = 2, writers: Int = 2, parking: SettleBatch.Parking = .init(),
+        endsSound: Bool = true, _ body: (LedgerLab) async throws -> Void
+    ) async throws {
+        await Gate.shared.enter()
+        defer { Gate.shared.leave() }
+        let test = try await TestDatabase.make()
+        let configuration = Self.configuration(test.url)
+        let lab = LedgerLab(
+            url: test.url,
+            ledger: Ledger(
+                database: Database(configuration, connections: connections, logger: .silent), writers: writers,
+                schedule: RetrySchedule(scale: scale)),
+            database: Database(configuration, connections: 1, logger: .silent), parking: parking)
+        let result: Result<Void, any Error>
+        do {
+            _ = try await Migrator(configuration, migrations: Schema.migrations, logger: .silent).migrate()
+            try await body(lab)
+            if endsSound {
+                let violations = try await Invariant.check(lab.database, span: .all)
+                #expect(violations == [])
+            }
+            result = .success(())
+        } catch {
+            result = .failure(error)
+        }
+        await lab.ledger.close()
+        await lab.database.close()
+        await test.drop()
+        try result.get()
+    }
+
+    /// Tests run side by side, and a server has about a hundred sessions for all of them.
+    private final class Gate: Sendable {
+        static let shared = Gate(6)
+
+        private let state: Mutex<(free: Int, waiting: [CheckedContinuation<Void, Never>])>
+
+        init(_ free: Int) { state = Mutex((free, [])) }
+
+        func enter() async {
+            await withCheckedContinuation { continuation in
+                let isFree = state.withLock { state in
+                    if state.free > 0 {
+                        state.free -= 1
+                        return true
+                    }
+                    state.waiting.append(continuation)
+                    return false
+                }
+                if isFree { continuation.resume() }
+            }
+        }
+
+        func leave() {
+            let next = state.withLock { state -> CheckedContinuation<Void, Never>? in
+                if state.waiting.isEmpty {
+                    state.free += 1
+                    return nil
+                }
+                return state.waiting.removeFirst()
+            }
+            next?.resume()
+        }
+    }
+
+    static func configuration(_ url: String, name: String = "makegood-tests") -> PostgresConfiguration {
+        PostgresConfiguration(
+            url: url, applicationName: name, statementTimeout: .seconds(30), lockTimeout: .seconds(20),
+            callDeadline: .seconds(60), reconnectWait: .seconds(10))
+    }
+
+    /// Another process: one connection, whose `begin` and `commit` the test writes itself.
+    func withSession(_ body: (Database) async throws -> Void) async throws {
+        let session = Database(Self.configuration(url), connections: 1, logger: .silent)
+        do {
+            try await body(session)
+            await session.close()
+        } catch {
+            await session.close()
+            throw error
+        }
+    }
+
+    func run(_ sql: String) async throws { try await database.run(Statement<Void, Void>("test.run", sql)) }
+
+    func number(_ sql: String) async throws -> Int {
+        try #require(
+            try await database.run(
+                Statement<Void, Int>("test.number", sql, read: { row throws(PostgresError) in try row.int(0) })
+            ).first)
+    }
+
+    func texts(_ sql: String) async throws -> [String] {
+        try await database.run(
+            Statement<Void, String>("test.text", sql, read: { row throws(PostgresError) in try row.text(0) }))
+    }
+
+    /// Waits for a condition of the database, at most ten seconds.
+    func until(_ what: Comment, _ condition: () async throws -> Bool) async throws {
+        for _ in 0..<1000 {
+            if try await condition() { return }
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        Issue.record(what)
+    }
+
+    /// Waits until so many sessions of this database wait for a lock.
+    func untilBlocked(_ count: Int = 1) async throws {
+        try await until("no session waited for a lock") {
+            try await number(
+                """
+                select count(*) from pg_stat_activity
+                where datname = current_database() and wait_event_type = 'Lock'
+                """) >= count
+        }
+    }
+}
+
+/// A stored submission, as a test speaks of it.
+struct Posted: Sendable, Hashable {
+    let id: UUID
+    let userID: String?
+    let appID: String
+    var hasPossession = true
+}
+
+extension LedgerLab {
+    /// Posts a submission that no other test or call posts.
+    func post(
+        _ userID: String? = "u1", app: String = "game", kind: Proof.Kind = .receipt, transactionID: String? = nil,
+        isVouched: Bool = false
+    ) async throws -> Posted {
+        let submission = Submission(
+            appID: app, userID: userID, orderID: userID == nil ? "o1" : nil,
+            proof: Proof(kind: kind, payload: UUID().uuidString), transactionID: transactionID ?? UUID().uuidString,
+            isVouched: isVouched)
+        #expect(try await ledger.insert(submission))
+        return Posted(
+            id: submission.receiptID, userID: userID, appID: app, hasPossession: kind != .identifier || isVouched)
+    }
+
+    func verdict(
+        _ posted: Posted, attempt: Int = 0, _ finding: Verdict.Finding, dueIn: Duration = .seconds(600),
+        call: Verdict.Call? = nil
+    ) -> Verdict {
+        Verdict(
+            receiptID: posted.id, attempt: attempt, appID: posted.appID,
+            claim: Claim(userID: posted.userID, hasPossession: posted.hasPossession, receivedAt: .now),
+            finding: finding, dueIn: dueIn, call: call)
+    }
+
+    /// One settle statement, past the group commit.
+    @discardableResult
+    func settle(_ verdicts: Verdict..., on session: Database? = nil) async throws -> [UUID: ReceiptState] {
+        let rows = try await (session ?? database).run(
+            Statements.settle, SettleBatch(verdicts: verdicts, parking: parking))
+        return Dictionary(uniqueKeysWithValues: rows.map { ($0.receiptID, $0.state) })
+    }
+
+    @discardableResult
+    func settle(
+        _ posted: Posted, attempt: Int = 0, _ entries: Verdict.Entry...
+    ) async throws -> ReceiptState? {
+        try await settle(verdict(posted, attempt: attempt, .transactions(entries)))[posted.id]
+    }
+
+    /// `granted`, or `held product_unknown`: the receipt as it stands.
+    func state(_ posted: Posted) async throws -> String? {
+        try await texts(
+            "select concat_ws(' ', state, reason) from receipts where id = '\(posted.id)'"
+        ).first
+    }
+
+    /// By transaction, the same words.
+    func outcomes(_ posted: Posted) async throws -> [String: String] {
+        let rows = try await database.run(
+            Statement<UUID, (String, String)>(
+                "test.outcomes",
+                "select transaction_id, concat_ws(' ', state, reason) from outcomes where receipt_id = $1",
+                bind: { [.uuid($0)] },
+                read: { row throws(PostgresError) in (try row.text(0), try row.text(1)) }), posted.id)
+        return Dictionary(uniqueKeysWithValues: rows)
+    }
+
+    /// `transaction user`, in order.
+    var grants: [String] {
+        get async throws { try await texts("select transaction_id || ' ' || user_id from grants order by 1") }
+    }
+}
+
+extension Verdict.Entry {
+    static let coins = [AppPolicy.Goods(item: "coin", amount: 60)]
+
+    /// A purchase to be granted, unless a decision is given.
+    static func purchase(
+        _ id: String, of original: String? = nil, kind: Transaction.Kind = .consumable,
+        in environment: String = Transaction.production, signedAt: Date? = nil,
+        _ decision: Decision = .grant(goods: coins, source: .poster), _ change: (inout Transaction) -> Void = { _ in }
+    ) -> Verdict.Entry {
+        var transaction = Transaction(
+            id: id, originalID: original, productID: "coins", kind: kind, environment: environment,
+            purchasedAt: Date(timeIntervalSince1970: 1_800_000_000), signedAt: signedAt)
+        change(&transaction)
+        return Verdict.Entry(transaction: transaction, decision: decision)
+    }
+}
+
+extension Logger {
+    /// Outages and refusals are what these tests are about: nobody needs to read of them.
+    static var silent: Logger {
+        var logger = Logger(label: "tests")
+        logger.logLevel = .critical
+        return logger
+    }
+}

@@ -1,0 +1,183 @@
+import Foundation
+import Postgres
+import Purchases
+import TestServers
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: the race cases of settle.md, one by one, on real PostgreSQL. Method: the rival is the same statement in a
+/// transaction of another session, left open until the server says that ours waits for it.
+@Suite(.timeLimit(.minutes(8))) struct SettleRaceTests {
+    @Test("P4: the winner commits while we wait: the first statement leaves the row, the next names the owner")
+    func winnerCommits() async throws {
+        try await LedgerLab.with { lab in
+            let rival = try await lab.post("u2")
+            let ours = try await lab.post("u1")
+            try await lab.withSession { session in
+                try await session.run(.begin)
+                try await lab.settle(lab.verdict(rival, .transactions([.purchase("t1")])), on: session)
+                async let blocked = lab.ledger.settle(lab.verdict(ours, .transactions([.purchase("t1")])))
+                try await lab.untilBlocked()
+                try await session.run(.commit)
+                #expect(try await blocked == nil, "the owner is not in the snapshot: nothing is decided")
+            }
+            #expect(try await lab.state(ours) == "received")
+            #expect(try await lab.outcomes(ours) == [:])
+            #expect(try await lab.settle(ours, .purchase("t1")) == .alreadyGranted)
+            #expect(try await lab.outcomes(ours) == ["t1": "already_granted owned_by_another_user"])
+            #expect(try await lab.grants == ["t1 u2"])
+        }
+    }
+
+    @Test("the winner rolls back: we win in the same statement")
+    func winnerRollsBack() async throws {
+        try await LedgerLab.with { lab in
+            let rival = try await lab.post("u2")
+            let ours = try await lab.post("u1")
+            try await lab.withSession { session in
+                try await session.run(.begin)
+                try await lab.settle(lab.verdict(rival, .transactions([.purchase("t1")])), on: session)
+                async let blocked = lab.ledger.settle(lab.verdict(ours, .transactions([.purchase("t1")])))
+                try await lab.untilBlocked()
+                try await session.run(.rollback)
+                #expect(try await blocked?.state == .granted)
+            }
+            #expect(try await lab.grants == ["t1 u1"])
+            #expect(try await lab.settle(rival, .purchase("t1")) == .alreadyGranted)
+        }
+    }
+
+    @Test("a locked receipt does not stop its neighbours")
+    func lockedNeighbour() async throws {
+        try await LedgerLab.with { lab in
+            let locked = try await lab.post()
+            let neighbour = try await lab.post()
+            try await lab.withSession { session in
+                try await session.run(.begin)
+                try await session.run(
+                    Statement<Void, Void>("test.lock", "select from receipts where id = '\(locked.id)' for update"))
+                // Waiting for the lock would end in a time-out of this statement, not in an answer.
+                let settled = try await lab.settle(
+                    lab.verdict(locked, .transactions([.purchase("t1")])),
+                    lab.verdict(neighbour, .transactions([.purchase("t2")])))
+                #expect(settled == [neighbour.id: .granted])
+                try await session.run(.rollback)
+            }
+            #expect(try await lab.grants == ["t2 u1"], "no stray grant of the receipt that was not ours to judge")
+            #expect(try await lab.settle(locked, .purchase("t1")) == .granted)
+        }
+    }
+
+    @Test("P7 idempotent: the same statement after a lost COMMIT changes nothing")
+    func sameStatementTwice() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            let verdict = lab.verdict(posted, .transactions([.purchase("t1"), .purchase("t2")]))
+            #expect(try await lab.settle(verdict) == [posted.id: .granted])
+            let before = try await lab.texts("select md5(string_agg(r::text, ',')) from receipts r")
+            #expect(try await lab.settle(verdict) == [:])
+            #expect(try await lab.number("select count(*) from events") == 2)
+            #expect(try await lab.texts("select md5(string_agg(r::text, ',')) from receipts r") == before)
+        }
+    }
+
+    @Test("P7 idempotent: a try that counted is counted once")
+    func sameTryTwice() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            let call = Verdict.Call(
+                service: "verifyReceipt", environment: "Production", httpStatus: 503, code: nil, milliseconds: 12)
+            let verdict = lab.verdict(posted, .receipt(.open(.appleAnswer)), call: call)
+            #expect(try await lab.settle(verdict) == [posted.id: .received])
+            #expect(try await lab.settle(verdict) == [:])
+            let attempts = try await lab.texts(
+                "select concat_ws(' ', attempt, reason, service, environment, http_status, code, duration_ms) from attempts")
+            #expect(attempts == ["1 apple_answer verifyReceipt Production 503 12"])
+            #expect(try await lab.number("select attempt from receipts") == 1)
+        }
+    }
+
+    @Test("I11: a stale attempt writes nothing")
+    func staleAttempt() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            try await lab.settle(lab.verdict(posted, .receipt(.open(.appleUnavailable))))
+            #expect(try await lab.settle(posted, attempt: 0, .purchase("t1")) == nil)
+            #expect(try await lab.grants == [])
+            #expect(try await lab.number("select count(*) from transactions") == 0)
+            #expect(try await lab.settle(posted, attempt: 2, .purchase("t1")) == nil, "nor does one from the future")
+            #expect(try await lab.settle(posted, attempt: 1, .purchase("t1")) == .granted)
+        }
+    }
+
+    @Test("P4: three claims on one transaction in one batch, two of them by one user")
+    func threeClaims() async throws {
+        try await LedgerLab.with { lab in
+            var claims: [Posted] = []
+            for user in ["u1", "u2", "u1", "u3"] { claims.append(try await lab.post(user)) }
+            let first = try await lab.ledger.settleTogether(claims.map { lab.verdict($0, .transactions([.purchase("t1")])) })
+            let winner = try #require(first.keys.first)
+            #expect(first == [winner: .granted], "only the receipt whose insert it was")
+            let second = try await lab.ledger.settleTogether(claims.map { lab.verdict($0, .transactions([.purchase("t1")])) })
+            #expect(second.count == 3)
+            let owner = try #require(claims.first { $0.id == winner }?.userID)
+            for claim in claims where claim.id != winner {
+                let expected = claim.userID == owner ? "already_granted" : "already_granted owned_by_another_user"
+                #expect(try await lab.outcomes(claim) == ["t1": expected])
+            }
+            #expect(try await lab.grants == ["t1 \(owner)"])
+            #expect(try await lab.number("select count(*) from events") == 1)
+        }
+    }
+
+    @Test("two batches that share purchases in opposite order of their ids do not deadlock")
+    func noDeadlock() async throws {
+        try await LedgerLab.with { lab in
+            let entry = { (id: String, original: String) in
+                Verdict.Entry.purchase(id, of: original, kind: .nonConsumable)
+            }
+            let holder = try await lab.post("u3")
+            let first = lab.verdict(
+                try await lab.post("u1"), .transactions([entry("a1", "x"), entry("b1", "m"), entry("c1", "y")]))
+            let second = lab.verdict(
+                try await lab.post("u2"), .transactions([entry("a2", "y"), entry("b2", "x")]))
+            try await lab.withSession { session in
+                try await session.run(.begin)
+                try await lab.settle(lab.verdict(holder, .transactions([entry("z", "m")])), on: session)
+                // By their ids the first would take x and wait for m, the second take y and wait for x.
+                async let one = lab.ledger.settleTogether([first])
+                try await lab.untilBlocked()
+                async let other = lab.ledger.settleTogether([second])
+                try await lab.until("the second neither waits nor ends") {
+                    try await lab.number(
+                        """
+                        select (select count(*) from pg_stat_activity
+                          where datname = current_database() and wait_event_type = 'Lock')
+                          + (select count(*) from grants)
+                        """) >= 2
+                }
+                try await session.run(.rollback)
+                // A deadlock would be thrown here as a serialization failure of one of them.
+                _ = try await (one, other)
+            }
+            try await lab.settle(first)
+            try await lab.settle(second)
+            #expect(try await lab.number("select count(*) from grants") == 3)
+        }
+    }
+}
+
+extension Statement where Parameters == Void, Row == Void {
+    static var begin: Self { Statement("test.begin", "begin") }
+    static var commit: Self { Statement("test.commit", "commit") }
+    static var rollback: Self { Statement("test.rollback", "rollback") }
+}
+
+extension Ledger {
+    /// One settle statement with all of them.
+    func settleTogether(_ verdicts: [Verdict]) async throws -> [UUID: ReceiptState] {
+        let rows = try await database.run(Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+        return Dictionary(uniqueKeysWithValues: rows.map { ($0.receiptID, $0.state) })
+    }
+}

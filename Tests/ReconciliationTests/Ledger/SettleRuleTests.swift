@@ -1,0 +1,213 @@
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: what one verdict makes of its receipt, its transactions and what was granted before (design.md 3, 5.1 rows 1
+/// and 0b). Method: small histories of verdicts, each ending with every invariant checked.
+@Suite(.timeLimit(.minutes(8))) struct SettleRuleTests {
+    @Test("S1-31: what can be granted is granted at once; the rest once its product is configured")
+    func grantedAndHeld() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            #expect(try await lab.settle(posted, .purchase("t1"), .purchase("t2", .held(.productUnknown))) == .held)
+            #expect(try await lab.state(posted) == "held product_unknown")
+            #expect(try await lab.outcomes(posted) == ["t1": "granted", "t2": "held product_unknown"])
+            #expect(try await lab.settle(posted, .purchase("t1"), .purchase("t2")) == .granted)
+            #expect(try await lab.outcomes(posted) == ["t1": "granted", "t2": "granted"])
+            #expect(try await lab.number("select count(*) from events") == 2)
+        }
+    }
+
+    @Test("granted beside open is received; the open one later rejected leaves it granted")
+    func grantedAndOpen() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            let open = Verdict.Entry.purchase("t2", .open(.appleAnswer))
+            #expect(try await lab.settle(posted, .purchase("t1"), open) == .received)
+            #expect(try await lab.outcomes(posted) == ["t1": "granted", "t2": "open apple_answer"])
+            #expect(try await lab.number("select attempt from receipts") == 1)
+            #expect(
+                try await lab.settle(posted, attempt: 1, .purchase("t1"), .purchase("t2", .rejected(.refunded)))
+                    == .granted)
+            #expect(try await lab.outcomes(posted) == ["t1": "granted", "t2": "rejected refunded"])
+        }
+    }
+
+    @Test("a proof that fails as a whole takes back nothing that it has granted")
+    func grantedThenRejectedWhole() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            try await lab.settle(posted, .purchase("t1"), .purchase("t2", .held(.productUnknown)))
+            // Apple says of the same receipt, ten minutes later, that its account is gone (21010).
+            let settled = try await lab.settle(lab.verdict(posted, .receipt(.rejected(.accountNotFound))))
+            #expect(settled == [posted.id: .granted])
+            #expect(try await lab.outcomes(posted) == ["t1": "granted", "t2": "rejected account_not_found"])
+
+            let other = try await lab.post()
+            try await lab.settle(other, .purchase("t1"), .purchase("t3", .held(.productUnknown)))
+            let again = try await lab.settle(lab.verdict(other, .receipt(.rejected(.accountNotFound))))
+            #expect(again == [other.id: .alreadyGranted])
+        }
+    }
+
+    @Test("a held receipt that fails as a whole is rejected with its transactions")
+    func heldThenRejectedWhole() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            try await lab.settle(posted, .purchase("t1", .held(.review)), .purchase("t2", .rejected(.refunded)))
+            let settled = try await lab.settle(lab.verdict(posted, .receipt(.rejected(.accountNotFound))))
+            #expect(settled == [posted.id: .rejected])
+            #expect(
+                try await lab.outcomes(posted) == ["t1": "rejected account_not_found", "t2": "rejected refunded"])
+        }
+    }
+
+    @Test("P32: a refund that is reversed while a neighbour waits is granted and told")
+    func rejectedThenGranted() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post()
+            let held = Verdict.Entry.purchase("t2", .held(.productUnknown))
+            try await lab.settle(posted, .purchase("t1", .rejected(.refunded)), held)
+            #expect(try await lab.settle(posted, .purchase("t1"), held) == .held)
+            #expect(try await lab.outcomes(posted) == ["t1": "granted", "t2": "held product_unknown"])
+            #expect(try await lab.settle(posted, .purchase("t1"), .purchase("t2")) == .granted)
+        }
+    }
+
+    @Test(
+        "the same number in another app or environment is a collision, not a grant",
+        arguments: [("other", Transaction.production), ("game", Transaction.sandbox)])
+    func collision(app: String, environment: String) async throws {
+        try await LedgerLab.with { lab in
+            try await lab.settle(try await lab.post(), .purchase("t1"))
+            let other = try await lab.post("u1", app: app)
+            #expect(try await lab.settle(other, .purchase("t1", in: environment)) == .held)
+            #expect(try await lab.outcomes(other) == ["t1": "held id_collision"])
+            #expect(try await lab.texts("select app_id || ' ' || environment from transactions") == ["game Production"])
+            #expect(try await lab.grants == ["t1 u1"])
+        }
+    }
+
+    @Test("P35, row 0b: the same purchase under another id is granted once: same receipt, other receipt, other user")
+    func purchaseKey() async throws {
+        try await LedgerLab.with { lab in
+            let sword = { (id: String) in Verdict.Entry.purchase(id, of: "o", kind: .nonConsumable) }
+            let posted = try await lab.post("u1")
+            #expect(try await lab.settle(posted, sword("t1"), sword("t2")) == nil, "the second id waits for its owner")
+            #expect(try await lab.settle(posted, sword("t1"), sword("t2")) == .granted)
+            #expect(try await lab.outcomes(posted) == ["t1": "granted", "t2": "already_granted"])
+            let again = try await lab.post("u1")
+            #expect(try await lab.settle(again, sword("t3")) == .alreadyGranted)
+            #expect(try await lab.outcomes(again) == ["t3": "already_granted"])
+            let stranger = try await lab.post("u2")
+            #expect(try await lab.settle(stranger, sword("t4"), sword("t1")) == .alreadyGranted)
+            #expect(
+                try await lab.outcomes(stranger) == [
+                    "t1": "already_granted owned_by_another_user", "t4": "already_granted owned_by_another_user",
+                ])
+            #expect(try await lab.grants == ["t1 u1"])
+            #expect(try await lab.number("select count(*) from events") == 1)
+        }
+    }
+
+    @Test("note 5: a bare id is answered only to the user it was granted to; nobody else gets a hint")
+    func bareID() async throws {
+        try await LedgerLab.with { lab in
+            try await lab.settle(try await lab.post("u1"), .purchase("t1"))
+            let finding = Verdict.Finding.identifier("t1", .possessionMissing)
+            for (user, app, expected) in [
+                ("u1", "game", "already_granted"), ("u2", "game", "held possession_missing"),
+                ("u1", "other", "held possession_missing"),
+            ] {
+                let question = try await lab.post(user, app: app, kind: .identifier, transactionID: "t1")
+                try await lab.settle(lab.verdict(question, finding))
+                #expect(try await lab.outcomes(question) == ["t1": expected], "\(user) of \(app)")
+                #expect(try await lab.state(question) == expected)
+            }
+            let unknown = try await lab.post("u1", kind: .identifier, transactionID: "t9")
+            try await lab.settle(lab.verdict(unknown, .identifier("t9", .possessionMissing)))
+            #expect(try await lab.outcomes(unknown) == ["t9": "held possession_missing"])
+            #expect(try await lab.number("select count(*) from transactions where transaction_id = 't9'") == 0)
+        }
+    }
+
+    @Test("row 1 first: refunded after it was granted is still this user's grant, or another's")
+    func refundedAfterGrant() async throws {
+        try await LedgerLab.with { lab in
+            try await lab.settle(try await lab.post("u1"), .purchase("t1"))
+            let refunded = Verdict.Entry.purchase("t1", .rejected(.refunded)) { $0.revokedAt = .now }
+            for (user, expected) in [("u1", "already_granted"), ("u2", "already_granted owned_by_another_user")] {
+                let posted = try await lab.post(user)
+                #expect(try await lab.settle(posted, refunded) == .alreadyGranted)
+                #expect(try await lab.outcomes(posted) == ["t1": expected])
+            }
+            for decision in [Decision.held(.productUnknown), .held(.review), .rejected(.historical)] {
+                let posted = try await lab.post("u1")
+                #expect(try await lab.settle(posted, .purchase("t1", decision)) == .alreadyGranted)
+            }
+        }
+    }
+
+    @Test("P22: Apple's newest word about a transaction wins, whatever comes last")
+    func facts() async throws {
+        try await LedgerLab.with { lab in
+            let date = Date(timeIntervalSince1970: 1_800_000_000)
+            let word = { (offset: TimeInterval?, revoked: Bool) in
+                Verdict.Entry.purchase("t1", signedAt: offset.map { date + $0 }) {
+                    $0.revokedAt = revoked ? date : nil
+                    $0.facts = #"{"price": \#(Int(offset ?? 0))}"#
+                }
+            }
+            for (offset, revoked, expected) in [
+                (10.0 as TimeInterval?, false, "false 10"), (5, true, "false 10"), (nil, true, "false 10"),
+                (20, true, "true 20"), (15, false, "true 20"), (30, false, "false 30"),
+            ] {
+                try await lab.settle(try await lab.post(), word(offset, revoked))
+                let stored = try await lab.texts(
+                    "select (revoked_at is not null)::text || ' ' || (facts ->> 'price') from transactions")
+                #expect(stored == [expected], "after \(String(describing: offset))")
+            }
+        }
+    }
+
+    @Test("a genuine receipt without transactions is held, and any later receipt of its user takes it over (P19)")
+    func takenOver() async throws {
+        try await LedgerLab.with { lab in
+            let empty = try await lab.post("u1")
+            let settled = try await lab.settle(lab.verdict(empty, .receipt(.held(.noTransactionYet))))
+            #expect(settled == [empty.id: .held])
+            #expect(try await lab.ledger.fetch(empty.id)?.isTakenOver == false)
+            try await lab.settle(try await lab.post("u2"), .purchase("t1"))
+            #expect(try await lab.ledger.fetch(empty.id)?.isTakenOver == false, "another user's")
+            try await lab.settle(try await lab.post("u1"), .purchase("t2", .held(.review)))
+            #expect(try await lab.ledger.fetch(empty.id)?.isTakenOver == false, "nothing was given yet")
+            try await lab.settle(try await lab.post("u1"), .purchase("t3"))
+            #expect(try await lab.ledger.fetch(empty.id)?.isTakenOver == true)
+        }
+    }
+
+    @Test("design 3: a receipt's state is the first that applies, over every pair of its transactions")
+    func summary() async throws {
+        // By rank: open, held, granted, already_granted, rejected.
+        let kinds: [(Decision, ReceiptState)] = [
+            (.open(.appleAnswer), .received), (.held(.review), .held), (.grant(goods: [], source: .poster), .granted),
+            (.grant(goods: [], source: .poster), .alreadyGranted), (.rejected(.refunded), .rejected),
+        ]
+        try await LedgerLab.with { lab in
+            for (first, one) in kinds.enumerated() {
+                for (second, other) in kinds.enumerated() {
+                    let ids = ["a\(first)\(second)", "b\(first)\(second)"]
+                    for (id, kind) in zip(ids, [one, other]) where kind.1 == .alreadyGranted {
+                        try await lab.settle(try await lab.post(), .purchase(id))
+                    }
+                    let posted = try await lab.post()
+                    let state = try await lab.settle(posted, .purchase(ids[0], one.0), .purchase(ids[1], other.0))
+                    #expect(state == kinds[min(first, second)].1, "\(one.1) beside \(other.1)")
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+import AppStore
+import AppStoreSimulator
+import Foundation
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: a legacy receipt is judged entry by entry, whatever its shape, and a bare id proves nothing unless a trusted
+/// backend vouches for it.
+@Suite(.timeLimit(.minutes(8))) struct ExaminerReceiptTests {
+    @Test("issue 2, 7: 40 old entries and one fresh purchase grant exactly one, in any order (P21)")
+    func manyEntries() async throws {
+        try await VerifyLab.with { lab in
+            var ids: [String] = []
+            for _ in 0..<40 {
+                ids.append(try await lab.sell { $0.purchaseDate = 1_500_000_000_000 }.purchase.transactionId)
+            }
+            let fresh = try await lab.sell().purchase.transactionId
+            let refunded = try await lab.sell().purchase.transactionId
+            try lab.store.refund(refunded)
+            let app = try await lab.app()
+            var expected = Dictionary(ids.map { ($0, Decision.rejected(.historical)) }) { first, _ in first }
+            expected[fresh] = .coins
+            expected[refunded] = .rejected(.refunded)
+            var random = SeededGenerator(seed: 7)
+            for _ in 0..<3 {
+                let receipt = try lab.store.receipt(
+                    ReceiptRequest(
+                        app: VerifyLab.bundleID, transactionIds: (ids + [fresh, refunded]).shuffled(using: &random)))
+                #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app)) == .entries(expected))
+            }
+        }
+    }
+
+    @Test("P19: genuine and empty, or without in_app: held, asked to refresh", arguments: [true, false])
+    func empty(omitsInApp: Bool) async throws {
+        try await VerifyLab.with { lab in
+            var request = ReceiptRequest(app: VerifyLab.bundleID, transactionIds: [])
+            request.omitInApp = omitsInApp
+            let receipt = try lab.store.receipt(request)
+            let app = try await lab.app()
+            #expect(
+                Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app))
+                    == .whole(.held(.noTransactionYet)))
+            let taken = Seen(await lab.examiner().examine(lab.row(.receipt(receipt), isTakenOver: true), for: app))
+            #expect(taken == .whole(.rejected(.takenOver)))
+            #expect(lab.store.calls().count == 1, "what is taken over needs no call")
+        }
+    }
+
+    @Test("another app's receipt is rejected; a sandbox receipt follows the policy, asked of production first (P12)")
+    func bundleAndEnvironment() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            var other = ReceiptRequest(app: VerifyLab.bundleID, transactionIds: [sale.purchase.transactionId])
+            other.bundleId = "com.example.other"
+            let app = try await lab.app()
+            let foreign = lab.row(.receipt(try lab.store.receipt(other)))
+            #expect(Seen(await lab.examiner().examine(foreign, for: app)) == .whole(.rejected(.wrongApp)))
+
+            let sandbox = try await lab.sell { $0.environment = .sandbox }
+            let row = lab.row(.receipt(sandbox.receipt))
+            let before = lab.store.calls().count
+            #expect(Seen(await lab.examiner().examine(row, for: app)) == .whole(.rejected(.wrongEnvironment)))
+            #expect(lab.store.calls(after: before).map(\.environment) == [.production, .sandbox])
+            for (policy, expected) in [
+                (AppPolicy.SandboxPurchases.testers, Decision.held(.sandbox)), (.grant, .coins), (.hold, .held(.sandbox)),
+            ] {
+                let both = try await lab.app(environments: ["Production", "Sandbox"]) { $0.sandboxPurchases = policy }
+                #expect(
+                    Seen(await lab.examiner().examine(row, for: both))
+                        == .entries([sandbox.purchase.transactionId: expected]))
+            }
+        }
+    }
+
+    @Test("a subscription's periods come from latest_receipt_info, each its own purchase")
+    func subscription() async throws {
+        try await VerifyLab.with { lab in
+            let first = try await lab.sell {
+                $0.type = .autoRenewable
+                $0.productId = "pass"
+            }
+            let renewal = try await lab.sell {
+                $0.type = .autoRenewable
+                $0.productId = "pass"
+                $0.originalTransactionId = first.purchase.transactionId
+            }
+            let app = try await lab.app {
+                $0.products["pass"] = .init(id: "pass", kind: .autoRenewable, goods: [.init(item: "pass", amount: 1)])
+            }
+            let seen = Seen(await lab.examiner().examine(lab.row(.receipt(first.receipt)), for: app))
+            let granted = Decision.grant(goods: [.init(item: "pass", amount: 1)], source: .poster)
+            #expect(
+                seen == .entries([first.purchase.transactionId: granted, renewal.purchase.transactionId: granted]))
+        }
+    }
+
+    @Test("a receipt that Apple cannot authenticate is rejected; text that is none is retried (P15)")
+    func notAuthentic() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app()
+            let sale = try await lab.sell()
+            var bytes = try #require(Data(base64Encoded: sale.receipt))
+            bytes[bytes.count - 1] ^= 1
+            for (text, expected) in [
+                (bytes.base64EncodedString(), [Seen.whole(.rejected(.notAuthenticated)), .retry(.appleAnswer)]),
+                ("bm8gcmVjZWlwdA==", [.retry(.appleAnswer)]),
+            ] {
+                #expect(expected.contains(Seen(await lab.examiner().examine(lab.row(.receipt(text)), for: app))))
+            }
+        }
+    }
+
+    @Test("without credentials a receipt waits for a person, and nobody is asked")
+    func noCredentials() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app(hasServerAPI: false, hasVerifyReceipt: false)
+            #expect(
+                Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: app))
+                    == .whole(.held(.credentialsMissing)))
+            let question = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
+            #expect(Seen(await lab.examiner().examine(question, for: app)) == .whole(.held(.credentialsMissing)))
+            #expect(lab.store.calls().isEmpty)
+        }
+    }
+
+    // MARK: Bare ids
+
+    @Test("note 5: a bare id is no possession and costs no call; vouched for, it is Apple's answer")
+    func bareID() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let id = sale.purchase.transactionId
+            let app = try await lab.app()
+            let plain = lab.row(.identifier, transactionID: id)
+            #expect(Seen(await lab.examiner().examine(plain, for: app)) == .identifier(id, .possessionMissing))
+            let original = lab.row(.identifier, originalTransactionID: id)
+            #expect(Seen(await lab.examiner().examine(original, for: app)) == .identifier(id, .possessionMissing))
+            #expect(lab.store.calls().isEmpty)
+            let vouched = lab.row(.identifier, transactionID: id, isVouched: true)
+            #expect(Seen(await lab.examiner().examine(vouched, for: app)) == .entries([id: .coins]))
+            #expect(lab.store.calls().count == 1)
+            try lab.store.refund(id)
+            #expect(Seen(await lab.examiner().examine(vouched, for: app)) == .entries([id: .rejected(.refunded)]))
+        }
+    }
+
+    @Test("P13, P14: not found is tried in both environments, for 24 hours, then ends")
+    func notFound() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app(environments: ["Production", "Sandbox"])
+            for (age, expected) in [
+                (0.0, Seen.retry(.notFoundYet)), (86_000, .retry(.notFoundYet)), (86_500, .whole(.rejected(.notFound))),
+            ] {
+                let before = lab.store.calls().count
+                let row = lab.row(.identifier, transactionID: "999999999999999", isVouched: true, age: age)
+                #expect(Seen(await lab.examiner().examine(row, for: app)) == expected, "\(age)")
+                #expect(lab.store.calls(after: before).map(\.environment) == [.production, .sandbox])
+            }
+            let sandbox = try await lab.sell { $0.environment = .sandbox }
+            let row = lab.row(.identifier, transactionID: sandbox.purchase.transactionId, isVouched: true)
+            #expect(
+                Seen(await lab.examiner().examine(row, for: app))
+                    == .entries([sandbox.purchase.transactionId: .held(.sandbox)]))
+        }
+    }
+
+    @Test("an id that is none is rejected by Apple's word; no id at all is malformed")
+    func invalidID() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app()
+            let row = lab.row(.identifier, transactionID: "no number", isVouched: true)
+            #expect(Seen(await lab.examiner().examine(row, for: app)) == .whole(.rejected(.invalidTransactionID)))
+            #expect(
+                Seen(await lab.examiner().examine(lab.row(.identifier, isVouched: true), for: app))
+                    == .whole(.rejected(.malformed)))
+        }
+    }
+}

@@ -1,0 +1,242 @@
+import AppStore
+import AppStoreSimulator
+import Foundation
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: trouble at Apple is tried again with its figures, a wrong secret of ours blames no receipt and ends by itself,
+/// and nobody asks an Apple that is down. Method: faults of the simulator, answers counted on its side.
+@Suite(.timeLimit(.minutes(8))) struct ExaminerTroubleTests {
+    struct Trouble: Sendable, CustomTestStringConvertible {
+        let name: String
+        let fault: FaultRequest
+        let reason: Reason
+        let httpStatus: Int?
+        let code: Int?
+        var testDescription: String { name }
+
+        init(
+            _ name: String, _ kind: FaultRequest.Kind, _ reason: Reason, _ httpStatus: Int?, code: Int? = nil,
+            _ change: (inout FaultRequest) -> Void = { _ in }
+        ) {
+            var fault = FaultRequest(kind, on: .all)
+            change(&fault)
+            self.name = name
+            self.fault = fault
+            self.reason = reason
+            self.httpStatus = httpStatus
+            self.code = code
+        }
+    }
+
+    static let troubles =
+        [500, 502, 503, 504, 403].map { status in
+            Trouble("HTTP \(status)", .status, .appleAnswer, status) { $0.status = status }
+        }
+        + [FaultRequest.Form.bytes, .truncated, .html, .empty, .json].map { form in
+            Trouble("garbage: \(form)", .garbage, .appleAnswer, 200) { $0.form = form }
+        } + [
+            Trouble("reset", .reset, .appleUnavailable, nil),
+            Trouble("closed without an answer", .timeout, .appleUnavailable, nil) { $0.seconds = 0.1 },
+        ]
+
+    @Test("S1-3, S1-5, P15: what Apple does not explain is retried, with the call's figures", arguments: troubles)
+    func retried(trouble: Trouble) async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app { $0.confirmWithApple = .always }
+            try lab.store.fault(trouble.fault)
+            for (row, service) in [
+                (lab.row(.receipt(sale.receipt)), "verifyReceipt"),
+                (lab.row(.signedTransaction(sale.signedTransaction), lane: .apple), "serverApi"),
+                (lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true), "serverApi"),
+            ] {
+                guard case .retry(let reason, let call?) = await lab.examiner().examine(row, for: app) else {
+                    Issue.record("\(service) was not retried with a call")
+                    continue
+                }
+                #expect(reason == trouble.reason)
+                #expect(call.service == service && call.environment == "Production")
+                #expect(call.httpStatus == trouble.httpStatus && call.code == trouble.code && call.milliseconds >= 0)
+            }
+            lab.store.clearFaults()
+            let after = Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: app))
+            #expect(after == .entries([sale.purchase.transactionId: .coins]), "then it is granted")
+        }
+    }
+
+    @Test(
+        "P15: Apple's own words for trouble, with their code",
+        arguments: [21002, 21005, 21009, 21100, 21199, 99_999, 5_000_000, 5_000_001, 4_040_002, 4_040_006, 4_999_999])
+    func codes(code: Int) async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app { $0.confirmWithApple = .always }
+            let isReceipt = code < 1_000_000
+            var fault = FaultRequest(isReceipt ? .receiptStatus : .error, on: .all)
+            if isReceipt { fault.status = code } else { fault.errorCode = code }
+            try lab.store.fault(fault)
+            let row =
+                isReceipt
+                ? lab.row(.receipt(sale.receipt)) : lab.row(.signedTransaction(sale.signedTransaction), lane: .apple)
+            guard case .retry(.appleAnswer, let call?) = await lab.examiner().examine(row, for: app) else {
+                Issue.record("\(code) was not retried")
+                return
+            }
+            #expect(call.code == code)
+        }
+    }
+
+    @Test("apple-facts 3.8: 429 is no attempt; it waits until Apple's Retry-After")
+    func rateLimited() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app { $0.confirmWithApple = .always }
+            var fault = FaultRequest(.error, on: .all)
+            fault.errorCode = 4_290_000
+            fault.retryAfterMilliseconds = 90_000
+            try lab.store.fault(fault)
+            for row in [
+                lab.row(.receipt(sale.receipt)), lab.row(.signedTransaction(sale.signedTransaction), lane: .apple),
+            ] {
+                guard case .postpone(.appleUnavailable, let until?) = await lab.examiner().examine(row, for: app) else {
+                    Issue.record("not postponed")
+                    continue
+                }
+                #expect(abs(until.timeIntervalSinceNow - 90) < 10)
+            }
+        }
+    }
+
+    // MARK: Halts
+
+    @Test("design 5.3: a wrong secret of ours halts, blames no receipt, and ends with the first probe once mended")
+    func wrongSecret() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let wrong = try await lab.app(secret: "0123456789abcdef0123456789abcdef")
+            let row = lab.row(.receipt(sale.receipt))
+            let examiner = lab.examiner()
+            #expect(Seen(await examiner.examine(row, for: wrong)) == .postpone(.halted))
+            let halts = try await lab.lab.ledger.run(Statements.listHalts, ())
+            #expect(halts.map { "\($0.appID) \($0.service)" } == ["game verifyReceipt"])
+            #expect(!"\(halts)".contains("0123456789abcdef0123456789abcdef"), "a hash, not the secret")
+
+            let calls = lab.store.calls().count
+            for _ in 0..<3 { #expect(Seen(await examiner.examine(row, for: wrong)) == .postpone(.halted)) }
+            #expect(lab.store.calls().count == calls, "nobody asks with it before the probe")
+            // What needs no call goes on; so does the other service.
+            let signed = lab.row(.signedTransaction(sale.signedTransaction))
+            #expect(Seen(await examiner.examine(signed, for: wrong)) == .entries([sale.purchase.transactionId: .coins]))
+            let vouched = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
+            #expect(Seen(await examiner.examine(vouched, for: wrong)) == .entries([sale.purchase.transactionId: .coins]))
+            // A corrected secret is another credential: at once.
+            let right = try await lab.app()
+            #expect(Seen(await examiner.examine(row, for: right)) == .entries([sale.purchase.transactionId: .coins]))
+            #expect(try await lab.lab.ledger.run(Statements.listHalts, ()).count == 1)
+        }
+    }
+
+    @Test("a probe that Apple accepts ends the halt and frees the rows; one that Apple refuses does not")
+    func probe() async throws {
+        try await VerifyLab.with { lab in
+            let secret = "0123456789abcdef0123456789abcdef"
+            let sale = try await lab.sell()
+            let app = try await lab.app(secret: secret)
+            let row = lab.row(.receipt(sale.receipt))
+            let examiner = lab.examiner()
+            _ = await examiner.examine(row, for: app)
+            let waiting = try await lab.lab.post()
+            _ = try await lab.lab.ledger.postpone(
+                Postponement(receiptID: waiting.id, attempt: 0, dueIn: .seconds(60), reason: .halted))
+            for _ in 0..<2 {
+                try await lab.lab.run("update halts set probe_at = now()")
+                let before = lab.store.calls().count
+                #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.halted))
+                #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.halted))
+                #expect(lab.store.calls().count == before + 1, "one probe a minute")
+            }
+            // Mended at Apple: the same secret is right now.
+            try lab.store.register(RegisteredApp(app: VerifyLab.bundleID, sharedSecret: secret))
+            #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.halted), "not before the next probe")
+            try await lab.lab.run("update halts set probe_at = now()")
+            #expect(Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
+            #expect(try await lab.lab.ledger.run(Statements.listHalts, ()) == [])
+            #expect(try await lab.lab.number("select count(*) from receipts where due_at <= now()") == 1)
+            await lab.halts.refresh()
+            #expect(Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
+        }
+    }
+
+    @Test("a probe that says nothing about our secret does not end the halt")
+    func probeWithoutProof() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app(secret: "0123456789abcdef0123456789abcdef")
+            let examiner = lab.examiner()
+            _ = await examiner.examine(lab.row(.receipt(sale.receipt)), for: app)
+            // Apple looks at the receipt before it looks at the secret.
+            try await lab.lab.run("update halts set probe_at = now()")
+            #expect(Seen(await examiner.examine(lab.row(.receipt("bm9uc2Vuc2U=")), for: app)) == .retry(.appleAnswer))
+            #expect(try await lab.lab.ledger.run(Statements.listHalts, ()).count == 1)
+            for kind in [FaultRequest.Kind.reset, .garbage] {
+                try await lab.lab.run("update halts set probe_at = now()")
+                try lab.store.fault(FaultRequest(kind, on: .all, count: 1))
+                _ = await examiner.examine(lab.row(.receipt(sale.receipt)), for: app)
+                #expect(try await lab.lab.ledger.run(Statements.listHalts, ()).count == 1, "\(kind)")
+            }
+        }
+    }
+
+    @Test("P13: 401 of the API halts the API alone, seen by every process within a refresh")
+    func unauthorized() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app { $0.confirmWithApple = .always }
+            var fault = FaultRequest(.status, on: .transactionInfo, count: 1)
+            fault.status = 401
+            try lab.store.fault(fault)
+            let row = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple)
+            #expect(Seen(await lab.examiner().examine(row, for: app)) == .postpone(.halted))
+            let other = HaltBoard(ledger: lab.lab.ledger, logger: .silent)
+            #expect(other.halt(of: .serverApi, for: app) == nil)
+            await other.refresh()
+            #expect(other.halt(of: .serverApi, for: app) != nil)
+            #expect(other.halt(of: .verifyReceipt, for: app) == nil)
+            #expect(other.haltedApps == [VerifyLab.appID] && !other.isPaused(VerifyLab.appID))
+            #expect(
+                Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: app))
+                    == .entries([sale.purchase.transactionId: .coins]))
+        }
+    }
+
+    // MARK: The breaker
+
+    @Test("P1: an Apple that is down is not asked; a probe finds out when it is back")
+    func breaker() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app()
+            let scale = 0.02
+            let desk = AppleDesk(halts: lab.halts, scale: scale)
+            let examiner = Examiner(desk: desk, schedule: RetrySchedule(scale: scale))
+            let row = lab.row(.receipt(sale.receipt))
+            var fault = FaultRequest(.status, on: .all)
+            fault.status = 503
+            try lab.store.fault(fault)
+            for _ in 0..<Breaker.callsMin {
+                #expect(Seen(await examiner.examine(row, for: app)) == .retry(.appleAnswer))
+            }
+            let calls = lab.store.calls().count
+            #expect(calls == Breaker.callsMin)
+            #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleUnavailable), "no attempt is counted")
+            #expect(lab.store.calls().count == calls)
+            lab.store.clearFaults()
+            try await lab.lab.until("the breaker is half-open after its pause") { desk.breakerState == .halfOpen }
+            #expect(Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
+            #expect(desk.breakerState == .closed)
+        }
+    }
+}

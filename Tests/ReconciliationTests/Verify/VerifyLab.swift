@@ -1,0 +1,141 @@
+import AppStore
+import AppStoreSimulator
+import AsyncHTTPClient
+import Foundation
+import Logging
+import Postgres
+import Purchases
+import TestServers
+import Testing
+
+@testable import Reconciliation
+
+/// An examiner between a simulated App Store over real HTTP and a real ledger.
+struct VerifyLab: Sendable {
+    static let bundleID = "com.example.game"
+    static let appID = "game"
+
+    let store: AppStoreSimulator
+    let base: String
+    let lab: LedgerLab
+    let halts: HaltBoard
+    let http: HTTPClient
+
+    static func with(_ body: (VerifyLab) async throws -> Void) async throws {
+        try await LedgerLab.with { lab in
+            let store = try AppStoreSimulator(.init(seed: 1), logger: .silent)
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                group.addTask { try await store.run() }
+                let base = "http://127.0.0.1:\(try await store.boundPort)"
+                let verify = VerifyLab(
+                    store: store, base: base, lab: lab, halts: HaltBoard(ledger: lab.ledger, logger: .silent),
+                    http: HTTPClient.shared)
+                try await body(verify)
+                group.cancelAll()
+                while let result = await group.nextResult() {
+                    if case .failure(let error) = result, !(error is CancellationError) { throw error }
+                }
+            }
+        }
+    }
+
+    /// The app as its configuration describes it. `policy` changes what it may.
+    func app(
+        environments: [String] = ["Production"], secret: String? = nil, hasServerAPI: Bool = true,
+        hasVerifyReceipt: Bool = true, hasRoot: Bool = true, bundleID: String = bundleID,
+        _ policy: (inout AppPolicy) -> Void = { _ in }
+    ) async throws -> AppServices {
+        let directory = FileManager.default.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: directory) }
+        try Data(store.rootCertificateDER).write(to: directory.appending(path: "root.der"))
+        try Data(store.credentials.privateKeyPEM.utf8).write(to: directory.appending(path: "key.p8"))
+        let urls = { (suffix: String) in
+            "productionUrl: '\(base)/production\(suffix)', sandboxUrl: '\(base)/sandbox\(suffix)'"
+        }
+        let credentials = store.credentials
+        var lines = [
+            "apps:", "  - id: \(Self.appID)", "    bundleId: \(bundleID)", "    appAppleId: 1",
+            "    environments: [\(environments.joined(separator: ", "))]", "    grantFrom: 2020-01-01T00:00:00Z",
+            "    products: [{id: coins, type: consumable, goods: [{item: coin, amount: 60}]}]",
+        ]
+        if hasRoot { lines.append("    rootCertificates: [root.der]") }
+        if hasServerAPI {
+            lines.append(
+                "    serverApi: {issuerId: '\(credentials.issuerId)', keyId: '\(credentials.keyId)', "
+                    + "privateKeyFile: key.p8, \(urls(""))}")
+        }
+        if hasVerifyReceipt {
+            lines.append(
+                "    verifyReceipt: {sharedSecret: '\(secret ?? credentials.sharedSecret)', \(urls("/verifyReceipt"))}")
+        }
+        let configuration = try Configuration.parse(lines.joined(separator: "\n"), directory: directory)
+        var app = try #require(configuration.apps[Self.appID])
+        policy(&app.policy)
+        return try await AppServices(app, http: http)
+    }
+
+    /// A worker's own examiner, with a breaker of its own.
+    func examiner(scale: Double = 1) -> Examiner {
+        Examiner(desk: AppleDesk(halts: halts, scale: scale), schedule: RetrySchedule(scale: scale))
+    }
+
+    /// Sells one purchase of `coins`, unless told otherwise.
+    func sell(_ change: (inout SaleRequest) -> Void = { _ in }) async throws -> Sale {
+        var request = SaleRequest(app: Self.bundleID, productId: "coins")
+        change(&request)
+        return try #require(try await store.sell(request).first)
+    }
+
+    /// A row as a worker reads it, without a database.
+    func row(
+        _ proof: Proof, lane: Lane? = nil, transactionID: String? = nil, originalTransactionID: String? = nil,
+        isVouched: Bool = false, age: TimeInterval = 0, isTakenOver: Bool = false, hasPayload: Bool = true
+    ) -> StoredReceipt {
+        StoredReceipt(
+            id: UUID(), appID: Self.appID, userID: "u1", proof: proof, transactionID: transactionID,
+            originalTransactionID: originalTransactionID, isVouched: isVouched, lane: lane ?? Lane(proof.kind),
+            state: .received, reason: nil, attempt: 0, receivedAt: .now.addingTimeInterval(-age), readAt: .now,
+            isTakenOver: isTakenOver, hasPayload: hasPayload)
+    }
+}
+
+/// An examination in one word, so that a table of them can be read.
+enum Seen: Equatable, CustomStringConvertible {
+    /// By transaction id, in order.
+    case entries([String: Decision])
+    case identifier(String, Reason)
+    case whole(Decision)
+    case retry(Reason)
+    case postpone(Reason)
+    case reroute
+
+    init(_ examination: Examination) {
+        switch examination {
+        case .finding(.transactions(let entries)):
+            self = .entries(
+                Dictionary(entries.map { ($0.transaction.id, $0.decision) }, uniquingKeysWith: { first, _ in first }))
+        case .finding(.identifier(let id, let reason)): self = .identifier(id, reason)
+        case .finding(.receipt(let decision)): self = .whole(decision)
+        case .retry(let reason, _): self = .retry(reason)
+        case .postpone(let reason, _): self = .postpone(reason)
+        case .reroute: self = .reroute
+        }
+    }
+
+    var description: String {
+        switch self {
+        case .entries(let entries): "entries \(entries)"
+        case .identifier(let id, let reason): "identifier \(id) \(reason)"
+        case .whole(let decision): "whole \(decision)"
+        case .retry(let reason): "retry \(reason)"
+        case .postpone(let reason): "postpone \(reason)"
+        case .reroute: "reroute"
+        }
+    }
+}
+
+extension Decision {
+    /// `coins` once.
+    static let coins = Decision.grant(goods: [.init(item: "coin", amount: 60)], source: .poster)
+}
