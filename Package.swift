@@ -30,6 +30,7 @@ let deque = Target.Dependency.product(name: "DequeModule", package: "swift-colle
 let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistogram-swift")
 let yams = Target.Dependency.product(name: "Yams", package: "Yams")
 let nioCore = Target.Dependency.product(name: "NIOCore", package: "swift-nio")
+let nioPosix = Target.Dependency.product(name: "NIOPosix", package: "swift-nio")
 let nioHTTP1 = Target.Dependency.product(name: "NIOHTTP1", package: "swift-nio")
 let httpTypes = Target.Dependency.product(name: "HTTPTypes", package: "swift-http-types")
 
@@ -113,7 +114,7 @@ let package = Package(
             dependencies: [
                 "Reconciliation", "Purchases", "Postgres", "RabbitMQ", "AppStore", "AppStoreSimulator", "TestServers",
                 hummingbird, httpClient, jwtKit, crypto, cryptoExtras, lifecycle, log, metrics, nioCore, nioHTTP1,
-                httpTypes,
+                nioPosix, httpTypes,
             ],
             swiftSettings: house),
         .testTarget(

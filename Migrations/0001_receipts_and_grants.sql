@@ -104,6 +104,7 @@ create table grants (
 create index grants_by_user on grants (app_id, user_id, granted_at);
 create index grants_by_customer on grants (customer_id) where customer_id is not null;
 create index grants_of_sandbox on grants (app_id, granted_at) where environment <> 'Production';
+create index grants_granted_at on grants using brin (granted_at);
 create index grants_by_receipt on grants (receipt_id);
 
 -- What became of each transaction of each receipt.
@@ -117,6 +118,7 @@ create table outcomes (
     primary key (receipt_id, transaction_id),
     constraint outcomes_state check (state in ('open', 'held', 'granted', 'already_granted', 'rejected'))
 );
+create index outcomes_decided_at on outcomes using brin (decided_at);
 create index outcomes_held on outcomes (reason, receipt_id) where state = 'held';
 
 -- Tries at Apple that counted and did not end the receipt.
@@ -148,6 +150,8 @@ create table events (
     primary key (xid, id),
     constraint events_event_id unique (event_id)
 );
+
+create index events_at on events using brin (at);
 
 -- Our own misconfiguration, or a pause by hand: what needs this service waits, and no receipt is to blame.
 create table halts (

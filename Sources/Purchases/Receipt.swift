@@ -116,10 +116,9 @@ package struct Submission: Sendable, Equatable {
 
     /// The same submission is the same row: no read is needed to find it again (S1-2, P5).
     package var receiptID: UUID {
-        DerivedID.make([
-            appID, userID ?? "", orderID ?? "", proof.kind.rawValue, proof.payload, transactionID ?? "",
-            // Without a proof the original id is all that tells two questions apart.
-            proof == .identifier ? originalTransactionID ?? "" : "",
-        ])
+        var parts = [appID, userID ?? "", orderID ?? "", proof.kind.rawValue, proof.payload, transactionID ?? ""]
+        // Without a proof, the original id and who vouches are all that tell two questions apart.
+        if proof == .identifier { parts += [originalTransactionID ?? "", isVouched ? "vouched" : ""] }
+        return DerivedID.make(parts)
     }
 }

@@ -68,7 +68,8 @@ struct AcknowledgementWindow {
     private func index(_ tag: UInt64) -> Int { Int(tag - firstTag) }
 
     private mutating func decide(_ tag: UInt64, _ entry: Entry) -> Bool {
-        guard tag >= firstTag, tag - firstTag < UInt64(entries.count), entries[index(tag)] == .open else { return false }
+        guard tag >= firstTag, tag - firstTag < UInt64(entries.count) else { return false }
+        guard entries[index(tag)] == .open else { return false }
         entries[index(tag)] = entry
         decided.append(tag)
         open -= 1

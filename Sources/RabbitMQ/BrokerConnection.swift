@@ -114,9 +114,9 @@ enum BrokerEvent {
         let status = unsafe amqp_socket_open_noblock(socket, configuration.host, Int32(configuration.port), &limit)
         guard status == AMQP_STATUS_OK.rawValue else {
             switch status {
-            case AMQP_STATUS_SSL_ERROR.rawValue, AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED.rawValue,
-                AMQP_STATUS_SSL_PEER_VERIFY_FAILED.rawValue, AMQP_STATUS_SSL_CONNECTION_FAILED.rawValue:
+            case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED.rawValue, AMQP_STATUS_SSL_PEER_VERIFY_FAILED.rawValue:
                 throw .untrusted
+            // Also a TLS handshake that broke off: a broker that goes down looks the same.
             default: throw .unreachable
             }
         }
@@ -198,9 +198,11 @@ enum BrokerEvent {
     }
 
     /// Says goodbye if the broker would understand it, and frees everything. May be called again.
-    func close() {
+    ///
+    /// - Parameter isSilent: the broker does not answer any more; the goodbye would cost its limit of 1 s.
+    func close(isSilent: Bool = false) {
         guard let state = unsafe state else { return }
-        if isInOrder, !cutoff.hasFired {
+        if isInOrder, !isSilent, !cutoff.hasFired {
             var limit = Self.goodbyeLimit.timeval
             cutoff.limited(to: Self.goodbyeLimit * 3) {
                 // amqp.h, amqp_connection_close: a question like any other, within the RPC time-out.
@@ -222,18 +224,23 @@ enum BrokerEvent {
     /// Declares a queue and tells how many messages are ready in it. Harmless if it exists with these arguments.
     @discardableResult
     func declare(_ queue: QueueDeclaration) throws(RabbitMQError) -> Int {
+        try declare(queue.name, arguments: queue.arguments, passive: false).messages
+    }
+
+    /// Messages ready in a queue, and how many consumers it knows of. Declares it, so it is there afterwards.
+    func counts(of queue: QueueDeclaration) throws(RabbitMQError) -> (messages: Int, consumers: Int) {
         try declare(queue.name, arguments: queue.arguments, passive: false)
     }
 
     /// Messages ready in a queue. If it is missing the channel is gone: the connection must be closed.
     func depth(of queue: String) throws(RabbitMQError) -> Int {
-        try declare(queue, arguments: [], passive: true)
+        try declare(queue, arguments: [], passive: true).messages
     }
 
     private func declare(
         _ queue: String, arguments: [(key: String, value: QueueDeclaration.Argument)], passive: Bool
-    ) throws(RabbitMQError) -> Int {
-        var count = 0
+    ) throws(RabbitMQError) -> (messages: Int, consumers: Int) {
+        var counts = (messages: 0, consumers: 0)
         let reply = try unsafe withArena { arena throws(RabbitMQError) in
             let table = unsafe arena.table(
                 arguments.map { argument in
@@ -246,11 +253,13 @@ enum BrokerEvent {
             return try unsafe ask { state in
                 // amqp_framing.h, amqp_queue_declare: the answer lives in the channel's pool until it is released.
                 let answer = unsafe amqp_queue_declare(state, Self.channel, name, passive ? 1 : 0, 1, 0, 0, table)
-                if let answer = unsafe answer { count = unsafe Int(answer.pointee.message_count) }
+                if let answer = unsafe answer {
+                    counts = unsafe (Int(answer.pointee.message_count), Int(answer.pointee.consumer_count))
+                }
             }
         }
         switch reply {
-        case .done: return count
+        case .done: return counts
         // 404 not found, 405 locked by another connection, 406 other arguments (AMQP 0-9-1, queue.declare).
         case .refused(code: 404), .refused(code: 405), .refused(code: 406): throw .topology(queue: queue)
         case .refused(code: 403): throw .accessRefused

@@ -10,10 +10,13 @@ import Synchronization
 /// dropped, so a message may be seen twice and is never lost.
 package actor Consumer {
     private static let longestPrefetch = Int(UInt16.max)
-    /// A queue whose consumer the broker ended is declared and consumed anew, at most this often, and not at once:
-    /// while RabbitMQ is still busy deleting it, a queue of the same name may be born half dead.
-    private static let resubscribeInterval: Duration = .seconds(1)
+    /// A queue whose consumer the broker ended is declared and consumed anew, but not at once: RabbitMQ may still be
+    /// busy deleting it, and a queue that is deleted again and again must not keep us busy.
     private static let resubscribeDelay: Duration = .milliseconds(200)
+    /// How often each queue is asked whether it still knows our consumer. RabbitMQ 3.10 forgets a consumer without a
+    /// word where its queue is deleted and someone declares it again within some 30 ms [seen: no basic.cancel on the
+    /// wire].
+    private static let rollCallInterval: Duration = .seconds(3)
 
     /// Every delivery, across reconnects. Buffers at most the sum of the prefetches.
     package nonisolated let deliveries: Deliveries
@@ -40,6 +43,12 @@ package actor Consumer {
     private var lastConsumer: UInt64 = 0
     /// Queues whose consumer the broker ended, and when to try again.
     private var resubscriptions: [String: ContinuousClock.Instant] = [:]
+    private var nextRollCall: ContinuousClock.Instant = .now
+    /// Deliveries since the last roll call, and those nobody has settled, by queue.
+    private var deliveredSinceRollCall: [String: Int] = [:]
+    private var unsettled: [String: Int] = [:]
+    /// Queues whose consumer looked forgotten at the last roll call.
+    private var suspects: Set<String> = []
     private var outage = Outage()
     private var reconnecting: Task<Void, Never>?
     private var isStarted = false
@@ -79,12 +88,16 @@ package actor Consumer {
     /// Done with these: the broker forgets them. Sent with everything else of this turn. Deliveries of a connection
     /// that is gone are ignored (they come again), and so is a second settlement.
     package func acknowledge(_ deliveries: [Delivery]) {
-        for delivery in deliveries where delivery.generation == generation { window.acknowledge(delivery.tag) }
+        for delivery in deliveries where delivery.generation == generation {
+            if window.acknowledge(delivery.tag) { unsettled[delivery.queue, default: 0] -= 1 }
+        }
     }
 
     /// Not ours to handle: the broker moves it to the queue's dead letters. Otherwise as `acknowledge`.
     package func reject(_ delivery: Delivery) {
-        if delivery.generation == generation { window.reject(delivery.tag) }
+        if delivery.generation == generation, window.reject(delivery.tag) {
+            unsettled[delivery.queue, default: 0] -= 1
+        }
     }
 
     /// From now on at most `prefetch` unsettled deliveries from this queue; 0 ends its deliveries.
@@ -138,21 +151,23 @@ package actor Consumer {
     private func connect() {
         do {
             let connection = try BrokerConnection(configuration)
+            self.connection = connection
+            generation += 1
+            window = AcknowledgementWindow()
             for queue in topology.queues { try connection.declare(queue) }
-            opened(connection)
             if !isDraining {
                 for queue in prefetches.keys.sorted() { try consume(queue, connection) }
             }
+            opened(connection)
         } catch {
-            if connection == nil { failed(error) } else { lose(error) }
+            if let connection { release(connection) }
+            failed(error)
         }
     }
 
     private func opened(_ connection: BrokerConnection) {
-        self.connection = connection
-        generation += 1
-        window = AcknowledgementWindow()
         connected.store(true, ordering: .relaxed)
+        nextRollCall = .now + Self.rollCallInterval
         // The cycle connection - thread - watch - self is cut by `unwatch` in `release`.
         thread.watch(
             .init(socket: connection.socket, tick: configuration.tick) { self.assumeIsolated { $0.turn() } })
@@ -174,6 +189,7 @@ package actor Consumer {
             try read(connection)
             try settle(connection)
             try resubscribe(connection)
+            try callRoll(connection)
         } catch {
             lose(error)
         }
@@ -204,11 +220,13 @@ package actor Consumer {
             guard let queue = queues[consumer] else { throw .protocolViolation }
             try window.delivered(tag)
             delivered.increment(queue)
+            deliveredSinceRollCall[queue, default: 0] += 1
             guard let body else {
                 logger.warning("a message is too large to be ours: rejected", metadata: [LogKey.queue: "\(queue)"])
                 window.reject(tag)
                 return
             }
+            unsettled[queue, default: 0] += 1
             mailbox.put(
                 Delivery(queue: queue, body: body, redelivered: redelivered, generation: generation, tag: tag))
         case .cancelled(let consumer):
@@ -245,13 +263,34 @@ package actor Consumer {
         guard !resubscriptions.isEmpty, !isDraining else { return }
         let now = ContinuousClock.now
         for (queue, due) in resubscriptions where due <= now {
-            // Stays booked until the next interval, so that a queue that is deleted again and again costs little.
-            guard consumers[queue] == nil else {
-                resubscriptions[queue] = nil
-                continue
-            }
-            resubscriptions[queue] = now + Self.resubscribeInterval
+            resubscriptions[queue] = nil
+            guard consumers[queue] == nil, prefetches[queue, default: 0] > 0 else { continue }
             if let declaration = topology.declaration(of: queue) { try connection.declare(declaration) }
+            try consume(queue, connection)
+        }
+    }
+
+    /// Finds consumers that the broker has forgotten: the queue knows of none at all, or twice in a row it had messages
+    /// ready, we had room, and nothing came (others may consume it, so a count of consumers proves nothing).
+    private func callRoll(_ connection: BrokerConnection) throws(RabbitMQError) {
+        let now = ContinuousClock.now
+        guard now >= nextRollCall, !isDraining else { return }
+        nextRollCall = now + Self.rollCallInterval
+        let delivered = deliveredSinceRollCall
+        deliveredSinceRollCall = [:]
+        for queue in consumers.keys.sorted() {
+            guard let declaration = topology.declaration(of: queue) else { continue }
+            let (messages, consumers) = try connection.counts(of: declaration)
+            // What arrived during the question counts as well.
+            try read(connection)
+            let hasRoom = unsettled[queue, default: 0] < Int(prefetches[queue, default: 0])
+            let isSilent = delivered[queue] == nil && deliveredSinceRollCall[queue] == nil
+            let isSuspect = messages > 0 && hasRoom && isSilent
+            let wasSuspect = suspects.remove(queue) != nil
+            if isSuspect { suspects.insert(queue) }
+            guard consumers == 0 || (isSuspect && wasSuspect), self.consumers[queue] != nil else { continue }
+            logger.warning("the broker has forgotten a consumer", metadata: [LogKey.queue: "\(queue)"])
+            try cancelConsumer(of: queue, connection)
             try consume(queue, connection)
         }
     }
@@ -274,6 +313,9 @@ package actor Consumer {
         consumers = [:]
         queues = [:]
         resubscriptions = [:]
+        deliveredSinceRollCall = [:]
+        unsettled = [:]
+        suspects = []
     }
 
     private func failed(_ error: RabbitMQError) {

@@ -10,16 +10,18 @@ struct Outage {
 
     private(set) var since: Instant?
     private(set) var attempts = 0
-    private var loggedReason: RabbitMQError?
+    private var reportedReason: RabbitMQError?
 
     init() {}
 
-    /// The connection failed or could not be made. True if that is news: the first failure, or another reason.
+    /// The connection failed or could not be made. True if that is news: the first failure, or a misconfiguration that
+    /// was not reported last.
     mutating func failed(_ reason: RabbitMQError, at now: Instant) -> Bool {
+        let isNews = since == nil || (reason.isMisconfiguration && reason != reportedReason)
         if since == nil { since = now }
         attempts += 1
-        defer { loggedReason = reason }
-        return loggedReason != reason
+        if isNews { reportedReason = reason }
+        return isNews
     }
 
     /// - Parameter random: 0 to 1.

@@ -111,7 +111,8 @@ package actor Publisher {
             if let declaration = topology.declaration(of: queue) { return try connection.declare(declaration) }
             return try connection.depth(of: queue)
         } catch {
-            lose(error)
+            // A stranger's missing queue is no reason to give to others.
+            lose(topology.declaration(of: queue) == nil ? .lost : error)
             throw error
         }
     }
@@ -124,8 +125,8 @@ package actor Publisher {
         guard let connection else { return }
         thread.unwatch()
         self.connection = nil
-        // Under an alarm the broker reads no goodbye: at most 1 s.
-        connection.close()
+        // Under an alarm the broker reads no goodbye.
+        connection.close(isSilent: isBlocked)
     }
 
     // MARK: On the thread
@@ -249,7 +250,8 @@ package actor Publisher {
 
     /// A message came back: its queue may have been deleted.
     private func redeclareIfNeeded(_ connection: BrokerConnection) throws(RabbitMQError) {
-        guard isTopologyInDoubt, !isBlocked, ContinuousClock.now - lastDeclared >= Self.redeclareInterval else { return }
+        guard isTopologyInDoubt, !isBlocked else { return }
+        guard ContinuousClock.now - lastDeclared >= Self.redeclareInterval else { return }
         isTopologyInDoubt = false
         lastDeclared = .now
         for queue in topology.queues { try connection.declare(queue) }
@@ -264,15 +266,16 @@ package actor Publisher {
     /// The connection is of no use any more: everybody gets an answer, and a new one is made in the background.
     private func lose(_ error: RabbitMQError) {
         guard let connection else { return }
+        let wasBlocked = isBlocked
         thread.unwatch()
         self.connection = nil
-        connection.close()
         setBlocked(false)
-        // First the door, then the answers: who tries again at once shall fail at once.
+        // First the door, then the answers: who tries again at once shall fail at once. The goodbye may take a second.
         failed(error)
         for (ticket, _) in confirms.removeAll() { ticket.resume(returning: .failure(.lost)) }
         failWaiting(.unreachable)
         resumeClosers()
+        connection.close(isSilent: wasBlocked || error == .timedOut)
     }
 
     private func failed(_ error: RabbitMQError) {

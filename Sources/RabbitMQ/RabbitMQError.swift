@@ -3,7 +3,7 @@
 /// After `lost`, `timedOut` and `blocked` the outcome is unknown: the message may be in its queue. All other
 /// failures of a publish mean that it is not. Never holds server text, bodies or credentials.
 package enum RabbitMQError: Error, Sendable, Equatable {
-    /// No connection: not connected yet, or the broker is down. Nothing was sent.
+    /// No connection: not connected yet, the broker is down, or it ended the TLS handshake. Nothing was sent.
     case unreachable
     /// The broker refused the user, the password, the vhost, or a permission. A misconfiguration.
     case accessRefused

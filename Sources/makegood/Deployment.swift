@@ -205,6 +205,9 @@ struct World {
                 IntakeServer(
                     ledger: ledger, doorbell: doorbell, configuration: configuration, settings: settings,
                     operations: operations, logger: logger))
+        } else {
+            // The first to be told of a shutdown: readiness turns 503 before anything stops.
+            services.append(DrainSign(health: operations.health))
         }
         return services
     }

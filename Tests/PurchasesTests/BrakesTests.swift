@@ -20,7 +20,8 @@ import Testing
         return Verdict.Entry(transaction: transaction, decision: decision)
     }
 
-    private static func counts(user: Int = 0, sandboxUser: Int = 0, sandboxApp: Int = 0, others: Int = 0) -> BrakeCounts {
+    private static func counts(user: Int = 0, sandboxUser: Int = 0, sandboxApp: Int = 0, others: Int = 0) -> BrakeCounts
+    {
         BrakeCounts(
             ofUserToday: user, sandboxOfUserToday: sandboxUser, sandboxOfAppToday: sandboxApp,
             otherUsersOfCustomer: others)
@@ -36,7 +37,9 @@ import Testing
         #expect(perCustomer.needsBrakes(Self.entry(), userID: "u"))
         #expect(!perCustomer.needsBrakes(Self.entry(customer: nil), userID: "u"), "Apple named no customer")
         #expect(!perUser.needsBrakes(Self.entry(), userID: nil))
-        for decision in [Decision.held(.review), .rejected(.refunded), .open(.appleAnswer), .grant(goods: [], source: .shared)] {
+        for decision in [
+            Decision.held(.review), .rejected(.refunded), .open(.appleAnswer), .grant(goods: [], source: .shared),
+        ] {
             #expect(!perUser.needsBrakes(Self.entry(Transaction.production, customer: nil, decision), userID: "u"))
         }
     }
@@ -53,10 +56,13 @@ import Testing
         }
     }
 
-    @Test("perUserPerDay: 0 is no limit", arguments: [(0, 1000, true), (1, 0, true), (1, 1, false), (3, 2, true), (3, 3, false)])
+    @Test(
+        "perUserPerDay: 0 is no limit",
+        arguments: [(0, 1000, true), (1, 0, true), (1, 1, false), (3, 2, true), (3, 3, false)])
     func perUser(limit: Int, today: Int, isGranted: Bool) {
         let policy = Self.policy { $0.makeUpPerUserPerDay = limit }
-        let decision = policy.applyBrakes(Self.entry(), counts: Self.counts(user: today, sandboxUser: 99, sandboxApp: 99))
+        let decision = policy.applyBrakes(
+            Self.entry(), counts: Self.counts(user: today, sandboxUser: 99, sandboxApp: 99))
         #expect(decision == (isGranted ? Self.entry().decision : .held(.review)))
     }
 

@@ -79,7 +79,8 @@ import Testing
         #expect(policy.decide(transaction, claim: Self.claim) == expected)
     }
 
-    @Test("row 0d: shared by another customer is an entitlement without goods", arguments: ["FAMILY_SHARED", "ASSIGNED"])
+    @Test(
+        "row 0d: shared by another customer is an entitlement without goods", arguments: ["FAMILY_SHARED", "ASSIGNED"])
     func row0d(ownership: String) {
         // Older than the limit on make-up too: an entitlement costs nothing.
         let shared = Self.transaction("pass", kind: .autoRenewable, ago: 30 * 86_400) { $0.ownership = ownership }

@@ -37,6 +37,10 @@ import Testing
                 $0.proof = .identifier
                 $0.originalTransactionID = "9"
             },
+            Self.changed {
+                $0.proof = .identifier
+                $0.isVouched = true
+            },
         ]
         #expect(Set(ids).count == ids.count)
     }
@@ -84,7 +88,8 @@ import Testing
             DerivedID.event(appID: "game2", transactionID: "2000000000000001", type: "purchase.granted"),
             DerivedID.event(appID: "game", transactionID: "2000000000000002", type: "purchase.granted"),
             DerivedID.event(appID: "game", transactionID: "2000000000000001", type: "purchase.revoked"),
-            DerivedID.event(appID: "game", transactionID: "2000000000000001", type: "purchase.granted", revokedAt: date),
+            DerivedID.event(
+                appID: "game", transactionID: "2000000000000001", type: "purchase.granted", revokedAt: date),
             DerivedID.event(
                 appID: "game", transactionID: "2000000000000001", type: "purchase.granted", revokedAt: date + 0.001),
         ]

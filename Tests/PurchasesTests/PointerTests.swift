@@ -22,7 +22,8 @@ import Testing
             "", " ", "receipt", "receipt \(uuid)", "receipt \(uuid) ", "receipt  \(uuid) 1", " receipt \(uuid) 1",
             "receipt \(uuid) 1 ", "receipt \(uuid) 1\n", "receipt \(uuid) 1 2", "receipt\t\(uuid)\t1",
             "notification \(uuid) 1", "Receipt \(uuid) 1", "receipt \(uuid) -1", "receipt \(uuid) +1",
-            "receipt \(uuid) 01", "receipt \(uuid) -0", "receipt \(uuid) 1.0", "receipt \(uuid) 0x1", "receipt \(uuid) a",
+            "receipt \(uuid) 01", "receipt \(uuid) -0", "receipt \(uuid) 1.0", "receipt \(uuid) 0x1",
+            "receipt \(uuid) a",
             "receipt \(uuid) ١", "receipt \(uuid) 99999999999999999999", "receipt \(uuid.uppercased()) 1",
             "receipt {\(uuid)} 1", "receipt \(uuid.dropLast()) 1", "receipt \(uuid.dropLast())g 1",
             "receipt \(uuid.replacing("-", with: "")) 1", "receipt \(uuid) 1\u{0}", "{\"receipt\":\"\(uuid)\"}",
@@ -44,7 +45,9 @@ import Testing
     func roundTrip(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         for _ in 0..<2000 {
-            let bits = (UInt64.random(in: .min ... .max, using: &random), UInt64.random(in: .min ... .max, using: &random))
+            let bits = (
+                UInt64.random(in: .min ... .max, using: &random), UInt64.random(in: .min ... .max, using: &random)
+            )
             let id = withUnsafeBytes(of: bits) { UUID(uuid: $0.loadUnaligned(as: uuid_t.self)) }
             let pointer = Pointer(receiptID: id, attempt: Int.random(in: 0...Int(Int32.max), using: &random))
             #expect(Pointer(Array(pointer.text.utf8)) == pointer, "seed \(seed)")

@@ -104,9 +104,11 @@ import Testing
         expect(outage.failed(.lost, at: start), is: true)
         #expect(outage.delay(random: 0) == .milliseconds(200))
         #expect(outage.delay(random: 1) == .milliseconds(400))
-        expect(outage.failed(.unreachable, at: start), is: true)
         expect(outage.failed(.unreachable, at: start), is: false)
         expect(outage.failed(.accessRefused, at: start), is: true)
+        expect(outage.failed(.accessRefused, at: start), is: false)
+        expect(outage.failed(.unreachable, at: start), is: false)
+        expect(outage.failed(.topology(queue: "q"), at: start), is: true)
         for _ in 0..<1000 { _ = outage.failed(.unreachable, at: start) }
         #expect(outage.delay(random: 1) == .seconds(5))
         #expect(outage.delay(random: 0.5) == .milliseconds(2600))

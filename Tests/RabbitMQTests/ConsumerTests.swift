@@ -284,6 +284,37 @@ import Testing
         }
     }
 
+    /// RabbitMQ 3.10 sometimes forgets a consumer where a queue is deleted and declared again at once, and says nothing.
+    @Test func aQueueThatIsDeletedAndMadeAgainAtOnceIsConsumed() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work")
+            let consumer = bench.consumer(prefetch: 10)
+            await consumer.start()
+            for round in 0..<5 {
+                try broker.delete(bench.queue)
+                let start = ContinuousClock.now
+                _ = try await bench.publisher.depth(of: bench.queue)
+                let publishing = Task {
+                    while !Task.isCancelled {
+                        try? await bench.publisher.publish("round \(round)", to: bench.queue)
+                        try? await Task.sleep(for: .milliseconds(20))
+                    }
+                }
+                var bodies: [[UInt8]] = []
+                repeat {
+                    let taken = try await consumer.take(1)
+                    await consumer.acknowledge(taken)
+                    bodies += taken.map(\.body)
+                } while bodies.last != Array("round \(round)".utf8)
+                publishing.cancel()
+                #expect(ContinuousClock.now - start < .seconds(6))
+                await publishing.value
+            }
+            await consumer.close()
+            await bench.close()
+        }
+    }
+
     @Test func drainingEndsTheSequenceAndStillSettles() async throws {
         try await TestBroker.run { broker in
             let bench = try await Bench(broker, "work")

@@ -217,6 +217,29 @@ import Testing
         }
     }
 
+    @Test func closingIsHarmlessAtAnyTime() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("work")
+            let configuration = try BrokerConfiguration(url: broker.url)
+            let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
+            await publisher.close()
+            await publisher.start()
+            await #expect(throws: RabbitMQError.closed) { try await publisher.publish("body", to: queue) }
+            await #expect(throws: RabbitMQError.closed) { try await publisher.depth(of: queue) }
+            #expect(publisher.state == .disconnected(.closed))
+            await publisher.close()
+            let consumer = Consumer(configuration, topology: .of(queue), subscriptions: [], logger: .silent)
+            await consumer.setPrefetch(1, for: queue)
+            await consumer.close()
+            await consumer.start()
+            await consumer.drain()
+            await consumer.close()
+            #expect(!consumer.isConnected)
+            let none = await consumer.deliveries.first { _ in true }
+            #expect(none == nil)
+        }
+    }
+
     /// A watch keeps its actor alive: after `close` nothing may, or every closed connection costs a thread for ever.
     @Test func aClosedConnectionIsLetGo() async throws {
         try await TestBroker.run { broker in

@@ -3,8 +3,8 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: secrets come from where the operator keeps them and are seen nowhere; a configuration's hash tells every change
-/// that decides about receipts.
+/// Goal: secrets come from where the operator keeps them and are seen nowhere; a configuration's hash tells every
+/// change that decides about receipts.
 @Suite struct ConfigurationSecretTests {
     private static let sharedSecret = "ultra-secret-shared-word"
 
@@ -44,7 +44,8 @@ import Testing
                 #expect(configuration.apps["game"]?.verifyReceipt?.sharedSecret == expected)
             }
             #expect(
-                try Configuration.parse(Self.yaml(""), directory: files.directory).apps["game"]?.verifyReceipt?.sharedSecret
+                try Configuration.parse(Self.yaml(""), directory: files.directory).apps["game"]?.verifyReceipt?
+                    .sharedSecret
                     == nil)
         }
     }
@@ -52,9 +53,11 @@ import Testing
     @Test(
         "a secret that is missing, or given twice, is refused by its key",
         arguments: [
-            ("sharedSecretFile: none.txt", "sharedSecretFile"), ("sharedSecretEnv: NO_SUCH_VARIABLE_HERE", "sharedSecretEnv"),
+            ("sharedSecretFile: none.txt", "sharedSecretFile"),
+            ("sharedSecretEnv: NO_SUCH_VARIABLE_HERE", "sharedSecretEnv"),
             ("sharedSecret: a, sharedSecretFile: key.p8", "sharedSecret"),
-            ("sharedSecretFile: key.p8, sharedSecretEnv: HOME", "sharedSecret"), ("sharedSecret: {a: b}", "sharedSecret"),
+            ("sharedSecretFile: key.p8, sharedSecretEnv: HOME", "sharedSecret"),
+            ("sharedSecret: {a: b}", "sharedSecret"),
         ])
     func refused(line: String, key: String) throws {
         try Self.withFiles { files in
@@ -134,7 +137,8 @@ import Testing
                 ("keyId: k", "keyId: k2"), ("issuerId: i", "issuerId: i2"), (Self.sharedSecret, "another"),
                 ("environments: [Sandbox]", "environments: [Sandbox, Xcode]"),
                 ("id: game", "id: game\n    sandboxPurchases: grant"), ("id: game", "id: game\n    finishHeld: false"),
-                ("id: game", "id: game\n    testers: {users: [u1]}"), ("id: game", "id: game\n    makeUp: {maxAge: 8d}"),
+                ("id: game", "id: game\n    testers: {users: [u1]}"),
+                ("id: game", "id: game\n    makeUp: {maxAge: 8d}"),
                 ("id: game", "id: game\n    grantFrom: 2026-03-01T00:00:00Z"),
                 ("id: game", "id: game\n    confirmWithApple: never"), ("    rootCertificates: [roots/test.der]\n", ""),
             ] {

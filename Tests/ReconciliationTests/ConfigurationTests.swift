@@ -96,7 +96,8 @@ import Testing
         #expect(app.policy == AppPolicy(id: "game", grantFrom: .distantPast, products: []))
         #expect(!app.hasGrantFrom && app.finishHeld && app.serverAPI == nil && app.verifyReceipt == nil)
         #expect(app.identity.appAppleId == nil && app.rootCertificates.isEmpty)
-        let json = #"{"apps": [{"id": "game", "bundleId": "b", "appAppleId": 1}], "access": [{"name": "k", "#
+        let json =
+            #"{"apps": [{"id": "game", "bundleId": "b", "appAppleId": 1}], "access": [{"name": "k", "#
             + #""keySha256": "\#(Self.hash)", "scopes": ["intake", "claim", "events"], "apps": ["*"]}]}"#
         let configuration = try Self.parse(json)
         #expect(configuration.apps["game"]?.identity.environments == [.production])
@@ -109,7 +110,10 @@ import Testing
             ("apps:", "retry: 3\napps:", "retry"),
             ("    bundleId:", "    bundelId: x\n    bundleId:", "apps[0].bundelId"),
             ("{users: [u1, u2]", "{user: u3, users: [u1, u2]", "apps[0].testers.user"),
-            ("{perUserPerDay: 0, perAppPerDay", "{perDay: 1, perUserPerDay: 0, perAppPerDay", "apps[0].testers.others.perDay"),
+            (
+                "{perUserPerDay: 0, perAppPerDay", "{perDay: 1, perUserPerDay: 0, perAppPerDay",
+                "apps[0].testers.others.perDay"
+            ),
             ("{maxAge: 7d", "{maxage: 8d, maxAge: 7d", "apps[0].makeUp.maxage"),
             ("{issuerId: an-issuer, keyId", "{issuer: x, issuerId: an-issuer, keyId", "apps[0].serverApi.issuer"),
             ("{sharedSecret: ", "{password: x, sharedSecret: ", "apps[0].verifyReceipt.password"),
@@ -125,7 +129,8 @@ import Testing
     @Test(
         "a value that is wrong names its key",
         arguments: [
-            ("id: game\n", "id: ''\n", "apps[0].id"), ("id: game\n", "id: \(String(repeating: "x", count: 65))\n", "apps[0].id"),
+            ("id: game\n", "id: ''\n", "apps[0].id"),
+            ("id: game\n", "id: \(String(repeating: "x", count: 65))\n", "apps[0].id"),
             ("bundleId: com.example.game", "bundleId: [a]", "apps[0].bundleId"),
             ("    bundleId: com.example.game\n", "", "apps[0].bundleId"),
             ("appAppleId: 1234567890", "appAppleId: many", "apps[0].appAppleId"),
@@ -135,10 +140,14 @@ import Testing
             ("[Production, Sandbox]", "{Production: true}", "apps[0].environments"),
             ("sandboxPurchases: testers", "sandboxPurchases: everybody", "apps[0].sandboxPurchases"),
             ("users: [u1, u2]", "users: [u1, [u2]]", "apps[0].testers.users[1]"),
-            ("perUserPerDay: 0, perAppPerDay", "perUserPerDay: -1, perAppPerDay", "apps[0].testers.others.perUserPerDay"),
+            (
+                "perUserPerDay: 0, perAppPerDay", "perUserPerDay: -1, perAppPerDay",
+                "apps[0].testers.others.perUserPerDay"
+            ),
             ("2026-03-01T00:00:00Z", "yesterday", "apps[0].grantFrom"),
             ("2026-03-01T00:00:00Z", "2026-03-01", "apps[0].grantFrom"),
-            ("maxAge: 7d", "maxAge: 7", "apps[0].makeUp.maxAge"), ("maxAge: 7d", "maxAge: week", "apps[0].makeUp.maxAge"),
+            ("maxAge: 7d", "maxAge: 7", "apps[0].makeUp.maxAge"),
+            ("maxAge: 7d", "maxAge: week", "apps[0].makeUp.maxAge"),
             ("usersPerCustomer: 3", "usersPerCustomer: 3.5", "apps[0].makeUp.usersPerCustomer"),
             ("confirmWithApple: stale", "confirmWithApple: sometimes", "apps[0].confirmWithApple"),
             ("[roots/test.der]", "[roots/none.der]", "apps[0].rootCertificates"),
@@ -147,7 +156,10 @@ import Testing
             ("privateKeyFile: key.p8, ", "", "apps[0].serverApi.privateKeyFile"),
             ("issuerId: an-issuer, keyId", "keyId", "apps[0].serverApi.issuerId"),
             ("productionUrl: https://p.example,", "productionUrl: p.example,", "apps[0].serverApi.productionUrl"),
-            ("productionUrl: https://p.example/v", "productionUrl: 'file:///etc'", "apps[0].verifyReceipt.productionUrl"),
+            (
+                "productionUrl: https://p.example/v", "productionUrl: 'file:///etc'",
+                "apps[0].verifyReceipt.productionUrl"
+            ),
             ("type: consumable", "type: Consumable", "apps[0].products[0].type"),
             ("amount: 6000", "amount: 0", "apps[0].products[0].goods[0].amount"),
             (", amount: 6000", "", "apps[0].products[0].goods[0].amount"),
@@ -185,8 +197,14 @@ import Testing
             ("", "(file)"), ("[]", "(file)"), ("apps: [", "(file)"), ("apps:", "apps"), ("apps: []", "apps"),
             ("apps: game", "apps"), ("apps: [game]", "apps[0]"), ("{[1]: 2}", "(file)"),
             ("apps: [{id: a, bundleId: b, environments: [Sandbox], id: c}]", "(file)"),
-            ("apps: [{id: a, bundleId: b, environments: [Sandbox]}, {id: a, bundleId: c, environments: [Sandbox]}]", "apps[1].id"),
-            ("apps: [{id: a, bundleId: b, environments: [Sandbox], products: [{id: p, type: consumable}, {id: p, type: consumable}]}]", "apps[0].products[1].id"),
+            (
+                "apps: [{id: a, bundleId: b, environments: [Sandbox]}, {id: a, bundleId: c, environments: [Sandbox]}]",
+                "apps[1].id"
+            ),
+            (
+                "apps: [{id: a, bundleId: b, environments: [Sandbox], products: [{id: p, type: consumable}, {id: p, type: consumable}]}]",
+                "apps[0].products[1].id"
+            ),
         ] {
             #expect(try Self.refusal(of: yaml)?.key == key, "\(yaml)")
         }

@@ -52,7 +52,9 @@ extension Statements {
                 and o.reason is distinct from 'owned_by_another_user' then g.goods end))
               order by f.purchased_at, o.transaction_id), '[]'::jsonb) as list
           from outcomes o
-          left join lateral (select * from transactions where transaction_id = o.transaction_id offset 0) f on true
+          -- A bare id shows nothing of a purchase that others have posted.
+          left join lateral (select * from transactions where transaction_id = o.transaction_id and app_id = r.app_id
+            and o.reason is distinct from 'possession_missing' offset 0) f on true
           left join lateral (select goods from grants where transaction_id = o.transaction_id offset 0) g on true
           where o.receipt_id = r.id) t
         """,

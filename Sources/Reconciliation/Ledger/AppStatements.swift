@@ -12,7 +12,8 @@ extension Statements {
     package static let startApp = Statement<AppStart, Date>(
         "ledger.start_app",
         """
-        with before as (select configuration_sha256 from apps where app_id = $1 for update),
+        -- Without a lock: a row that this very statement has changed cannot be locked any more, and would be missing.
+        with before as (select configuration_sha256 from apps where app_id = $1),
         stored as (
           insert into apps as a (app_id, configuration_sha256) values ($1, $2)
           on conflict (app_id) do update set configuration_sha256 = excluded.configuration_sha256

@@ -30,6 +30,7 @@ package final class Ledger: Sendable {
     private let fetches: GroupCommit<UUID, StoredReceipt?>
     private let settlements: GroupCommit<Verdict, Settlement?>
     private let postponements: GroupCommit<Postponement, Bool>
+    private let strikes: GroupCommit<Pointer, Int?>
     private let brakeCounts: GroupCommit<BrakeQuestion, BrakeCounts>
 
     /// - Parameter writers: how many connections write batches at the same time; 1 or 2 saturate a disk (design.md 4).
@@ -46,8 +47,9 @@ package final class Ledger: Sendable {
                 let unique = zip(submissions, ids).filter { seen.insert($0.1).inserted }.map(\.0)
                 let inserted = try await database.run(
                     Statements.insertReceipts, Statements.Insertion(submissions: unique, schedule: schedule))
-                let byID = Dictionary(inserted.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
-                return ids.map { byID[$0] }
+                // New once: the others of the batch find it there.
+                var byID = Dictionary(inserted.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
+                return ids.map { byID.removeValue(forKey: $0) }
             })
         views = GroupCommit(
             name: "views", writers: writers, size: { _ in (rows: 1, bytes: 16) },
@@ -84,6 +86,16 @@ package final class Ledger: Sendable {
                 let moved = Set(try await database.run(Statements.postpone, postponements))
                 return postponements.map { moved.contains($0.receiptID) }
             })
+        strikes = GroupCommit(
+            name: "strikes", writers: 1, size: { _ in (rows: 1, bytes: 24) },
+            flush: { pointers throws(PostgresError) in
+                var seen: Set<UUID> = []
+                let unique = pointers.filter { seen.insert($0.receiptID).inserted }
+                let rows = try await database.run(
+                    Statements.strike, Statements.Strikes(pointers: unique, parkedFor: parking.againMin))
+                var counts = Dictionary(rows.map { ($0.id, $0.rescues) }, uniquingKeysWith: { first, _ in first })
+                return pointers.map { counts.removeValue(forKey: $0.receiptID) }
+            })
         brakeCounts = GroupCommit(
             name: "brakes", writers: 1, size: { _ in (rows: 1, bytes: 64) },
             flush: { questions throws(PostgresError) in try await database.run(Statements.countBrakes, questions) })
@@ -119,6 +131,11 @@ package final class Ledger: Sendable {
         try await submit(postponement, to: postponements)
     }
 
+    /// Counts a message that came again. Nil: the row has moved on; 0: it was parked just now.
+    package func strike(_ pointer: Pointer) async throws(LedgerError) -> Int? {
+        try await submit(pointer, to: strikes)
+    }
+
     /// What was granted before, where a limit asks.
     package func brakes(_ question: BrakeQuestion) async throws(LedgerError) -> BrakeCounts {
         try await submit(question, to: brakeCounts)
@@ -142,6 +159,7 @@ package final class Ledger: Sendable {
         await fetches.close()
         await settlements.close()
         await postponements.close()
+        await strikes.close()
         await brakeCounts.close()
         await database.close()
     }

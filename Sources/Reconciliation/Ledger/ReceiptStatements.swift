@@ -21,6 +21,8 @@ package struct StoredReceipt: Sendable, Equatable {
     package let state: ReceiptState
     package let reason: String?
     package let attempt: Int
+    /// Tries without a verdict since the last one: by the scheduler, or on a message that a worker died with.
+    package let rescues: Int
     package let receivedAt: Date
     /// The database's clock when the row was read: the only clock that judges dates.
     package let readAt: Date
@@ -97,7 +99,8 @@ extension Statements {
           r.original_transaction_id, r.is_vouched, r.lane, r.state, r.reason, r.attempt, r.received_at, now(),
           r.reason = 'no_transaction_yet' and exists (select from receipts later
             where later.app_id = r.app_id and later.user_id = r.user_id and later.received_at > r.received_at
-              and later.state in ('granted', 'already_granted'))
+              and later.state in ('granted', 'already_granted')),
+          r.rescues
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select * from receipts where id = i.id offset 0) r
         left join lateral (select body from payloads where receipt_id = r.id
@@ -113,7 +116,7 @@ extension Statements {
                 id: try row.uuid(0), appID: try row.text(1), userID: try row.optionalText(2),
                 proof: Proof(kind: kind, payload: body ?? ""), transactionID: try row.optionalText(5),
                 originalTransactionID: try row.optionalText(6), isVouched: try row.bool(7), lane: try row.lane(8),
-                state: try row.state(9), reason: try row.optionalText(10), attempt: try row.int(11),
+                state: try row.state(9), reason: try row.optionalText(10), attempt: try row.int(11), rescues: try row.int(15),
                 receivedAt: try row.date(12), readAt: try row.date(13),
                 isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil)
         })

@@ -38,7 +38,8 @@ extension Statements {
         "repair.reopen",
         """
         with reopened as (
-          update receipts set state = 'received', reason = null, settled_at = null, due_at = now(), rescues = 0
+          update receipts set state = 'received', reason = null, settled_at = null, due_at = now(), rescues = 0,
+            attempt = attempt + 1  -- a slow worker's verdict from before is stale
           where id in (
             select id from receipts where state = 'rejected' and app_id = $1 and ($2::text is null or reason = $2)
               and ($3::timestamptz is null or settled_at >= $3)

@@ -43,9 +43,12 @@ extension Statements {
           attempt = r.attempt + (r.rescues >= $6 and r.state = 'received')::int,
           rescues = case when r.rescues >= $6 and r.state = 'received' then 0 else r.rescues + 1 end,
           judged_at = case when r.rescues >= $6 and r.state = 'received' then now() else r.judged_at end,
+          -- Never less than the first lease. Jitter parts what came together: the neighbours of a payload that kills
+          -- its worker would otherwise come back beside it every time, and be killed and parked with it.
           due_at = now() + case when r.rescues >= $6 and r.state = 'received'
-            then make_interval(secs => $5)
-            else make_interval(secs => least($4 * power(2, least(r.rescues, 20)), $5)) end
+            then make_interval(secs => $5 * (1 - random() / 4))
+            else make_interval(
+              secs => least($4 * power(2, least(r.rescues, 20)) * (1 + random() / 2), $5 * (1 - random() / 4))) end
         where r.id in (select id from due)
         returning r.id, r.attempt, r.rescues = 0
         """,
@@ -56,6 +59,34 @@ extension Statements {
         read: { row throws(PostgresError) in
             ClaimedReceipt(id: try row.uuid(0), attempt: try row.int(1), isNewlyParked: try row.bool(2))
         })
+
+    /// A message that a worker died with, or gave back, came again: counted before its row is judged, so that a payload
+    /// that kills its worker is parked as `never_worked` after as many deaths as rescues. One row per receipt that is
+    /// still as it was read: its count, or 0 where it was parked just now.
+    package static let strike = Statement<Strikes, (id: UUID, rescues: Int)>(
+        "ledger.strike",
+        """
+        update receipts r set
+          state = case when r.rescues >= $3 then 'parked' else r.state end,
+          reason = case when r.rescues >= $3 then 'never_worked' else r.reason end,
+          attempt = r.attempt + (r.rescues >= $3)::int,
+          judged_at = case when r.rescues >= $3 then now() else r.judged_at end,
+          due_at = case when r.rescues >= $3 then now() + make_interval(secs => $4) else r.due_at end,
+          rescues = case when r.rescues >= $3 then 0 else r.rescues + 1 end
+        from unnest($1::uuid[], $2::int[]) as i(id, attempt)
+        where r.id = i.id and r.attempt = i.attempt and r.settled_at is null
+        returning r.id, r.rescues
+        """,
+        bind: { strikes in [
+            .uuids(strikes.pointers.map(\.receiptID)), .int32s(strikes.pointers.map(\.attempt)), .int32(rescuesMax),
+            .double(strikes.parkedFor.inSeconds),
+        ] },
+        read: { row throws(PostgresError) in (id: try row.uuid(0), rescues: try row.int(1)) })
+
+    package struct Strikes: Sendable {
+        package var pointers: [Pointer]
+        package var parkedFor: Duration
+    }
 
     /// Rescues without a verdict before a row is parked as `never_worked`.
     package static let rescuesMax = 8

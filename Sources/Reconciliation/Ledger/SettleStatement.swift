@@ -40,7 +40,9 @@ extension Statements {
     /// - "Inserted by us" is matched on transaction *and* receipt: three users may claim one transaction in one batch.
     /// - An owner that this snapshot does not see leaves the receipt as it is (`again`); the next statement sees it.
     /// - No join of two CTEs: the planner expects one row of them and turns quadratic.
-    /// - Grants go in key order: batches that share transactions cannot deadlock on them.
+    /// - Grants go in the order of their purchases: batches that share purchases cannot deadlock on them, under whatever
+    ///   ids (the same id has the same purchase, but a restore has another id).
+    /// - A proof that fails as a whole takes back nothing that it granted before: its outcomes still count.
     /// - A grant that exists answers before any decision but `open` (design.md 5.1, rows 1 and 0b); without
     ///   possession only to its own user.
     package static let settle = Statement<SettleBatch, Settlement>(
@@ -67,7 +69,7 @@ extension Statements {
           insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
             product_id, quantity, goods, binding_source)
           select transaction, purchase_key, app, environment, usr, customer, receipt, product, quantity, goods, binding
-          from verdict where decision = 'grant' order by transaction, receipt
+          from verdict where decision = 'grant' order by purchase_key, transaction, receipt
           on conflict do nothing
           returning transaction_id, receipt_id),
         known as (
@@ -87,7 +89,7 @@ extension Statements {
             case o.state
               when 'already_granted' then
                 case when g.user_id is distinct from v.usr then 'owned_by_another_user' end
-              when 'held' then case when o.collides then 'id_collision' else v.reason end
+              when 'held' then case when o.collides and v.possession then 'id_collision' else v.reason end
               when 'granted' then null
               else v.reason end as reason,
             case when o.state = 'granted' then v.binding end as binding,
@@ -109,15 +111,25 @@ extension Statements {
                 when (v.transaction, v.receipt) in (select transaction_id, receipt_id from won) then 'granted'
                 when g.receipt_id is null and v.decision = 'grant' then 'again'
                 when g.receipt_id is null then v.decision
-                when c.collides then 'held'
+                -- A bare id of another app or environment gets no hint either.
+                when c.collides then case when v.possession then 'held' else v.decision end
                 when g.transaction_id = v.transaction and g.receipt_id = v.receipt then 'granted'
                 when g.user_id = v.usr or v.possession then 'already_granted'
                 else v.decision end as state, c.collides offset 0) o),
-        summary as (
-          select receipt, min(due_in) as due_in, bool_and(transaction is null) as is_whole,
-            (array_agg(reason order by rank, reason nulls first))[1] as reason,
-            (array['again', 'received', 'held', 'granted', 'already_granted', 'rejected'])[min(rank) + 1] as state
+        judged as (
+          select receipt, min(due_in) as due_in, min(rank) as rank,
+            bool_and(transaction is null) and min(rank) = 5 as closes,
+            (array_agg(reason order by rank, reason nulls first))[1] as reason
           from outcome group by receipt),
+        summary as (
+          select j.receipt, j.due_in, j.closes, j.reason as closing_reason,
+            case when k.rank is null then j.reason else k.reason end as reason,
+            (array['again', 'received', 'held', 'granted', 'already_granted', 'rejected'])[least(j.rank, k.rank) + 1]
+              as state
+          from judged j left join lateral (
+            select case o.state when 'granted' then 3 else 4 end as rank, o.reason from outcomes o
+            where j.closes and o.receipt_id = j.receipt and o.state in ('granted', 'already_granted')
+            order by 1, 2 nulls first limit 1) k on true),
         stored as (
           insert into outcomes (receipt_id, transaction_id, state, reason, binding_source)
           select receipt, transaction, state, reason, binding from outcome
@@ -126,16 +138,18 @@ extension Statements {
           on conflict (receipt_id, transaction_id) do update
             set state = excluded.state, reason = excluded.reason, binding_source = excluded.binding_source,
               decided_at = now()
-            where outcomes.state in ('open', 'held')),
+            where outcomes.state in ('open', 'held', 'rejected')),
         closed as (
-          update outcomes o set state = 'rejected', reason = s.reason, decided_at = now()
+          update outcomes o set state = 'rejected', reason = s.closing_reason, decided_at = now()
           from summary s
-          where s.state = 'rejected' and s.is_whole and o.receipt_id = s.receipt and o.state in ('open', 'held')),
+          where s.closes and o.receipt_id = s.receipt and o.state in ('open', 'held')),
         tried as (
           insert into attempts (receipt_id, attempt, reason, service, environment, http_status, code, duration_ms)
           select distinct on (receipt) receipt, attempt + 1, reason, call_service, call_environment, call_status,
             call_code, call_ms
-          from verdict where decision = 'open' order by receipt
+          from verdict
+          where decision = 'open' and (receipt in (select receipt from summary where state = 'received')) is true
+          order by receipt
           on conflict do nothing),
         told as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)

@@ -71,18 +71,23 @@ package struct Invariant: Sendable {
             "summary", "a receipt's state follows from its outcomes",
             """
             select 'receipt ' || r.id || ' is ' || r.state from receipts r
-            join lateral (
-              select bool_or(state = 'granted') as granted, bool_or(state in ('open', 'held')) as open
-              from outcomes where receipt_id = r.id having count(*) > 0) o on true
-            where r.received_at >= now() - make_interval(days => $1) and r.settled_at is not null
-              and (o.open or (r.state = 'granted') <> o.granted)
+            cross join lateral (
+              select case when bool_or(state in ('open', 'held')) then 'open' when bool_or(state = 'granted') then 'granted'
+                  when bool_or(state = 'already_granted') then 'already_granted' else 'rejected' end as state
+              from outcomes where receipt_id = r.id) o
+            where r.received_at >= now() - make_interval(days => $1) and r.settled_at is not null and r.state <> o.state
             """),
         Invariant(
-            "events_of_grants", "every grant was told, once (I17)",
+            "events_of_grants", "every grant was told, once, and nothing else was (I17)",
             """
-            select 'transaction …' || right(g.transaction_id, 4) from grants g
-            left join events e on e.transaction_id = g.transaction_id and e.receipt_id = g.receipt_id
-            where e.event_id is null and g.granted_at >= now() - make_interval(days => $1)
+            select 'transaction …' || right(transaction_id, 4) from (
+              select transaction_id, receipt_id, true as is_granted from grants
+              where granted_at >= now() - make_interval(days => $1)) g
+            full join (
+              select transaction_id, receipt_id, count(*) as times from events
+              where type = 'purchase.granted' and at >= now() - make_interval(days => $1) group by 1, 2) e
+              using (transaction_id, receipt_id)
+            where is_granted is null or times is distinct from 1
             """),
         Invariant(
             "due", "every open receipt has a due time, and none is overdue by more than two hours",

@@ -51,8 +51,7 @@ package final class AppleDesk: Sendable {
             switch (fate, error.calls.last) {
             case (.halt, let call?): await halts.raise(call, for: app)
             case (.halt, nil), (.hold, _), (.postpone, _): break
-            // Apple accepted the credentials, whatever it said about the receipt.
-            case (.retry, _), (.reject, _): if let halt, !error.error.isOutage { await halts.end(halt) }
+            case (.retry, _), (.reject, _): if let halt, error.error.provesCredentials { await halts.end(halt) }
             }
             throw AppleRefusal(fate: fate, call: error.calls.last)
         }
@@ -64,6 +63,18 @@ package final class AppleDesk: Sendable {
 }
 
 extension AppStoreError {
+    /// Whether Apple says this only to whom it has let in: the API looks at the token first, verifyReceipt at the
+    /// receipt first and at the secret later.
+    package var provesCredentials: Bool {
+        switch self {
+        case .api: !isOutage
+        case .receiptStatus(let code, _): code == 21006 || code == 21010
+        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .unauthorized, .credentialsMissing,
+            .environmentNotServed:
+            false
+        }
+    }
+
     /// Whether Apple itself seems to be down, rather than to say something about a receipt.
     package var isOutage: Bool {
         switch self {

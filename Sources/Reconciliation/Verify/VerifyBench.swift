@@ -15,6 +15,8 @@ struct VerifyBench: Sendable {
 
     /// A verdict that found its row locked, or an owner it could not see, is written again this often.
     private static let settleTriesMax = 8
+    /// Tries without a verdict after which a message that came again is judged alone.
+    private static let suspectRescues = 2
     private static let pauseDelay: Duration = .seconds(60)
     private static let breakerDelay: Duration = .seconds(30)
 
@@ -24,16 +26,28 @@ struct VerifyBench: Sendable {
     let examiner: Examiner
     let doorbell: Doorbell
     let logger: Logger
+    private let turnstile = Turnstile()
 
-    func settle(_ message: [UInt8]) async -> Result {
+    init(
+        ledger: Ledger, apps: AppDirectory, halts: HaltBoard, examiner: Examiner, doorbell: Doorbell, logger: Logger
+    ) {
+        self.ledger = ledger
+        self.apps = apps
+        self.halts = halts
+        self.examiner = examiner
+        self.doorbell = doorbell
+        self.logger = logger
+    }
+
+    /// - Parameter redelivered: somebody had this message before and did not settle it.
+    func settle(_ message: [UInt8], redelivered: Bool) async -> Result {
         guard let pointer = Pointer(message) else { return .undeliverable }
         do throws(LedgerError) {
             guard let receipt = try await patiently({ () throws(LedgerError) in try await ledger.fetch(pointer.receiptID) })
             else { return .undeliverable }
             // A stale pointer must not jump a backoff.
             guard !receipt.state.isEnded, pointer.attempt >= receipt.attempt else { return .done }
-            CrashPoint.judging.reached(for: receipt.userID)
-            try await judge(receipt)
+            try await redelivered ? judgeAgain(receipt) : judge(receipt)
         } catch {
             // Not acknowledging would only hold the message; the row's due time brings it back.
             report(error, pointer.receiptID)
@@ -41,7 +55,31 @@ struct VerifyBench: Sendable {
         return .done
     }
 
+    /// A message that comes again may be what its worker died of. It is counted before it is judged, and what was
+    /// there at two deaths is judged one by one: then only the one to blame is counted on, until it is parked, and its
+    /// neighbours are settled.
+    private func judgeAgain(_ receipt: StoredReceipt) async throws(LedgerError) {
+        let isSuspect = receipt.rescues >= Self.suspectRescues
+        // No room to wait: the row's due time brings it back.
+        if isSuspect, await !turnstile.enter() { return }
+        do throws(LedgerError) {
+            let count = try await patiently { () throws(LedgerError) in
+                try await ledger.strike(Pointer(receiptID: receipt.id, attempt: receipt.attempt))
+            }
+            switch count {
+            case nil: break
+            case 0?: logger.error("receipt parked: its workers died with it", metadata: LogKeys.receipt(receipt.id))
+            case .some: try await judge(receipt)
+            }
+        } catch {
+            if isSuspect { await turnstile.leave() }
+            throw error
+        }
+        if isSuspect { await turnstile.leave() }
+    }
+
     private func judge(_ receipt: StoredReceipt) async throws(LedgerError) {
+        CrashPoint.judging.reached(for: receipt.userID)
         guard !halts.isPaused(receipt.appID) else {
             try await postpone(receipt, .halted, by: Self.pauseDelay)
             return

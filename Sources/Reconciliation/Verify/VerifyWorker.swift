@@ -73,7 +73,7 @@ package struct VerifyWorker: Service {
     }
 
     private func handle(_ delivery: Delivery) async {
-        switch await bench.settle(delivery.body) {
+        switch await bench.settle(delivery.body, redelivered: delivery.redelivered) {
         case .done:
             CrashPoint.afterCommitBeforeAck.reached()
             await consumer.acknowledge([delivery])

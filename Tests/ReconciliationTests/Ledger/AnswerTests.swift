@@ -12,7 +12,8 @@ import Testing
 
     private static func entry(_ id: String, _ decision: Decision? = nil) -> Verdict.Entry {
         Verdict.Entry.purchase(
-            id, of: "o\(id)", in: Transaction.production, decision ?? .grant(goods: Verdict.Entry.coins, source: .poster)
+            id, of: "o\(id)", in: Transaction.production,
+            decision ?? .grant(goods: Verdict.Entry.coins, source: .poster)
         ) {
             $0.purchasedAt = bought
             $0.quantity = 3
@@ -56,16 +57,15 @@ import Testing
         }
     }
 
-    @Test("P35: a restore under another id shows its owner the goods of the purchase")
-    func restored() async throws {
+    @Test("a collision shows nothing of the other app's purchase")
+    func collision() async throws {
         try await LedgerLab.with { lab in
-            let sword = { (id: String) in Verdict.Entry.purchase(id, of: "o", kind: .nonConsumable) }
-            try await lab.settle(try await lab.post("u1"), sword("t1"))
-            for (user, goods) in [("u1", Verdict.Entry.coins), ("u2", nil)] as [(String, [AppPolicy.Goods]?)] {
-                let posted = try await lab.post(user)
-                try await lab.settle(posted, sword("t2"))
-                #expect(try await lab.ledger.view(posted.id)?.transactions.first?.goods == goods)
-            }
+            try await lab.settle(try await lab.post("u1"), Self.entry("t1"))
+            let other = try await lab.post("u1", app: "other")
+            try await lab.settle(other, Self.entry("t1"))
+            let transaction = try #require(try await lab.ledger.view(other.id)?.transactions.first)
+            #expect(transaction.state == "held" && transaction.reason == "id_collision")
+            #expect(transaction.productId == nil && transaction.goods == nil && transaction.isOwn == nil)
         }
     }
 
@@ -78,7 +78,8 @@ import Testing
             let transaction = try #require(try await lab.ledger.view(question.id)?.transactions.first)
             #expect(transaction.state == "held" && transaction.reason == "possession_missing")
             #expect(transaction.productId == nil, "its existence is a hint")
-            #expect(transaction.purchasedAt == nil && transaction.originalTransactionId == nil && transaction.goods == nil)
+            #expect(
+                transaction.purchasedAt == nil && transaction.originalTransactionId == nil && transaction.goods == nil)
         }
     }
 
@@ -101,7 +102,8 @@ import Testing
             try await lab.settle(held, .purchase("t1", .held(.review)))
             let granted = try await lab.post()
             try await lab.settle(granted, .purchase("t2"))
-            let finished = try await lab.ledger.run(Statements.finishedReceipts, [waiting.id, held.id, granted.id, UUID()])
+            let finished = try await lab.ledger.run(
+                Statements.finishedReceipts, [waiting.id, held.id, granted.id, UUID()])
             #expect(Set(finished) == [held.id, granted.id])
         }
     }
@@ -136,16 +138,23 @@ import Testing
             try await buy("u2", "t4", Transaction.production, "c1")
             try await buy("u3", "t5", Transaction.production, "c1")
             try await buy("u1", "t6", Transaction.production, nil)
-            try await lab.run("update grants set granted_at = granted_at - interval '2 days' where transaction_id = 't6'")
+            try await lab.run(
+                "update grants set granted_at = granted_at - interval '2 days' where transaction_id = 't6'")
             let ask = { @Sendable (user: String, customer: String?, sandbox: Bool) in
                 BrakeQuestion(appID: "game", userID: user, customerID: customer, isSandbox: sandbox)
             }
             async let one = lab.ledger.brakes(ask("u1", "c1", false))
             async let two = lab.ledger.brakes(ask("u1", nil, true))
             async let three = lab.ledger.brakes(ask("u9", "c1", true))
-            #expect(try await one == .init(ofUserToday: 1, sandboxOfUserToday: 0, sandboxOfAppToday: 0, otherUsersOfCustomer: 2))
-            #expect(try await two == .init(ofUserToday: 0, sandboxOfUserToday: 1, sandboxOfAppToday: 2, otherUsersOfCustomer: 0))
-            #expect(try await three == .init(ofUserToday: 0, sandboxOfUserToday: 0, sandboxOfAppToday: 2, otherUsersOfCustomer: 3))
+            #expect(
+                try await one
+                    == .init(ofUserToday: 1, sandboxOfUserToday: 0, sandboxOfAppToday: 0, otherUsersOfCustomer: 2))
+            #expect(
+                try await two
+                    == .init(ofUserToday: 0, sandboxOfUserToday: 1, sandboxOfAppToday: 2, otherUsersOfCustomer: 0))
+            #expect(
+                try await three
+                    == .init(ofUserToday: 0, sandboxOfUserToday: 0, sandboxOfAppToday: 2, otherUsersOfCustomer: 3))
         }
     }
 }

@@ -8,7 +8,8 @@ import Testing
 /// Goal: what no message told us is found: apps in turn, oldest first, by any number of schedulers, never twice, and
 /// never for ever (design.md 3, step 12). Method: due times made by SQL, claims as the scheduler makes them.
 @Suite(.timeLimit(.minutes(8))) struct ClaimTests {
-    private static func claim(_ apps: [String] = ["game"], _ limit: Int = 1000, lane: Lane = .apple) -> Statements.Claim {
+    private static func claim(_ apps: [String] = ["game"], _ limit: Int = 1000, lane: Lane = .apple) -> Statements.Claim
+    {
         .init(
             lane: lane, apps: apps, limit: limit, rescueDelay: lane.rescueDelay, rescueDelayMax: .seconds(3600))
     }
@@ -86,7 +87,10 @@ import Testing
                 leases.append(try await lab.leaseSeconds)
                 #expect(try await lab.ledger.run(Statements.claim, Self.claim()) == [], "it is leased")
             }
-            #expect(leases == [60, 120, 240, 480, 960, 1920, 3600, 3600])
+            // Jitter adds up to half, and takes up to a quarter off the longest.
+            for (lease, least) in zip(leases, [60, 120, 240, 480, 960, 1920, 2700, 2700]) {
+                #expect((least...min(least * 3 / 2, 3600)).contains(lease), "\(leases)")
+            }
             try await lab.run("update receipts set due_at = now()")
             let parked = try #require(try await lab.ledger.run(Statements.claim, Self.claim()).first)
             #expect(parked == ClaimedReceipt(id: posted.id, attempt: 1, isNewlyParked: true))
@@ -109,7 +113,7 @@ import Testing
             #expect(try await lab.number("select rescues from receipts") == 0)
             try await lab.run("update receipts set due_at = now()")
             _ = try await lab.ledger.run(Statements.claim, Self.claim())
-            #expect(try await lab.leaseSeconds == 60, "the lease starts anew")
+            #expect((60...90).contains(try await lab.leaseSeconds), "the lease starts anew")
             _ = try await lab.ledger.postpone(
                 Postponement(receiptID: posted.id, attempt: 1, dueIn: .seconds(1), reason: .appleUnavailable))
             #expect(try await lab.number("select rescues from receipts") == 0)
@@ -127,7 +131,7 @@ import Testing
                 #expect(!row.isNewlyParked)
             }
             #expect(try await lab.state(posted) == "held product_unknown")
-            #expect(try await lab.leaseSeconds == 3600)
+            #expect((2700...3600).contains(try await lab.leaseSeconds))
         }
     }
 
@@ -143,7 +147,10 @@ import Testing
             #expect(try await due() == 0, "judged within the last minute")
             try await lab.run("update receipts set judged_at = now() - interval '61 seconds'")
             _ = try await nudge()
-            #expect(try await lab.texts("select id::text from receipts where due_at <= now()") == [held.id.uuidString.lowercased()])
+            #expect(
+                try await lab.texts("select id::text from receipts where due_at <= now()") == [
+                    held.id.uuidString.lowercased()
+                ])
             _ = try await lab.ledger.run(Statements.claim, Self.claim())
             _ = try await nudge()
             #expect(try await due() == 0, "it is on its way")

@@ -33,14 +33,16 @@ import Testing
             violations: ["grants_told_by_outcomes", "events_of_grants"]),
         Damage(
             name: "a grant moved to another receipt",
-            sql: "update grants set receipt_id = (select id from receipts where state = 'held') where transaction_id = 'mine'",
+            sql:
+                "update grants set receipt_id = (select id from receipts where state = 'held') where transaction_id = 'mine'",
             violations: ["grants_told_by_outcomes", "events_of_grants"]),
         Damage(
             name: "a granted outcome was changed",
             sql: "update outcomes set state = 'rejected' where transaction_id = 'mine' and state = 'granted'",
             violations: ["outcomes_of_grants", "summary"]),
         Damage(
-            name: "an outcome disappeared", sql: "delete from outcomes where transaction_id = 'mine' and state = 'granted'",
+            name: "an outcome disappeared",
+            sql: "delete from outcomes where transaction_id = 'mine' and state = 'granted'",
             violations: ["outcomes_of_grants", "summary"]),
         Damage(
             name: "a grant without a receipt",
@@ -54,13 +56,15 @@ import Testing
             name: "told already granted, nothing given",
             sql: "update receipts set state = 'already_granted' where state = 'rejected'", violations: ["summary"]),
         Damage(
-            name: "told rejected, though granted", sql: "update receipts set state = 'rejected' where state = 'granted'",
+            name: "told rejected, though granted",
+            sql: "update receipts set state = 'rejected' where state = 'granted'",
             violations: ["summary"]),
         Damage(
             name: "told rejected, though granted before",
             sql: "update receipts set state = 'rejected' where state = 'already_granted'", violations: ["summary"]),
         Damage(
-            name: "ended with something open", sql: "update outcomes set state = 'open' where state = 'already_granted'",
+            name: "ended with something open",
+            sql: "update outcomes set state = 'open' where state = 'already_granted'",
             violations: ["summary"]),
         Damage(name: "a grant nobody was told of", sql: "delete from events", violations: ["events_of_grants"]),
         Damage(
@@ -76,7 +80,8 @@ import Testing
                 select gen_random_uuid(), app_id, type, user_id, transaction_id, receipt_id, body from events limit 1
                 """, violations: ["events_of_grants"]),
         Damage(
-            name: "nobody works", sql: "update receipts set due_at = now() - interval '3 hours' where state = 'received'",
+            name: "nobody works",
+            sql: "update receipts set due_at = now() - interval '3 hours' where state = 'received'",
             violations: ["due"]),
     ]
 
@@ -141,7 +146,8 @@ import Testing
             try await lab.settle(lab.verdict(posted, .transactions((0..<25).map { .purchase("t\($0)") })))
             try await lab.run("delete from events")
             let violation = try #require(try await Invariant.check(lab.database, span: .recent).first)
-            #expect(violation.invariant == "events_of_grants" && violation.count == 25 && violation.examples.count == 10)
+            #expect(
+                violation.invariant == "events_of_grants" && violation.count == 25 && violation.examples.count == 10)
         }
     }
 }

@@ -20,10 +20,12 @@ struct LedgerLab: Sendable {
 
     static func with(
         scale: Double = 1, connections: Int = 2, writers: Int = 2, parking: SettleBatch.Parking = .init(),
-        endsSound: Bool = true, _ body: (LedgerLab) async throws -> Void
+        endsSound: Bool = true, isAlone: Bool = false, _ body: (LedgerLab) async throws -> Void
     ) async throws {
-        await Gate.shared.enter()
-        defer { Gate.shared.leave() }
+        // One at a time may want to be alone, or two would wait for each other.
+        let places = isAlone ? Gate.places : 1
+        for _ in 0..<places { await Gate.shared.enter() }
+        defer { for _ in 0..<places { Gate.shared.leave() } }
         let test = try await TestDatabase.make()
         let configuration = Self.configuration(test.url)
         let lab = LedgerLab(
@@ -52,7 +54,8 @@ struct LedgerLab: Sendable {
 
     /// Tests run side by side, and a server has about a hundred sessions for all of them.
     private final class Gate: Sendable {
-        static let shared = Gate(6)
+        static let places = 6
+        static let shared = Gate(places)
 
         private let state: Mutex<(free: Int, waiting: [CheckedContinuation<Void, Never>])>
 

@@ -39,7 +39,8 @@ import Testing
             let attempt = try #require(try await lab.ledger.fetch(mixed.id)?.attempt)
             #expect(try await lab.settle(mixed, attempt: attempt, .purchase("t5"), .purchase("t6")) == .granted)
             #expect(try await lab.outcomes(mixed) == ["t5": "granted", "t6": "granted"])
-            let audits = try await lab.texts("select actor || ' ' || action || ' ' || (details ->> 'receipts') from audits order by id")
+            let audits = try await lab.texts(
+                "select actor || ' ' || action || ' ' || (details ->> 'receipts') from audits order by id")
             #expect(audits == ["ann support.reopen 2", "ann support.reopen 0"])
         }
     }
@@ -104,7 +105,8 @@ import Testing
     func halts() async throws {
         try await LedgerLab.with(connections: 4) { lab in
             let halt = Halt(
-                appID: "game", service: "verifyReceipt", environment: "Production", credential: "abc", reason: "refused")
+                appID: "game", service: "verifyReceipt", environment: "Production", credential: "abc", reason: "refused"
+            )
             let raised = try await Self.eight { try await lab.ledger.run(Statements.halt, halt).count }
             #expect(raised == 1)
             #expect(try await lab.ledger.run(Statements.listHalts, ()) == [halt])
@@ -124,7 +126,10 @@ import Testing
             _ = try await lab.ledger.postpone(
                 Postponement(receiptID: busy.id, attempt: 0, dueIn: .seconds(60), reason: .appleUnavailable))
             #expect(try await lab.ledger.run(Statements.endHalt, halt) == [1])
-            #expect(try await lab.texts("select id::text from receipts where due_at <= now()") == [waiting.id.uuidString.lowercased()])
+            #expect(
+                try await lab.texts("select id::text from receipts where due_at <= now()") == [
+                    waiting.id.uuidString.lowercased()
+                ])
             #expect(try await lab.ledger.run(Statements.listHalts, ()) == [])
             #expect(try await lab.ledger.run(Statements.endHalt, halt) == [0])
         }
@@ -150,7 +155,8 @@ import Testing
         try await LedgerLab.with { lab in
             let start = { (app: String, hash: UInt8) in
                 try await lab.ledger.run(
-                    Statements.startApp, Statements.AppStart(appID: app, configurationHash: [hash])).first
+                    Statements.startApp, Statements.AppStart(appID: app, configurationHash: [hash])
+                ).first
             }
             let first = try #require(try await start("game", 1))
             let held = try await lab.post()

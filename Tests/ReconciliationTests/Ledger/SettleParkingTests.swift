@@ -11,7 +11,9 @@ import Testing
     /// A scale at which 24 hours have long passed (0.86 ms), and one at which they have not.
     private static let short = SettleBatch.Parking(scale: 1e-8)
 
-    private func fail(_ posted: Posted, in lab: LedgerLab, times: Int, from attempt: Int = 0) async throws -> [ReceiptState] {
+    private func fail(_ posted: Posted, in lab: LedgerLab, times: Int, from attempt: Int = 0) async throws
+        -> [ReceiptState]
+    {
         var states: [ReceiptState] = []
         for number in attempt..<attempt + times {
             let verdict = lab.verdict(posted, attempt: number, .receipt(.open(.appleUnavailable)))

@@ -8,20 +8,26 @@ import Testing
 /// Goal: the settle statement costs the same in a backlog as in a quiet hour: a plan must not depend on when the
 /// statistics were taken (settle.md, traps: 3,600 ms instead of 27 ms with 38,000 open rows).
 ///
-/// Method: statistics of the empty tables, autovacuum off, then 100,000 open rows; batches of 256 timed by the server's
-/// own clock. The bound is 100 ms for the best of eight and three times as much for each of them, because other tests
-/// use the machine at the same time. Eight, because from the sixth on a prepared statement has a generic plan.
+/// Method: statistics of a quiet hour (20,000 ended receipts, none open), or of empty tables, or none; autovacuum off;
+/// then 100,000 open rows. With an index of the open rows whose predicate is the guard's, the quiet hour's statistics
+/// say that it is empty, and every look-up by id walks all of it. Batches of 256 are timed by the server's
+/// own clock. The bound is 100 ms for the best of eight and three times as much for the median, because others may use
+/// the machine at the same time; the trap costs seconds. Eight, because from the sixth on a prepared statement has a
+/// generic plan.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct SettlePlanTests {
     private static let batches = 8
     private static let batchRows = 256
 
-    @Test("settle.md: 256 verdicts behind 100,000 open rows and old statistics", arguments: [true, false])
-    func backlog(hasStatisticsOfEmptyTables: Bool) async throws {
-        try await LedgerLab.with(connections: 1, endsSound: false) { lab in
+    enum Statistics: CaseIterable { case quietHour, emptyTables, none }
+
+    @Test("settle.md: 256 verdicts behind 100,000 open rows and old statistics", arguments: Statistics.allCases)
+    func backlog(statistics: Statistics) async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
             for table in ["receipts", "grants", "outcomes", "events", "transactions", "attempts"] {
                 try await lab.run("alter table \(table) set (autovacuum_enabled = false)")
-                if hasStatisticsOfEmptyTables { try await lab.run("analyze \(table)") }
             }
+            if statistics == .quietHour { try await fillEnded(lab) }
+            if statistics != .none { try await lab.run("analyze") }
             let ids = try await fill(lab)
             var milliseconds: [Double] = []
             for number in 0..<Self.batches {
@@ -36,19 +42,20 @@ import Testing
                 #expect(settled.count == Self.batchRows)
             }
             let shown = milliseconds.map { Int($0) }
-            print("settle: \(Self.batchRows) verdicts in \(shown) ms")
+            print("settle: \(Self.batchRows) verdicts in \(shown) ms, \(statistics)")
             #expect(try #require(milliseconds.min()) < 100, "\(shown)")
-            #expect(try #require(milliseconds.max()) < 300, "\(shown)")
+            #expect(milliseconds.sorted()[Self.batches / 2] < 300, "\(shown)")
         }
     }
 
     @Test("claiming stays an index walk with 100,000 due rows and old statistics")
     func claim() async throws {
-        try await LedgerLab.with(connections: 1, endsSound: false) { lab in
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
             try await lab.run("alter table receipts set (autovacuum_enabled = false)")
+            try await fillEnded(lab)
             try await lab.run("analyze receipts")
             _ = try await fill(lab)
-            try await lab.run("update receipts set due_at = now() - interval '1 minute' where lane = 'apple'")
+            try await lab.run("update receipts set due_at = now() - interval '1 minute' where due_at is not null")
             var milliseconds: [Double] = []
             for _ in 0..<3 {
                 let claim = Statements.Claim(
@@ -63,6 +70,15 @@ import Testing
         }
     }
 
+    private func fillEnded(_ lab: LedgerLab) async throws {
+        try await lab.run(
+            """
+            insert into receipts (id, app_id, user_id, kind, lane, is_vouched, details, payload_sha256, state, settled_at)
+            select gen_random_uuid(), 'game', 'u' || n % 5000, 'receipt', 'apple', false, '{}', '\\x00', 'granted', now()
+            from generate_series(1, 20000) n
+            """)
+    }
+
     /// 100,000 open rows of two apps; answers enough ids of them.
     private func fill(_ lab: LedgerLab) async throws -> [UUID] {
         try await lab.run(
@@ -73,7 +89,7 @@ import Testing
             from generate_series(1, 100000) n
             """)
         return try await lab.texts(
-            "select id::text from receipts where app_id = 'game' limit \(Self.batches * Self.batchRows)"
+            "select id::text from receipts where app_id = 'game' and due_at is not null limit \(Self.batches * Self.batchRows)"
         ).compactMap(UUID.init(uuidString:))
     }
 

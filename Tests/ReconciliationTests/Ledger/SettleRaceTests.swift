@@ -92,7 +92,8 @@ import Testing
             #expect(try await lab.settle(verdict) == [posted.id: .received])
             #expect(try await lab.settle(verdict) == [:])
             let attempts = try await lab.texts(
-                "select concat_ws(' ', attempt, reason, service, environment, http_status, code, duration_ms) from attempts")
+                "select concat_ws(' ', attempt, reason, service, environment, http_status, code, duration_ms) from attempts"
+            )
             #expect(attempts == ["1 apple_answer verifyReceipt Production 503 12"])
             #expect(try await lab.number("select attempt from receipts") == 1)
         }
@@ -116,10 +117,12 @@ import Testing
         try await LedgerLab.with { lab in
             var claims: [Posted] = []
             for user in ["u1", "u2", "u1", "u3"] { claims.append(try await lab.post(user)) }
-            let first = try await lab.ledger.settleTogether(claims.map { lab.verdict($0, .transactions([.purchase("t1")])) })
+            let first = try await lab.ledger.settleTogether(
+                claims.map { lab.verdict($0, .transactions([.purchase("t1")])) })
             let winner = try #require(first.keys.first)
             #expect(first == [winner: .granted], "only the receipt whose insert it was")
-            let second = try await lab.ledger.settleTogether(claims.map { lab.verdict($0, .transactions([.purchase("t1")])) })
+            let second = try await lab.ledger.settleTogether(
+                claims.map { lab.verdict($0, .transactions([.purchase("t1")])) })
             #expect(second.count == 3)
             let owner = try #require(claims.first { $0.id == winner }?.userID)
             for claim in claims where claim.id != winner {

@@ -99,7 +99,12 @@ struct SettleWorld: Sendable {
         }
         for ledger in ledgers { await ledger.close() }
         try await lab.until("the writers' sessions end, and with them their statistics") {
-            try await lab.number("select count(*) from pg_stat_activity where application_name = 'makegood-writer' and datname = current_database()") == 0
+            try await lab.number(
+                """
+                select count(*) from pg_stat_activity
+                where application_name = 'makegood-writer' and datname = current_database()
+                """
+            ) == 0
         }
     }
 
@@ -127,9 +132,11 @@ struct SettleWorld: Sendable {
     ) async throws {
         var random = random
         for _ in 0..<200 {
-            guard let row = try await Self.patiently({ () throws(LedgerError) in
-                try await ledger.fetch(receipt.posted.id)
-            }) else { break }
+            guard
+                let row = try await Self.patiently({ () throws(LedgerError) in
+                    try await ledger.fetch(receipt.posted.id)
+                })
+            else { break }
             if row.state.isEnded { return }
             let isTransient = Int.random(in: 0..<20, using: &random) == 0
             let verdict = lab.verdict(
@@ -153,7 +160,8 @@ struct SettleWorld: Sendable {
         return .transactions(entries.shuffled(using: &random))
     }
 
-    private static func patiently<Value: Sendable>(_ body: () async throws(LedgerError) -> Value) async throws -> Value {
+    private static func patiently<Value: Sendable>(_ body: () async throws(LedgerError) -> Value) async throws -> Value
+    {
         for _ in 0..<400 {
             do throws(LedgerError) {
                 return try await body()
@@ -224,9 +232,9 @@ extension SettleWorld {
             "a receipt is the first of its outcomes that applies",
             """
             select r.id::text from receipts r join (
-              select receipt_id, case when bool_or(state = 'open') then 'received' when bool_or(state = 'held') then 'held'
-                when bool_or(state = 'granted') then 'granted' when bool_or(state = 'already_granted') then 'already_granted'
-                else 'rejected' end as state
+              select receipt_id, case when bool_or(state = 'open') then 'received'
+                when bool_or(state = 'held') then 'held' when bool_or(state = 'granted') then 'granted'
+                when bool_or(state = 'already_granted') then 'already_granted' else 'rejected' end as state
               from outcomes group by 1) o on o.receipt_id = r.id
             where r.state <> o.state
             """
@@ -255,7 +263,8 @@ extension SettleWorld {
             if case .grant = Self.decide($0, phase) { true } else { false }
         }.map(\.purchaseKey)
         #expect(Set(try await lab.texts("select purchase_key from grants")) == Set(keys), "seed \(seed), \(phase)")
-        let held = try await lab.number("select count(*) from receipts where state = 'held' and reason = 'product_unknown'")
+        let held = try await lab.number(
+            "select count(*) from receipts where state = 'held' and reason = 'product_unknown'")
         switch phase {
         case .productsMissing: #expect(held > 0, "no purchase was held: the phase was not tried")
         case .productsConfigured: #expect(held == 0, "seed \(seed)")

@@ -42,7 +42,8 @@ import Testing
         for code in Array(20_990...21_250) + [-1, 0, 1, 99_999, .max, .min] {
             for retryable in [Bool?.none, true, false] {
                 let isInternal = (21100...21199).contains(code)
-                let expected = final[code] ?? (isInternal && retryable == false ? .reject(.appleRefused) : .retry(.appleAnswer))
+                let expected =
+                    final[code] ?? (isInternal && retryable == false ? .reject(.appleRefused) : .retry(.appleAnswer))
                 #expect(Fate(.receiptStatus(code: code, retryable: retryable)) == expected, "\(code)")
             }
         }
@@ -52,8 +53,14 @@ import Testing
     private static let documented: [Int64] =
         [4_000_000, 4_000_002] + Array(4_000_004...4_000_006) + Array(4_000_008...4_000_028)
         + Array(4_000_030...4_000_044) + [4_000_047, 4_000_048, 4_000_161, 4_000_162, 4_000_163, 4_000_164, 4_000_175]
-        + [4_000_183, 4_000_185, 4_000_187, 4_000_209, 4_000_211, 4_000_212, 4_000_213, 4_000_215, 4_000_216, 4_000_218]
-        + [4_000_219, 4_000_224, 4_000_225, 4_000_227, 4_030_004, 4_030_005, 4_030_007, 4_030_014, 4_030_016, 4_030_017]
+        + [
+            4_000_183, 4_000_185, 4_000_187, 4_000_209, 4_000_211, 4_000_212, 4_000_213, 4_000_215, 4_000_216,
+            4_000_218,
+        ]
+        + [
+            4_000_219, 4_000_224, 4_000_225, 4_000_227, 4_030_004, 4_030_005, 4_030_007, 4_030_014, 4_030_016,
+            4_030_017,
+        ]
         + [4_030_018, 4_030_019, 4_030_026] + Array(4_040_001...4_040_010) + [4_040_014, 4_040_015, 4_040_018]
         + [4_040_019, 4_040_020, 4_040_021, 4_040_022, 4_090_000, 4_090_001, 4_290_000, 5_000_000, 5_000_001]
 
@@ -117,7 +124,8 @@ import Testing
     func call() {
         let call = Verdict.Call(
             ServiceCall(
-                service: .serverApi, environment: .sandbox, httpStatus: 404, code: 4_040_010, duration: .milliseconds(1234)))
+                service: .serverApi, environment: .sandbox, httpStatus: 404, code: 4_040_010,
+                duration: .milliseconds(1234)))
         #expect(
             call
                 == Verdict.Call(

@@ -65,7 +65,8 @@ import Testing
             #expect(Seen(await lab.examiner().examine(row, for: app)) == .whole(.rejected(.wrongEnvironment)))
             #expect(lab.store.calls(after: before).map(\.environment) == [.production, .sandbox])
             for (policy, expected) in [
-                (AppPolicy.SandboxPurchases.testers, Decision.held(.sandbox)), (.grant, .coins), (.hold, .held(.sandbox)),
+                (AppPolicy.SandboxPurchases.testers, Decision.held(.sandbox)), (.grant, .coins),
+                (.hold, .held(.sandbox)),
             ] {
                 let both = try await lab.app(environments: ["Production", "Sandbox"]) { $0.sandboxPurchases = policy }
                 #expect(

@@ -6,8 +6,8 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: a signed transaction is Apple's word where it is one, is confirmed where the app wants it, and every defect has
-/// its reason. Method: the simulated App Store signs, forges and is asked; its call log says how often.
+/// Goal: a signed transaction is Apple's word where it is one, is confirmed where the app wants it, and every defect
+/// has its reason. Method: the simulated App Store signs, forges and is asked; its call log says how often.
 @Suite(.timeLimit(.minutes(8))) struct ExaminerSignedTests {
     @Test("P26: a signed transaction is granted without a call")
     func granted() async throws {
@@ -63,7 +63,9 @@ import Testing
         }
     }
 
-    @Test("text that is no signed transaction is rejected as malformed", arguments: ["", "a.b.c", "a.b", "{}", "..", "ä.ö.ü"])
+    @Test(
+        "text that is no signed transaction is rejected as malformed",
+        arguments: ["", "a.b.c", "a.b", "{}", "..", "ä.ö.ü"])
     func malformed(text: String) async throws {
         try await VerifyLab.with { lab in
             let seen = Seen(await lab.examiner().examine(lab.row(.signedTransaction(text)), for: try await lab.app()))
@@ -85,7 +87,10 @@ import Testing
                 (try await lab.app(environments: both), .entries([id: .held(.sandbox)])),
                 (try await lab.app(environments: both) { $0.testers = ["u1"] }, .entries([id: .coins])),
                 (try await lab.app(environments: both) { $0.sandboxPurchases = .grant }, .entries([id: .coins])),
-                (try await lab.app(environments: both) { $0.sandboxPurchases = .hold }, .entries([id: .held(.sandbox)])),
+                (
+                    try await lab.app(environments: both) { $0.sandboxPurchases = .hold },
+                    .entries([id: .held(.sandbox)])
+                ),
             ] {
                 #expect(Seen(await examiner.examine(row, for: app)) == expected)
             }
@@ -145,7 +150,8 @@ import Testing
     @Test("design 5.4: stale is judged at the time it was posted; time in our queue does not count")
     func stale() async throws {
         try await VerifyLab.with { lab in
-            let sale = try await lab.sell()
+            let bought = Int64((Date.now.timeIntervalSince1970 - 100_000) * 1000)
+            let sale = try await lab.sell { $0.purchaseDate = bought }
             let app = try await lab.app()
             let blind = try await lab.app(hasServerAPI: false)
             let never = try await lab.app { $0.confirmWithApple = .never }
@@ -167,8 +173,12 @@ import Testing
     @Test("P14: confirmed but not found yet is retried for ever: a valid proof never ends in not_found")
     func notFoundYet() async throws {
         try await VerifyLab.with { lab in
-            let sale = try await lab.sell()
-            let app = try await lab.app { $0.confirmWithApple = .always }
+            let bought = Int64((Date.now.timeIntervalSince1970 - 2_592_000) * 1000)
+            let sale = try await lab.sell { $0.purchaseDate = bought }
+            let app = try await lab.app {
+                $0.confirmWithApple = .always
+                $0.makeUpMaxAge = .zero
+            }
             try lab.store.fault(FaultRequest(.notFound, on: .transactionInfo))
             for age: TimeInterval in [0, 2_592_000] {
                 let row = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple, age: age)

@@ -32,11 +32,11 @@ import Testing
     }
 
     static let troubles =
-        [500, 502, 503, 504, 403].map { status in
+        [500, 502, 503, 504, 403].map { (status: Int) in
             Trouble("HTTP \(status)", .status, .appleAnswer, status) { $0.status = status }
         }
-        + [FaultRequest.Form.bytes, .truncated, .html, .empty, .json].map { form in
-            Trouble("garbage: \(form)", .garbage, .appleAnswer, 200) { $0.form = form }
+        + FaultRequest.Form.allCases.map { (form: FaultRequest.Form) in
+            Trouble("garbage: \(form.rawValue)", .garbage, .appleAnswer, 200) { $0.form = form }
         } + [
             Trouble("reset", .reset, .appleUnavailable, nil),
             Trouble("closed without an answer", .timeout, .appleUnavailable, nil) { $0.seconds = 0.1 },
@@ -75,7 +75,8 @@ import Testing
             let sale = try await lab.sell()
             let app = try await lab.app { $0.confirmWithApple = .always }
             let isReceipt = code < 1_000_000
-            var fault = FaultRequest(isReceipt ? .receiptStatus : .error, on: .all)
+            var fault = FaultRequest(
+                isReceipt ? .receiptStatus : .error, on: isReceipt ? .verifyReceipt : .transactionInfo)
             if isReceipt { fault.status = code } else { fault.errorCode = code }
             try lab.store.fault(fault)
             let row =
@@ -131,7 +132,8 @@ import Testing
             let signed = lab.row(.signedTransaction(sale.signedTransaction))
             #expect(Seen(await examiner.examine(signed, for: wrong)) == .entries([sale.purchase.transactionId: .coins]))
             let vouched = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
-            #expect(Seen(await examiner.examine(vouched, for: wrong)) == .entries([sale.purchase.transactionId: .coins]))
+            #expect(
+                Seen(await examiner.examine(vouched, for: wrong)) == .entries([sale.purchase.transactionId: .coins]))
             // A corrected secret is another credential: at once.
             let right = try await lab.app()
             #expect(Seen(await examiner.examine(row, for: right)) == .entries([sale.purchase.transactionId: .coins]))
@@ -231,7 +233,8 @@ import Testing
             }
             let calls = lab.store.calls().count
             #expect(calls == Breaker.callsMin)
-            #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleUnavailable), "no attempt is counted")
+            #expect(
+                Seen(await examiner.examine(row, for: app)) == .postpone(.appleUnavailable), "no attempt is counted")
             #expect(lab.store.calls().count == calls)
             lab.store.clearFaults()
             try await lab.lab.until("the breaker is half-open after its pause") { desk.breakerState == .halfOpen }

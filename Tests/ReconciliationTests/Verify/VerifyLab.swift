@@ -95,7 +95,8 @@ struct VerifyLab: Sendable {
         StoredReceipt(
             id: UUID(), appID: Self.appID, userID: "u1", proof: proof, transactionID: transactionID,
             originalTransactionID: originalTransactionID, isVouched: isVouched, lane: lane ?? Lane(proof.kind),
-            state: .received, reason: nil, attempt: 0, receivedAt: .now.addingTimeInterval(-age), readAt: .now,
+            state: .received, reason: nil, attempt: 0, rescues: 0, receivedAt: .now.addingTimeInterval(-age),
+            readAt: .now,
             isTakenOver: isTakenOver, hasPayload: hasPayload)
     }
 }
