@@ -92,7 +92,7 @@ let package = Package(
             swiftSettings: house),
 
         .target(
-            name: "TestServers", dependencies: ["Postgres", "RabbitMQ", log], path: "Tests/TestServers",
+            name: "TestServers", dependencies: ["Postgres", "RabbitMQ", "CRabbitMQ", log], path: "Tests/TestServers",
             swiftSettings: house),
         .testTarget(name: "BlockingIOTests", dependencies: ["BlockingIO"], swiftSettings: house),
         .testTarget(

@@ -178,6 +178,8 @@ package actor Publisher {
     private func turn() {
         guard let connection else { return }
         do {
+            // The question first: what the library keeps while it waits for the answer is read below.
+            try redeclareIfNeeded(connection)
             try connection.limited(to: configuration.stallDeadline) { () throws(RabbitMQError) in
                 // Reading first: it moves the heartbeat's deadline, past which amqp_basic_publish may block for ever.
                 while let event = try connection.receive() { try handle(event) }
@@ -187,7 +189,6 @@ package actor Publisher {
                 () throws(RabbitMQError) in
                 try send(connection)
             }
-            try redeclareIfNeeded(connection)
         } catch {
             lose(error)
         }

@@ -105,7 +105,9 @@ enum Deployment {
         }
     }
 
-    static func postgres(_ settings: Settings, _ role: String, patience: Duration = .seconds(5)) -> PostgresConfiguration {
+    static func postgres(_ settings: Settings, _ role: String, patience: Duration = .seconds(5))
+        -> PostgresConfiguration
+    {
         PostgresConfiguration(
             url: settings.postgresURL, applicationName: "makegood-\(role)", statementTimeout: patience,
             callDeadline: patience + .seconds(10), namedStatements: settings.namedStatements)

@@ -9,8 +9,8 @@ import Testing
 /// Method: `MAKEGOOD_LOCAL` (deploy/local) does it to the real broker. Every other test on that broker would suffer,
 /// so these run alone and on demand:
 ///
-///     eval "$(deploy/local env)"; MAKEGOOD_DISRUPT=1 swift test --filter BrokerOutageTests
-@Suite(.serialized, .enabled(if: ProcessInfo.processInfo.environment["MAKEGOOD_DISRUPT"] == "1"))
+///     eval "$(deploy/local env)"; MAKEGOOD_TEST_DISRUPT=1 swift test --filter BrokerOutageTests
+@Suite(.serialized, .enabled(if: ProcessInfo.processInfo.environment["MAKEGOOD_TEST_DISRUPT"] == "1"))
 struct BrokerOutageTests {
     @Test func aMemoryAlarmBlocksPublishingAndNothingElse() async throws {
         do {

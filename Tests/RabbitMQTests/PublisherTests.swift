@@ -92,10 +92,12 @@ import Testing
             try await publisher.publishAll(10, to: queue)
             async let outcomes = publisher.outcomes(of: 2_000) { _ in ("body", queue) }
             try broker.delete(queue)
-            let unexpected = await outcomes.filter { $0 != nil && $0 != .returned && $0 != .refused }
+            // RabbitMQ 3.10.8 may crash that channel or forget the confirm [both seen]: it must cost a reconnect, no more.
+            let expected: Set<String> = ["returned", "refused", "lost", "unreachable", "timed_out"]
+            let unexpected = await outcomes.compactMap { $0?.label }.filter { !expected.contains($0) }
             #expect(unexpected.isEmpty)
             // Returned messages make the publisher declare its queues anew, at most once a second.
-            try await eventually(within: .seconds(5)) {
+            try await eventually(within: .seconds(15)) {
                 do { try await publisher.publish("body", to: queue) } catch { return false }
                 return true
             }

@@ -29,10 +29,12 @@ extension Statements {
           as i(app, usr, customer, sandbox, n), today
         order by i.n
         """,
-        bind: { questions in [
-            .texts(questions.map(\.appID)), .texts(questions.map(\.userID)), .texts(questions.map(\.customerID)),
-            .bools(questions.map(\.isSandbox)),
-        ] },
+        bind: { questions in
+            [
+                .texts(questions.map(\.appID)), .texts(questions.map(\.userID)), .texts(questions.map(\.customerID)),
+                .bools(questions.map(\.isSandbox)),
+            ]
+        },
         read: { row throws(PostgresError) in
             BrakeCounts(
                 ofUserToday: try row.int(0), sandboxOfUserToday: try row.int(1), sandboxOfAppToday: try row.int(2),

@@ -56,9 +56,11 @@ extension Statements {
           and app_id = any($1::text[])
         order by xid, id limit $4
         """,
-        bind: { page in [
-            .texts(page.apps), .text(String(page.after.transaction)), .int(page.after.id), .int(page.limit),
-        ] },
+        bind: { page in
+            [
+                .texts(page.apps), .text(String(page.after.transaction)), .int(page.after.id), .int(page.limit),
+            ]
+        },
         read: { row throws(PostgresError) in
             Event(
                 cursor: EventCursor(transaction: try row.int(0), id: try row.int(1)), id: try row.uuid(2),

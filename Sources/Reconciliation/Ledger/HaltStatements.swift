@@ -38,10 +38,12 @@ extension Statements {
         values ($1, $2, $3, $4, $5, now() + make_interval(secs => $6))
         on conflict do nothing returning true
         """,
-        bind: { halt in [
-            .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
-            .text(halt.reason), .double(60),
-        ] },
+        bind: { halt in
+            [
+                .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
+                .text(halt.reason), .double(60),
+            ]
+        },
         read: { row throws(PostgresError) in try row.bool(0) })
 
     /// One process a minute may probe: the row says who.
@@ -52,9 +54,11 @@ extension Statements {
         where app_id = $1 and service = $2 and environment = $3 and credential = $4 and probe_at <= now()
         returning true
         """,
-        bind: { halt in [
-            .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential), .double(60),
-        ] },
+        bind: { halt in
+            [
+                .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential), .double(60),
+            ]
+        },
         read: { row throws(PostgresError) in try row.bool(0) })
 
     /// Ends a halt and makes the rows that waited for it due.
@@ -70,9 +74,11 @@ extension Statements {
           returning id)
         select count(*) from freed
         """,
-        bind: { halt in [
-            .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
-        ] },
+        bind: { halt in
+            [
+                .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
+            ]
+        },
         read: { row throws(PostgresError) in try row.int(0) })
 
     package struct Credentials: Sendable {

@@ -39,7 +39,8 @@ package final class Ledger: Sendable {
         self.schedule = schedule
         let parking = SettleBatch.Parking(scale: schedule.scale)
         insertions = GroupCommit(
-            name: "insertions", writers: writers, size: { (rows: 1, bytes: $0.proof.payload.utf8.count + $0.details.utf8.count + 512) },
+            name: "insertions", writers: writers,
+            size: { (rows: 1, bytes: $0.proof.payload.utf8.count + $0.details.utf8.count + 512) },
             flush: { submissions throws(PostgresError) in
                 // The same submission twice in a batch is one row.
                 let ids = submissions.map(\.receiptID)

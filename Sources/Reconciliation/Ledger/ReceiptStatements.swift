@@ -116,7 +116,8 @@ extension Statements {
                 id: try row.uuid(0), appID: try row.text(1), userID: try row.optionalText(2),
                 proof: Proof(kind: kind, payload: body ?? ""), transactionID: try row.optionalText(5),
                 originalTransactionID: try row.optionalText(6), isVouched: try row.bool(7), lane: try row.lane(8),
-                state: try row.state(9), reason: try row.optionalText(10), attempt: try row.int(11), rescues: try row.int(15),
+                state: try row.state(9), reason: try row.optionalText(10), attempt: try row.int(11),
+                rescues: try row.int(15),
                 receivedAt: try row.date(12), readAt: try row.date(13),
                 isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil)
         })
@@ -131,10 +132,12 @@ extension Statements {
         where r.id = i.id and r.settled_at is null and r.attempt = i.attempt
         returning r.id
         """,
-        bind: { rows in [
-            .uuids(rows.map(\.receiptID)), .int32s(rows.map(\.attempt)), .doubles(rows.map { $0.dueIn.inSeconds }),
-            .texts(rows.map(\.reason.rawValue)),
-        ] },
+        bind: { rows in
+            [
+                .uuids(rows.map(\.receiptID)), .int32s(rows.map(\.attempt)), .doubles(rows.map { $0.dueIn.inSeconds }),
+                .texts(rows.map(\.reason.rawValue)),
+            ]
+        },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
     /// A local proof that needs Apple changes its lane; its pointer follows.
@@ -146,9 +149,11 @@ extension Statements {
         where r.id = i.id and r.settled_at is null and r.attempt = i.attempt
         returning r.id
         """,
-        bind: { rows in [
-            .uuids(rows.map(\.receiptID)), .int32s(rows.map(\.attempt)), .doubles(rows.map { $0.dueIn.inSeconds }),
-        ] },
+        bind: { rows in
+            [
+                .uuids(rows.map(\.receiptID)), .int32s(rows.map(\.attempt)), .doubles(rows.map { $0.dueIn.inSeconds }),
+            ]
+        },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
     /// A repeated post of a held or parked submission makes it due, at most once a minute.
@@ -176,7 +181,8 @@ extension RowReader {
     package func kind(_ index: Int) throws(PostgresError) -> Proof.Kind { try word(index) }
 
     /// A word of a closed list that a CHECK of the table holds; anything else is a newer schema or our bug.
-    package func word<Word: RawRepresentable>(_ index: Int) throws(PostgresError) -> Word where Word.RawValue == String {
+    package func word<Word: RawRepresentable>(_ index: Int) throws(PostgresError) -> Word
+    where Word.RawValue == String {
         guard let word = Word(rawValue: try text(index)) else { throw undecodable(index) }
         return word
     }

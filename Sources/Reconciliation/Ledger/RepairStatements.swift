@@ -20,9 +20,12 @@ extension Statements {
           order by due_at limit $4 for no key update skip locked)
         returning id
         """,
-        bind: { redrive in [
-            .texts(redrive.states.map(\.rawValue)), .text(redrive.appID), .text(redrive.reason), .int(redrive.limit),
-        ] },
+        bind: { redrive in
+            [
+                .texts(redrive.states.map(\.rawValue)), .text(redrive.appID), .text(redrive.reason),
+                .int(redrive.limit),
+            ]
+        },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
     package struct Reopening: Sendable {
@@ -50,9 +53,11 @@ extension Statements {
           where receipt_id in (select id from reopened) and state = 'rejected')
         select id from reopened
         """,
-        bind: { reopening in [
-            .text(reopening.appID), .text(reopening.reason), .date(reopening.since), .int(reopening.limit),
-        ] },
+        bind: { reopening in
+            [
+                .text(reopening.appID), .text(reopening.reason), .date(reopening.since), .int(reopening.limit),
+            ]
+        },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
     /// What `support reopen --dry-run` counts.

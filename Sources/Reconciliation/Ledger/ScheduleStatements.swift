@@ -52,10 +52,12 @@ extension Statements {
         where r.id in (select id from due)
         returning r.id, r.attempt, r.rescues = 0
         """,
-        bind: { claim in [
-            .text(claim.lane.rawValue), .texts(claim.apps), .int(claim.limit),
-            .double(claim.rescueDelay.inSeconds), .double(claim.rescueDelayMax.inSeconds), .int32(rescuesMax),
-        ] },
+        bind: { claim in
+            [
+                .text(claim.lane.rawValue), .texts(claim.apps), .int(claim.limit),
+                .double(claim.rescueDelay.inSeconds), .double(claim.rescueDelayMax.inSeconds), .int32(rescuesMax),
+            ]
+        },
         read: { row throws(PostgresError) in
             ClaimedReceipt(id: try row.uuid(0), attempt: try row.int(1), isNewlyParked: try row.bool(2))
         })
@@ -77,10 +79,12 @@ extension Statements {
         where r.id = i.id and r.attempt = i.attempt and r.settled_at is null
         returning r.id, r.rescues
         """,
-        bind: { strikes in [
-            .uuids(strikes.pointers.map(\.receiptID)), .int32s(strikes.pointers.map(\.attempt)), .int32(rescuesMax),
-            .double(strikes.parkedFor.inSeconds),
-        ] },
+        bind: { strikes in
+            [
+                .uuids(strikes.pointers.map(\.receiptID)), .int32s(strikes.pointers.map(\.attempt)), .int32(rescuesMax),
+                .double(strikes.parkedFor.inSeconds),
+            ]
+        },
         read: { row throws(PostgresError) in (id: try row.uuid(0), rescues: try row.int(1)) })
 
     package struct Strikes: Sendable {

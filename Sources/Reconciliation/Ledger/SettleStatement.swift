@@ -245,9 +245,10 @@ private struct SettleColumns {
         transactions.append(transactionID)
         appendDecision(decision)
         appendFacts(transaction)
-        eventIDs.append(transaction.map {
-            DerivedID.event(appID: verdict.appID, transactionID: $0.id, type: "purchase.granted").uuidString
-        })
+        eventIDs.append(
+            transaction.map {
+                DerivedID.event(appID: verdict.appID, transactionID: $0.id, type: "purchase.granted").uuidString
+            })
         callServices.append(verdict.call?.service)
         callEnvironments.append(verdict.call?.environment)
         callStatuses.append(verdict.call?.httpStatus)

@@ -90,10 +90,10 @@ package struct Invariant: Sendable {
             where is_granted is null or times is distinct from 1
             """),
         Invariant(
-            "due", "every open receipt has a due time, and none is overdue by more than two hours",
+            "due", "no open receipt is overdue by more than two hours",
             """
             select 'receipt ' || id || ' ' || state from receipts
-            where settled_at is null and (due_at is null or due_at < now() - interval '2 hours') and $1 is not null
+            where due_at is not null and due_at < now() - interval '2 hours' and $1 is not null
             limit 100
             """),
     ]
@@ -118,7 +118,8 @@ extension Invariant {
             if !rows.isEmpty {
                 violations.append(
                     Violation(
-                        invariant: invariant.name, examples: Array(rows.prefix(Violation.examplesMax)), count: rows.count))
+                        invariant: invariant.name, examples: Array(rows.prefix(Violation.examplesMax)),
+                        count: rows.count))
             }
         }
         return violations

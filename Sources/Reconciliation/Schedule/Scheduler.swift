@@ -54,7 +54,8 @@ package struct Scheduler: Service {
             logger.debug("broker is away", metadata: LogKeys.error(error))
             return
         }
-        Gauge(label: "makegood_queue_depth_messages", dimensions: [("queue", doorbell.queues.verify(lane))]).record(depth)
+        Gauge(label: "makegood_queue_depth_messages", dimensions: [("queue", doorbell.queues.verify(lane))]).record(
+            depth)
         let room = max(Self.depthMax - depth, Self.publishMin)
         let halted = lane == .apple ? halts.haltedApps : []
         let all = apps.ids

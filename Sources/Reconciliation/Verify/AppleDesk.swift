@@ -69,7 +69,8 @@ extension AppStoreError {
         switch self {
         case .api: !isOutage
         case .receiptStatus(let code, _): code == 21006 || code == 21010
-        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .unauthorized, .credentialsMissing,
+        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .unauthorized,
+            .credentialsMissing,
             .environmentNotServed:
             false
         }

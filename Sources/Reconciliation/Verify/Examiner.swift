@@ -82,7 +82,8 @@ package struct Examiner: Sendable {
         return try await confirm(transaction, of: receipt, for: app)
     }
 
-    private func needsConfirmation(_ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices) -> Bool {
+    private func needsConfirmation(_ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices) -> Bool
+    {
         switch app.policy.confirmWithApple {
         case .never: false
         case .always: true
@@ -157,7 +158,8 @@ package struct Examiner: Sendable {
             return (info.signedTransaction, info.calls)
         }
         do throws(VerificationFailure) {
-            guard let transaction = Transaction(try await app.verifier.transaction(jws)), transaction.id == id || transaction.originalID == id
+            guard let transaction = Transaction(try await app.verifier.transaction(jws)),
+                transaction.id == id || transaction.originalID == id
             else { throw VerificationFailure(.malformed) }
             return transaction
         } catch {

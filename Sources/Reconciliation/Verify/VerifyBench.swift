@@ -43,8 +43,8 @@ struct VerifyBench: Sendable {
     func settle(_ message: [UInt8], redelivered: Bool) async -> Result {
         guard let pointer = Pointer(message) else { return .undeliverable }
         do throws(LedgerError) {
-            guard let receipt = try await patiently({ () throws(LedgerError) in try await ledger.fetch(pointer.receiptID) })
-            else { return .undeliverable }
+            let stored = try await patiently { () throws(LedgerError) in try await ledger.fetch(pointer.receiptID) }
+            guard let receipt = stored else { return .undeliverable }
             // A stale pointer must not jump a backoff.
             guard !receipt.state.isEnded, pointer.attempt >= receipt.attempt else { return .done }
             try await redelivered ? judgeAgain(receipt) : judge(receipt)
@@ -162,7 +162,8 @@ struct VerifyBench: Sendable {
         for _ in 0..<Self.settleTriesMax {
             let settlement = try await patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
-                Counter(label: "makegood_verdicts_total", dimensions: [("state", settlement.state.rawValue)]).increment()
+                Counter(label: "makegood_verdicts_total", dimensions: [("state", settlement.state.rawValue)])
+                    .increment()
                 return settlement
             }
             // Locked, or decided by a statement that ours could not see: the row says which.
@@ -203,7 +204,9 @@ struct VerifyBench: Sendable {
             do throws(LedgerError) {
                 return try await body()
             } catch {
-                guard error.isRetryable, ContinuousClock.now - start < VerifyWorker.databasePatience else { throw error }
+                guard error.isRetryable, ContinuousClock.now - start < VerifyWorker.databasePatience else {
+                    throw error
+                }
                 guard (try? await Task.sleep(for: .milliseconds(Int.random(in: 200...1500)))) != nil else {
                     throw error
                 }
