@@ -123,5 +123,12 @@ let package = Package(
                 "makegood", "AppStoreSimulator", hummingbird, httpClient, lifecycle, log, nioCore, nioHTTP1, httpTypes,
             ],
             swiftSettings: house),
+        .testTarget(
+            name: "EndToEndTests",
+            dependencies: [
+                "makegood", "AppStoreSimulator", "Reconciliation", "Purchases", "Postgres", "RabbitMQ", "TestServers",
+                httpClient, jwtKit, crypto, lifecycle, log, nioCore, nioHTTP1, httpTypes,
+            ],
+            swiftSettings: house),
     ]
 )

@@ -1,0 +1,91 @@
+import AppStoreSimulator
+import Foundation
+import Testing
+
+/// What the test knows from the outside: what was accepted, and what must be granted. Held against the database, the
+/// App Store's ledger, the feed of events and `makegood check` after every test.
+struct Books: Sendable {
+    /// Receipt ids of accepted posts.
+    var accepted: Set<String> = []
+    /// By transaction id: who may have it. Nothing else may be granted.
+    var owed: [String: Set<String>] = [:]
+
+    private struct Grant: Decodable {
+        let transaction_id: String
+        let app_id: String
+        let environment: String
+        let user_id: String
+        let product_id: String
+        let quantity: Int
+        let goods: [Goods]
+
+        struct Goods: Decodable, Equatable {
+            let item: String
+            let amount: Int
+        }
+    }
+
+    func hold(in system: System) async throws {
+        let grants = try await system.texts("select row_to_json(g)::text from grants g").map {
+            try JSONDecoder().decode(Grant.self, from: Data($0.utf8))
+        }
+        holdAccepted(Set(try await system.texts("select id::text from receipts")))
+        holdGrants(grants, in: system)
+        try await holdEvents(grants, in: system)
+        let inexact = try await system.texts("select app_id || ' ' || day from v_conservation where not is_exact")
+        #expect(inexact.isEmpty, "conservation is not exact")
+        let days = try await system.count("select count(*) from v_conservation")
+        #expect(accepted.isEmpty || days > 0, "the conservation view knows of nothing")
+        try await system.command("check", "--full")
+    }
+
+    /// I1: every acknowledged post has a row.
+    private func holdAccepted(_ rows: Set<String>) {
+        #expect(accepted.subtracting(rows).isEmpty, "accepted posts without a row")
+    }
+
+    /// I2, I3, I4, I5: exactly what is owed is granted, once, to the right user, as the App Store sold it.
+    private func holdGrants(_ grants: [Grant], in system: System) {
+        #expect(Set(grants.map(\.transaction_id)).count == grants.count, "a transaction is granted twice")
+        #expect(Set(grants.map(\.transaction_id)) == Set(owed.keys), "what is granted is not what is owed")
+        let ledger = Dictionary(uniqueKeysWithValues: system.appStore.store.ledger.map { ($0.transactionId, $0) })
+        let file = system.file
+        for grant in grants {
+            guard let sold = ledger[grant.transaction_id] else {
+                Issue.record("a grant that the App Store never sold: \(grant)")
+                continue
+            }
+            #expect(grant.product_id == sold.productId)
+            #expect(grant.environment == sold.environment.rawValue)
+            #expect(grant.quantity == sold.quantity)
+            #expect(file.apps.first { $0.id == grant.app_id }?.bundleId == sold.app)
+            #expect(owed[grant.transaction_id]?.contains(grant.user_id) == true, "granted to \(grant.user_id)")
+            let goods = file.goods(of: sold.productId).map {
+                Grant.Goods(item: $0.item, amount: $0.amount * sold.quantity)
+            }
+            #expect(grant.goods == goods)
+        }
+    }
+
+    /// I17: one event per grant, to its user, in the feed that the app backend reads.
+    private func holdEvents(_ grants: [Grant], in system: System) async throws {
+        // The feed shows what is older than every running transaction of the server, other databases' included.
+        try await system.wait("what is owed to be in the feed", within: .seconds(30)) {
+            let told = try await system.client.events().compactMap { $0["transactionId"] as? String }
+            return Set(owed.keys).isSubset(of: told)
+        }
+        let events = try await system.client.events()
+        var told: [String: String] = [:]
+        for event in events {
+            guard event["type"] as? String == "purchase.granted", let id = event["transactionId"] as? String,
+                let user = event["userId"] as? String
+            else {
+                Issue.record("an event that tells of no grant: \(event)")
+                continue
+            }
+            #expect(told.updateValue(user, forKey: id) == nil, "a grant was told twice")
+        }
+        #expect(Set(events.compactMap { $0["id"] as? String }).count == events.count, "an event id was used twice")
+        #expect(told == Dictionary(grants.map { ($0.transaction_id, $0.user_id) }, uniquingKeysWith: { $1 }))
+    }
+}

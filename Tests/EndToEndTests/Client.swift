@@ -1,0 +1,110 @@
+import AsyncHTTPClient
+import Foundation
+import NIOCore
+import NIOHTTP1
+
+/// A caller of one ingest process, over real HTTP.
+struct Client: Sendable {
+    struct Answer: Sendable {
+        let status: Int
+        fileprivate let headers: HTTPHeaders
+        let body: Data
+
+        /// The body as a JSON object; empty if it is none.
+        var json: [String: Any] { (try? JSONSerialization.jsonObject(with: body)) as? [String: Any] ?? [:] }
+        var text: String { String(decoding: body, as: UTF8.self) }
+        var state: String { json["state"] as? String ?? "" }
+        var reason: String? { json["reason"] as? String }
+        var id: String { json["id"] as? String ?? "" }
+        var code: String { json["code"] as? String ?? "" }
+        var field: String? { json["field"] as? String }
+        var safeToFinish: Bool? { json["safeToFinish"] as? Bool }
+        var isAccepted: Bool { status == 200 || status == 202 }
+        func header(_ name: String) -> String? { headers.first(name: name) }
+        var transactions: [[String: Any]] { json["transactions"] as? [[String: Any]] ?? [] }
+    }
+
+    /// The body of a post; what is nil is left out.
+    struct Post: Encodable, Sendable {
+        var appId: String? = "game"
+        var userId: String?
+        var orderId: String?
+        var signedTransaction: String?
+        var receipt: String?
+        var transactionId: String?
+        var originalTransactionId: String?
+    }
+
+    /// Many connections: a hundred callers at once are a hundred.
+    private static let http: HTTPClient = {
+        var configuration = HTTPClient.Configuration()
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 400
+        return HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+    }()
+
+    let url: String
+    var credential: String? = ConfigurationFile.Caller.gateway.rawValue
+
+    func with(_ caller: ConfigurationFile.Caller) -> Client { Client(url: url, credential: caller.rawValue) }
+
+    func post(_ post: Post, wait seconds: Int? = nil) async throws -> Answer {
+        try await postBody(JSONEncoder().encode(post), wait: seconds)
+    }
+
+    func postBody(_ body: Data, wait seconds: Int? = nil) async throws -> Answer {
+        try await call(.POST, "/v1/receipts" + (seconds.map { "?wait=\($0)" } ?? ""), .bytes(ByteBuffer(bytes: body)))
+    }
+
+    func receipt(_ id: String, wait seconds: Int? = nil) async throws -> Answer {
+        try await call(.GET, "/v1/receipts/\(id)" + (seconds.map { "?wait=\($0)" } ?? ""))
+    }
+
+    func get(_ path: String) async throws -> Answer { try await call(.GET, path) }
+
+    /// A post whose body arrives in pieces over that time. An answer that comes before the end is taken at once.
+    func postSlowly(_ body: Data, over time: Duration) async throws -> Answer {
+        let pieces = 10
+        let size = body.count / pieces + 1
+        let (stream, continuation) = AsyncStream.makeStream(of: ByteBuffer.self)
+        let sending = Task {
+            for start in stride(from: 0, to: body.count, by: size) {
+                continuation.yield(ByteBuffer(bytes: body[start..<min(start + size, body.count)]))
+                try await Task.sleep(for: time / pieces)
+            }
+            continuation.finish()
+        }
+        defer { sending.cancel() }
+        return try await call(.POST, "/v1/receipts", .stream(stream, length: .known(Int64(body.count))))
+    }
+
+    private func call(
+        _ method: HTTPMethod, _ path: String, _ body: HTTPClientRequest.Body? = nil
+    ) async throws -> Answer {
+        var request = HTTPClientRequest(url: url + path)
+        request.method = method
+        if let credential { request.headers.add(name: "Authorization", value: "Bearer \(credential)") }
+        if let body {
+            request.headers.add(name: "Content-Type", value: "application/json")
+            request.body = body
+        }
+        let response = try await Self.http.execute(request, timeout: .seconds(60))
+        let bytes = try await response.body.collect(upTo: 64 << 20)
+        return Answer(
+            status: Int(response.status.code), headers: response.headers, body: Data(bytes.readableBytesView))
+    }
+
+    /// Every event of the feed, page by page, as the app backend reads it.
+    func events() async throws -> [[String: Any]] {
+        var cursor = "0-0"
+        var events: [[String: Any]] = []
+        while true {
+            let answer = try await with(.backend).get("/v1/events?after=\(cursor)&limit=1000")
+            guard answer.status == 200, let page = answer.json["events"] as? [[String: Any]],
+                let next = answer.json["next"] as? String
+            else { throw System.Failure(description: "the feed answers \(answer.status): \(answer.text)") }
+            if page.isEmpty { return events }
+            events += page
+            cursor = next
+        }
+    }
+}

@@ -1,0 +1,255 @@
+import AppStoreSimulator
+import Foundation
+import Glibc
+import Purchases
+import Reconciliation
+import Testing
+
+extension EndToEnd {
+    /// Servers that go away in the middle of things. A proxy of the test cuts the connections at the exact place.
+    @Suite struct Outages {
+        /// Goal: PostgreSQL gone in the middle of a commit: the outcome is unknown, and repeating it is right (rule 2).
+        /// Method: the proxy breaks the connection that carries the settle statement, once before the server gets it
+        /// and once after the server has committed and before it can say so; then the same twice with the insert of a
+        /// post, whose client sends it again until it is accepted. Every purchase is granted once.
+        @Test func postgresGoneInTheMiddleOfACommit() async throws {
+            try await System.run(.init(hasProxies: true)) { system in
+                let proxy = try #require(system.postgresProxy)
+                // Nothing is prepared, so that the statement, its values and its commit are one round trip.
+                for role in [System.Role.ingest, .worker, .scheduler] {
+                    try await system.start(role, ["MAKEGOOD_POSTGRES_NAMED_STATEMENTS": "false"])
+                }
+                var springs = 0
+                for statement in ["ledger.settle", "ledger.insert_receipts"] {
+                    for moment in [FaultProxy.Moment.beforeRequest, .beforeAnswer] {
+                        springs += 1
+                        let sale = try await system.appStore.sell()
+                        system.owe(sale, to: "u\(springs)")
+                        proxy.trap(Array("/* \(statement) */".utf8), moment)
+                        try await system.submit(sale, user: "u\(springs)", wait: 10)
+                        try await system.settleDebts()
+                        #expect(proxy.sprung == springs, "\(statement) was not cut")
+                    }
+                }
+            }
+        }
+
+        /// Goal: RabbitMQ gone in the middle of a publish: the post is answered all the same, and granted (P30, P31).
+        /// Method: the proxy breaks the connection that carries the publish, once before the broker gets it and once
+        /// after it has stored the message and before its confirm passes. Both posts answer 202 and both are granted.
+        @Test func rabbitMQGoneInTheMiddleOfAPublish() async throws {
+            try await System.run(.init(hasProxies: true)) { system in
+                let proxy = try #require(system.brokerProxy)
+                try await system.startAll()
+                let queue = Array(system.queues.verify(.local).utf8)
+                // basic.publish (60, 40), reserved, the default exchange, the routing key.
+                let publish: [UInt8] = [0, 60, 0, 40, 0, 0, 0, UInt8(queue.count)] + queue
+                for (index, moment) in [FaultProxy.Moment.beforeRequest, .beforeAnswer].enumerated() {
+                    let sale = try await system.appStore.sell()
+                    system.owe(sale, to: "u\(index)")
+                    proxy.trap(publish, moment)
+                    #expect(try await system.submit(sale, user: "u\(index)").status == 202)
+                    try await system.settleDebts()
+                    try await system.wait("the publish to be cut") { proxy.sprung == index + 1 }
+                }
+            }
+        }
+
+        /// Goal: both servers come and go under load, and every purchase is granted once.
+        /// Method: 60 players post until accepted, while the proxies cut PostgreSQL, then RabbitMQ, then both, for a
+        /// second each.
+        @Test func bothServersComeAndGoUnderLoad() async throws {
+            try await System.run(.init(hasProxies: true)) { system in
+                let (postgres, broker) = (try #require(system.postgresProxy), try #require(system.brokerProxy))
+                try await system.startAll()
+                let sales = try await system.appStore.sell(60)
+                try await withThrowingTaskGroup(of: Void.self) { group in
+                    for (index, sale) in sales.enumerated() {
+                        system.owe(sale, to: "u\(index)")
+                        group.addTask {
+                            try await Task.sleep(for: .milliseconds(index * 100))
+                            if index.isMultiple(of: 3) {
+                                try await system.submitReceipt(sale, user: "u\(index)")
+                            } else {
+                                try await system.submit(sale, user: "u\(index)")
+                            }
+                        }
+                    }
+                    group.addTask {
+                        for proxies in [[postgres], [broker], [postgres, broker]] {
+                            try await Task.sleep(for: .seconds(1))
+                            for proxy in proxies { proxy.set(.cut) }
+                            try await Task.sleep(for: .seconds(1))
+                            for proxy in proxies { proxy.set(.forwarding) }
+                        }
+                    }
+                    try await group.waitForAll()
+                }
+                try await system.settleDebts()
+            }
+        }
+
+        /// Goal: broker gone: posts are accepted and told so, and delivered when it is back (B12).
+        /// Method: the broker is cut off; ten posts answer 202 within a second each, readiness stays 200 and says
+        /// `degraded`; nothing is granted; the broker comes back and all are granted.
+        @Test func brokerGoneIsStill202AndDeliveredLater() async throws {
+            try await System.run(.init(hasProxies: true)) { system in
+                try await system.startAll()
+                system.brokerProxy?.set(.cut)
+                let sales = try await system.appStore.sell(10)
+                for sale in sales {
+                    system.owe(sale, to: "u1")
+                    let start = ContinuousClock.now
+                    let answer = try await system.submit(sale, user: "u1")
+                    #expect(answer.status == 202)
+                    #expect(answer.safeToFinish == false)
+                    #expect(ContinuousClock.now - start < .seconds(1))
+                }
+                try await system.wait("readiness to say degraded") {
+                    let ready = try await system.client.get("/health/ready")
+                    return ready.status == 200 && ready.json["status"] as? String == "degraded"
+                }
+                #expect(try await system.count("select count(*) from grants") == 0)
+                system.brokerProxy?.set(.forwarding)
+                try await system.settleDebts()
+            }
+        }
+
+        /// Goal: database gone: 503 with Retry-After, and nothing half-stored.
+        /// Method: the database is cut off; a post answers 503 with a problem document that says `safeToFinish: false`;
+        /// readiness is 503. The database comes back: no row, payload or tally exists, the same post is accepted and
+        /// granted.
+        @Test func databaseGoneIs503AndNothingIsHalfStored() async throws {
+            try await System.run(.init(hasProxies: true)) { system in
+                try await system.startAll()
+                system.postgresProxy?.set(.cut)
+                let sale = try await system.appStore.sell()
+                let answer = try await system.client.post(
+                    .init(userId: "u1", signedTransaction: sale.signedTransaction))
+                #expect(answer.status == 503)
+                #expect(answer.code == "unavailable")
+                #expect(answer.safeToFinish == false)
+                #expect((answer.header("retry-after").flatMap { Int($0) } ?? 0) > 0)
+                #expect(try await system.client.get("/health/ready").status == 503)
+                #expect(try await system.client.get("/health/live").status == 200)
+                for table in ["receipts", "payloads", "tallies", "grants"] {
+                    #expect(try await system.count("select count(*) from \(table)") == 0)
+                }
+                system.postgresProxy?.set(.forwarding)
+                system.owe(sale, to: "u1")
+                let again = try await system.submit(sale, user: "u1", wait: 20)
+                #expect(again.state == "granted")
+            }
+        }
+
+        /// Goal: Apple is down for hours, and the player buys the same product again meanwhile (P1).
+        /// Method: Apple answers 503 to everything. Two purchases of one product are posted as legacy receipts, the
+        /// second with both in it; both are accepted and being tried, with a next attempt, and not safe to finish.
+        /// After several failed attempts Apple is back: both are granted once.
+        @Test func appleDownAndTheSameProductBoughtAgain() async throws {
+            try await System.run { system in
+                try await system.startAll()
+                var down = FaultRequest(.status, on: .all)
+                down.status = 503
+                try system.appStore.store.fault(down)
+                let first = try await system.appStore.sell()
+                let second = try await system.appStore.sell { $0.receiptOf = [first.purchase.transactionId] }
+                system.owe([first, second], to: "u1")
+                for sale in [first, second] {
+                    let answer = try await system.submitReceipt(sale, user: "u1")
+                    #expect(answer.status == 202)
+                    #expect(answer.safeToFinish == false)
+                    #expect(answer.json["nextAttemptAt"] != nil)
+                }
+                try await system.wait("two counted attempts for each") {
+                    try await system.count("select count(*) from receipts where attempt >= 2 and state = 'received'")
+                        == 2
+                }
+                #expect(try await system.count("select count(*) from attempts where http_status = 503") >= 4)
+                system.appStore.store.clearFaults()
+                try await system.settleDebts()
+            }
+        }
+
+        /// Goal: a hanging Apple never stands before proofs that need no call.
+        /// Method: Apple hangs for 30 s on every verifyReceipt; 500 legacy receipts are posted and fill the workers'
+        /// share of calls; 20 signed transactions posted then are granted within two seconds each. Apple comes back:
+        /// all 500 are granted too, each once.
+        @Test(.timeLimit(.minutes(4))) func appleHangsAndSignedTransactionsAreGrantedAtOnce() async throws {
+            // Scaled so that the rescue delay of Apple's queue stays longer than the longest call.
+            try await System.run(.init(timeScale: 0.35)) { system in
+                try await system.startAll()
+                var hanging = FaultRequest(.timeout, on: .verifyReceipt)
+                hanging.seconds = 30
+                try system.appStore.store.fault(hanging)
+                let legacy = try await system.appStore.sell(500)
+                system.owe(legacy, to: "patient")
+                try await withThrowingTaskGroup(of: Void.self) { group in
+                    for (index, sale) in legacy.enumerated() {
+                        if index >= 32 { try await group.next() }
+                        group.addTask { try await system.submitReceipt(sale, user: "patient") }
+                    }
+                    try await group.waitForAll()
+                }
+                try await system.wait("the calls to fill the worker's share") {
+                    system.appStore.store.openCalls.now == 64
+                }
+                for sale in try await system.appStore.sell(20) {
+                    system.owe(sale, to: "quick")
+                    let start = ContinuousClock.now
+                    let answer = try await system.submit(sale, user: "quick", wait: 20)
+                    #expect(answer.state == "granted")
+                    #expect(ContinuousClock.now - start < .seconds(2))
+                }
+                #expect(system.appStore.store.openCalls.most == 64)
+                system.appStore.store.clearFaults()
+                try await system.settleDebts(within: .seconds(120))
+            }
+        }
+    }
+
+    /// The servers themselves are killed and started again. They are this suite's own: others would notice.
+    @Suite struct Restarts {
+        /// Goal: PostgreSQL restarted in the middle of commits, RabbitMQ in the middle of publishes (P27, P30): every
+        /// purchase is granted once, and every process finds its way back without help.
+        /// Method: players post without pause, until accepted, while PostgreSQL is killed -9 and comes back, while
+        /// RabbitMQ is restarted in order, and while RabbitMQ is killed -9 and comes back.
+        @Test(.timeLimit(.minutes(5))) func postgresAndRabbitMQRestartedUnderLoad() async throws {
+            try await PrivateServers.run { servers in
+                try await System.run(.init(servers: servers)) { system in
+                    try await system.startAll()
+                    let isOver = Flag()
+                    try await withThrowingTaskGroup(of: Void.self) { group in
+                        for player in 0..<4 {
+                            group.addTask {
+                                while !isOver.isSet {
+                                    let sale = try await system.appStore.sell()
+                                    system.owe(sale, to: "u\(player)")
+                                    try await system.submit(
+                                        .init(userId: "u\(player)", signedTransaction: sale.signedTransaction),
+                                        patience: .seconds(120))
+                                    try await Task.sleep(for: .milliseconds(50))
+                                }
+                            }
+                        }
+                        group.addTask {
+                            defer { isOver.set() }
+                            for (step, server) in [("kill", "postgres"), ("restart", "rabbitmq"), ("kill", "rabbitmq")]
+                            {
+                                let before = try? await system.count("select count(*) from grants")
+                                step == "kill" ? try await servers.kill(server) : try await servers.restart(server)
+                                if step == "kill" { try await servers.up() }
+                                try await system.wait("grants after \(step) \(server)", within: .seconds(60)) {
+                                    (try? await system.count("select count(*) from grants")) ?? 0 > (before ?? 0) + 10
+                                }
+                            }
+                        }
+                        try await group.waitForAll()
+                    }
+                    try await system.settleDebts(within: .seconds(120))
+                    #expect([.ingest, .worker, .scheduler].allSatisfy { system.started($0) == 1 })
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+import Foundation
+import Glibc
+import Synchronization
+
+/// One process of the program under test. What it prints goes to a file; it is ended by its id, at the latest when
+/// the test process ends, however that comes about.
+final class RunningProcess: Sendable {
+    enum Ending: Equatable, Sendable {
+        case exit(Int32)
+        case signal(Int32)
+    }
+
+    struct Failure: Error, CustomStringConvertible {
+        let description: String
+    }
+
+    let name: String
+    let id: pid_t
+    private let logPath: String
+    private let ending = Mutex<Ending?>(nil)
+
+    /// Starts it with this environment and no other, and without input.
+    init(
+        _ name: String, executable: String, arguments: [String], environment: [String: String], logPath: String
+    ) throws {
+        self.name = name
+        self.logPath = logPath
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
+        posix_spawn_file_actions_addopen(&actions, 1, logPath, O_WRONLY | O_CREAT | O_APPEND, 0o600)
+        posix_spawn_file_actions_adddup2(&actions, 1, 2)
+        // The test process blocks and ignores signals that the program has to see.
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        posix_spawnattr_setsigmask(&attributes, &signals)
+        sigfillset(&signals)
+        posix_spawnattr_setsigdefault(&attributes, &signals)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
+        let argv = Self.copy([executable] + arguments)
+        let envp = Self.copy(environment.map { "\($0.key)=\($0.value)" })
+        defer { for pointer in argv + envp { free(pointer) } }
+        var id: pid_t = 0
+        let status = posix_spawn(&id, executable, &actions, &attributes, argv, envp)
+        guard status == 0 else {
+            throw Failure(description: "\(name) did not start: \(executable): \(String(cString: strerror(status)))")
+        }
+        self.id = id
+        Undertaker.shared.add(id)
+        Thread.detachNewThread { [self] in collect() }
+    }
+
+    /// As C wants it: to be freed by the caller, with a nil at the end.
+    fileprivate static func copy(_ texts: [String]) -> [UnsafeMutablePointer<CChar>?] {
+        texts.map { text in strdup(text) } + [nil]
+    }
+
+    /// Waits for the end. The id stays ours until it is collected under the lock: a signal can only reach our child.
+    private func collect() {
+        var info = siginfo_t()
+        while waitid(P_PID, id_t(id), &info, WEXITED | WNOWAIT) != 0, errno == EINTR {}
+        ending.withLock { ending in
+            var status: Int32 = 0
+            waitpid(id, &status, 0)
+            ending = status & 0x7f == 0 ? .exit(status >> 8 & 0xff) : .signal(status & 0x7f)
+        }
+        Undertaker.shared.remove(id)
+    }
+
+    var isRunning: Bool { ending.withLock { $0 == nil } }
+
+    func send(_ signal: Int32) {
+        ending.withLock { ending in
+            if ending == nil { kill(id, signal) }
+        }
+    }
+
+    /// How it ended.
+    func end(within limit: Duration) async throws -> Ending {
+        let deadline = ContinuousClock.now + limit
+        while ContinuousClock.now < deadline {
+            if let ending = ending.withLock({ $0 }) { return ending }
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        throw Failure(description: "\(name) did not end within \(limit)")
+    }
+
+    /// kill -9, and gone when this returns.
+    func killHard() async {
+        send(SIGKILL)
+        // Its own task: the caller's may be cancelled, and must wait all the same.
+        _ = await Task { try await end(within: .seconds(20)) }.result
+    }
+
+    /// The port behind "<what> listening … http.address=HOST:PORT" in its log.
+    func port(of what: String, within limit: Duration = .seconds(60)) async throws -> Int {
+        let deadline = ContinuousClock.now + limit
+        while ContinuousClock.now < deadline {
+            for line in log.split(separator: "\n") where line.contains("\(what) listening") {
+                let address = line.split(separator: "http.address=").last?.prefix { $0 != " " }
+                if let port = address?.split(separator: ":").last.flatMap({ Int($0) }) { return port }
+            }
+            guard isRunning else { break }
+            try await Task.sleep(for: .milliseconds(20))
+        }
+        throw Failure(description: "\(name) does not listen (\(what)):\n\(logTail)")
+    }
+
+    /// Everything it printed so far.
+    var log: String {
+        guard let data = FileManager.default.contents(atPath: logPath) else { return "" }
+        return String(decoding: data, as: UTF8.self)
+    }
+
+    var logTail: String {
+        let lines = log.split(separator: "\n")
+        return lines.suffix(30).joined(separator: "\n")
+    }
+}
+
+/// A shell that kills what is left when the test process is gone: it reads a pipe that only we hold open.
+private final class Undertaker: Sendable {
+    static let shared = Undertaker()
+
+    private let pipe: Int32
+
+    private init() {
+        var ends: [Int32] = [0, 0]
+        Glibc.pipe(&ends)
+        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        posix_spawn_file_actions_adddup2(&actions, ends[0], 0)
+        posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
+        posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
+        let script = """
+            trap '' HUP INT TERM
+            list=' '
+            while read -r word id; do
+                case $word in
+                    add) list="$list$id " ;;
+                    remove) list="${list%% $id *} ${list#* $id }" ;;
+                esac
+            done
+            for id in $list; do kill -9 "$id"; done
+            """
+        let argv = RunningProcess.copy(["/bin/sh", "-c", script])
+        var id: pid_t = 0
+        posix_spawn(&id, "/bin/sh", &actions, nil, argv, environ)
+        for pointer in argv { free(pointer) }
+        posix_spawn_file_actions_destroy(&actions)
+        close(ends[0])
+        pipe = ends[1]
+    }
+
+    func add(_ id: pid_t) { tell("add \(id)\n") }
+    func remove(_ id: pid_t) { tell("remove \(id)\n") }
+
+    /// Shorter than PIPE_BUF: lines of several threads do not mix (pipe(7)).
+    private func tell(_ line: String) {
+        _ = line.withCString { write(pipe, $0, strlen($0)) }
+    }
+}

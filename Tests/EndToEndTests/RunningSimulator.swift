@@ -1,0 +1,53 @@
+import AppStoreSimulator
+import Foundation
+import Logging
+
+/// The App Store of one test: in this process, over real HTTP.
+struct RunningSimulator: Sendable {
+    let store: AppStoreSimulator
+    let url: String
+    private let running: Task<Void, any Error>
+
+    static func start() async throws -> RunningSimulator {
+        var logger = Logger(label: "app-store")
+        logger.logLevel = .critical
+        let store = try AppStoreSimulator(SimulatorConfiguration(seed: 1), logger: logger)
+        let running = Task { try await store.run() }
+        let port = try await store.boundPort
+        for (app, bundle, id) in [
+            ("game", "com.example.game", 1_234_567_890), ("puzzle", "com.example.puzzle", 1_234_567_891),
+        ] {
+            try store.register(RegisteredApp(app: app, bundleId: bundle, appAppleId: Int64(id)))
+        }
+        return RunningSimulator(store: store, url: "http://127.0.0.1:\(port)", running: running)
+    }
+
+    func stop() async {
+        store.clearFaults()
+        running.cancel()
+        _ = await running.result
+    }
+
+    /// One purchase, made now unless `change` says otherwise.
+    func sell(
+        _ productID: String = ConfigurationFile.coins, app: String = "game",
+        _ change: (inout SaleRequest) -> Void = { _ in }
+    ) async throws -> Sale {
+        try await sell(1, productID, app: app, change)[0]
+    }
+
+    func sell(
+        _ count: Int, _ productID: String = ConfigurationFile.coins, app: String = "game",
+        _ change: (inout SaleRequest) -> Void = { _ in }
+    ) async throws -> [Sale] {
+        var request = SaleRequest(app: app, productId: productID)
+        request.count = count
+        change(&request)
+        return try await store.sell(request)
+    }
+
+    /// Calls about this purchase that Apple has answered or dropped.
+    func calls(about sale: Sale) -> [SimulatorCall] {
+        store.calls().filter { $0.transactionIds.contains(sale.purchase.transactionId) }
+    }
+}

@@ -1,0 +1,489 @@
+import AppStoreSimulator
+import Foundation
+import Glibc
+import Logging
+import Postgres
+import Purchases
+import RabbitMQ
+import Reconciliation
+import Synchronization
+import TestServers
+import Testing
+
+/// The whole product for one test: real processes, a database and queues of its own, an App Store of its own.
+///
+/// `run` starts nothing by itself but the App Store; the test starts the processes it needs. Afterwards `run` holds
+/// what must be true after every test (`Books`), and ends everything, however the test went.
+final class System: Sendable {
+    struct Shape: Sendable {
+        /// On every delay of retries, rescues and parking: hours become minutes.
+        var timeScale = 0.02
+        /// Processes reach the servers through proxies that the test can cut.
+        var hasProxies = false
+        /// Instead of a new database and new queues on the servers of the environment.
+        var servers: PrivateServers?
+        /// False where a test ends with receipts that are still being tried.
+        var endsQuiet = true
+    }
+
+    struct Failure: Error, CustomStringConvertible {
+        let description: String
+    }
+
+    enum Role: String, Sendable {
+        case ingest, worker, scheduler, all
+    }
+
+    private struct State {
+        var file: ConfigurationFile
+        var processes: [RunningProcess] = []
+        var supervisors: [Task<Void, Never>] = []
+        var started: [String: Int] = [:]
+        var client: Client?
+        var books = Books()
+    }
+
+    let shape: Shape
+    let appStore: RunningSimulator
+    let directory: String
+    let queues: Queues
+    let queuePrefix: String
+    let postgresProxy: FaultProxy?
+    let brokerProxy: FaultProxy?
+    /// Straight to the servers, whatever the proxies do.
+    let database: Database
+    private let postgresURL: String
+    private let amqpURL: String
+    private let broker: TestBroker?
+    private let state: Mutex<State>
+
+    private init(
+        _ shape: Shape, appStore: RunningSimulator, directory: String, postgresURL: String, amqpURL: String,
+        broker: TestBroker?
+    ) throws {
+        self.shape = shape
+        self.appStore = appStore
+        self.directory = directory
+        self.postgresURL = postgresURL
+        self.amqpURL = amqpURL
+        self.broker = broker
+        queuePrefix = broker.map { String($0.queue("x").dropLast(2)) } ?? "makegood"
+        queues = Queues(prefix: queuePrefix, schedule: RetrySchedule(scale: shape.timeScale))
+        postgresProxy = shape.hasProxies ? try FaultProxy(to: postgresURL) : nil
+        brokerProxy = shape.hasProxies ? try FaultProxy(to: amqpURL) : nil
+        database = Database(
+            PostgresConfiguration(url: postgresURL, applicationName: "end-to-end", namedStatements: false),
+            connections: 2, logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
+        state = Mutex(State(file: ConfigurationFile(simulator: appStore)))
+        // Registered, so that they are deleted afterwards.
+        for queue in queues.topology.queues { _ = broker?.queue(String(queue.name.dropFirst(queuePrefix.count + 1))) }
+        try writeConfiguration()
+    }
+
+    static func run(_ shape: Shape = Shape(), _ body: (System) async throws -> Void) async throws {
+        let directory = FileManager.default.temporaryDirectory
+            .appending(path: "makegood-end-to-end-\(UUID().uuidString)").path
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        if let servers = shape.servers {
+            try await run(
+                shape, directory, postgresURL: servers.postgresURL, amqpURL: servers.amqpURL, broker: nil, body)
+            return
+        }
+        try await TestBroker.run { broker in
+            let database = try await TestDatabase.make()
+            do {
+                try await run(
+                    shape, directory, postgresURL: database.url, amqpURL: broker.url, broker: broker, body)
+            } catch {
+                await database.drop()
+                throw error
+            }
+            await database.drop()
+        }
+    }
+
+    private static func run(
+        _ shape: Shape, _ directory: String, postgresURL: String, amqpURL: String, broker: TestBroker?,
+        _ body: (System) async throws -> Void
+    ) async throws {
+        let appStore = try await RunningSimulator.start()
+        let system: System
+        do {
+            system = try System(
+                shape, appStore: appStore, directory: directory, postgresURL: postgresURL, amqpURL: amqpURL,
+                broker: broker)
+        } catch {
+            await appStore.stop()
+            throw error
+        }
+        do {
+            try await system.command("migrate")
+            try await body(system)
+            try await system.closeBooks()
+        } catch {
+            print(await system.report(error))
+            await system.end()
+            throw error
+        }
+        await system.end()
+    }
+
+    private func end() async {
+        await endSupervision()
+        let processes = state.withLock { $0.processes }
+        for process in processes { process.send(SIGKILL) }
+        for process in processes { await process.killHard() }
+        await database.close()
+        postgresProxy?.end()
+        brokerProxy?.end()
+        await appStore.stop()
+    }
+
+    private func report(_ error: any Error) async -> String {
+        var lines = ["--- \(error)", "--- rows", await describeRows()]
+        let processes = state.withLock { $0.processes }
+        for process in processes.suffix(8) {
+            lines += ["--- \(process.name), process \(process.id)", process.logTail]
+        }
+        return lines.joined(separator: "\n")
+    }
+}
+
+// MARK: - Processes
+
+extension System {
+    /// The program: beside the test bundle, or where the environment says.
+    private static let binary: String = {
+        if let path = ProcessInfo.processInfo.environment["MAKEGOOD_TEST_BINARY"] { return path }
+        let beside = URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
+            .appending(path: "makegood").path
+        if FileManager.default.isExecutableFile(atPath: beside) { return beside }
+        return URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().appending(path: ".build/debug/makegood").path
+    }()
+
+    private func environment(_ extra: [String: String]) -> [String: String] {
+        var environment = [
+            "MAKEGOOD_POSTGRES_URL": postgresProxy?.url(postgresURL) ?? postgresURL,
+            "MAKEGOOD_AMQP_URL": brokerProxy?.url(amqpURL) ?? amqpURL,
+            "MAKEGOOD_CONFIG": "\(directory)/makegood.yaml", "MAKEGOOD_QUEUE_PREFIX": queuePrefix,
+            "MAKEGOOD_HTTP_PORT": "0", "MAKEGOOD_TIME_SCALE": "\(shape.timeScale)",
+            "MAKEGOOD_DRAIN_DELAY_SECONDS": "0",
+        ]
+        for name in ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR"] {
+            environment[name] = ProcessInfo.processInfo.environment[name]
+        }
+        return environment.merging(extra) { $1 }
+    }
+
+    /// Starts a process of this role. Ingest answers and a worker has said that it started when this returns.
+    @discardableResult
+    func start(_ role: Role, _ environment: [String: String] = [:]) async throws -> RunningProcess {
+        let process = try launch(role, environment)
+        if role == .ingest || role == .all {
+            let client = Client(url: "http://127.0.0.1:\(try await process.port(of: "ingest"))")
+            state.withLock { $0.client = client }
+        } else {
+            try await wait("\(role.rawValue) to start", within: .seconds(60)) {
+                process.log.contains("\(role.rawValue) started") || !process.isRunning
+            }
+        }
+        return process
+    }
+
+    private func launch(_ role: Role, _ extra: [String: String]) throws -> RunningProcess {
+        let number = state.withLock { state in
+            state.started[role.rawValue, default: 0] += 1
+            return state.started[role.rawValue] ?? 0
+        }
+        let name = "\(role.rawValue)-\(number)"
+        let process = try RunningProcess(
+            name, executable: Self.binary, arguments: [role.rawValue], environment: environment(extra),
+            logPath: "\(directory)/\(name).log")
+        state.withLock { $0.processes.append(process) }
+        return process
+    }
+
+    /// Starts a process again whenever it ends, as an init system would.
+    func supervise(_ role: Role, _ environment: [String: String] = [:]) {
+        let supervisor = Task {
+            while !Task.isCancelled {
+                guard let process = try? launch(role, environment) else { return }
+                while process.isRunning, !Task.isCancelled { try? await Task.sleep(for: .milliseconds(20)) }
+                if Task.isCancelled { await process.killHard() }
+            }
+        }
+        state.withLock { $0.supervisors.append(supervisor) }
+    }
+
+    /// Ends the supervisors, and kills the processes they keep alive.
+    func endSupervision() async {
+        let supervisors = state.withLock { state in
+            defer { state.supervisors = [] }
+            return state.supervisors
+        }
+        for supervisor in supervisors { supervisor.cancel() }
+        for supervisor in supervisors { await supervisor.value }
+    }
+
+    /// How many processes of this role were started so far.
+    func started(_ role: Role) -> Int { state.withLock { $0.started[role.rawValue] ?? 0 } }
+
+    func client(of process: RunningProcess) async throws -> Client {
+        Client(url: "http://127.0.0.1:\(try await process.port(of: "ingest"))")
+    }
+
+    /// Talks to the ingest that was started last.
+    var client: Client {
+        get throws {
+            guard let client = state.withLock({ $0.client }) else {
+                throw Failure(description: "no ingest was started")
+            }
+            return client
+        }
+    }
+
+    /// Runs a command to its end, without proxies; what it printed. Fails unless it ends with exit 0.
+    @discardableResult
+    func command(_ arguments: String...) async throws -> String {
+        let name = "command-\(UUID().uuidString.prefix(8))"
+        let process = try RunningProcess(
+            name, executable: Self.binary, arguments: arguments,
+            environment: environment(["MAKEGOOD_POSTGRES_URL": postgresURL, "MAKEGOOD_AMQP_URL": amqpURL]),
+            logPath: "\(directory)/\(name).log")
+        let ending: RunningProcess.Ending
+        do {
+            ending = try await process.end(within: .seconds(60))
+        } catch {
+            await process.killHard()
+            throw error
+        }
+        guard ending == .exit(0) else {
+            throw Failure(
+                description: "makegood \(arguments.joined(separator: " ")) ended with \(ending):\n\(process.logTail)")
+        }
+        return process.log
+    }
+}
+
+// MARK: - Configuration
+
+extension System {
+    var file: ConfigurationFile { state.withLock { $0.file } }
+
+    /// Changes the file. Processes see it when they start, or after `reload`.
+    func configure(_ change: (inout ConfigurationFile) -> Void) throws {
+        state.withLock { change(&$0.file) }
+        try writeConfiguration()
+    }
+
+    /// Changes the app `game`.
+    func configureGame(_ change: (inout ConfigurationFile.App) -> Void) throws {
+        try configure { change(&$0.apps[0]) }
+    }
+
+    /// SIGHUP to every process; each has said that it took the file when this returns.
+    func reload() async throws { try await hangUp("configuration taken") }
+
+    /// SIGHUP to every process; each has logged these words once more when this returns.
+    func hangUp(_ words: String) async throws {
+        let processes = state.withLock { $0.processes.filter(\.isRunning) }
+        let before = processes.map { $0.log.ranges(of: words).count }
+        for process in processes { process.send(SIGHUP) }
+        try await wait("every process to log: \(words)") {
+            zip(processes, before).allSatisfy { $0.log.ranges(of: words).count > $1 || !$0.isRunning }
+        }
+    }
+
+    private func writeConfiguration() throws {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.prettyPrinted, .withoutEscapingSlashes]
+        func write(_ data: Data, _ name: String) throws { try data.write(to: URL(filePath: "\(directory)/\(name)")) }
+        try write(try encoder.encode(file), "makegood.yaml")
+        try write(Data(appStore.store.rootCertificateDER), "root.der")
+        try write(Data(appStore.store.credentials.privateKeyPEM.utf8), "key.p8")
+        try write(Data(GatewayKey.publicPEM.utf8), "gateway.pem")
+    }
+}
+
+// MARK: - Looking and waiting
+
+extension System {
+    /// One text per row of the first column.
+    func texts(_ sql: String) async throws -> [String] {
+        try await database.run(
+            Statement<Void, String?>("test.texts", sql) { row throws(PostgresError) in try row.optionalText(0) }
+        ).map { $0 ?? "" }
+    }
+
+    func count(_ sql: String) async throws -> Int {
+        let rows = try await database.run(
+            Statement<Void, Int>("test.count", sql) { row throws(PostgresError) in try row.int(0) })
+        return rows.first ?? 0
+    }
+
+    func execute(_ sql: String) async throws {
+        try await database.run(Statement<Void, Void>("test.execute", sql))
+    }
+
+    /// Waits until a condition holds. What was awaited, and the rows as they are, stand in the failure.
+    func wait(
+        _ what: String, within limit: Duration = .seconds(60), _ condition: () async throws -> Bool
+    ) async throws {
+        let deadline = ContinuousClock.now + limit
+        while try await !condition() {
+            guard ContinuousClock.now < deadline else {
+                throw Failure(description: "waited \(limit) in vain for \(what)")
+            }
+            try await Task.sleep(for: .milliseconds(25))
+        }
+    }
+
+    /// Waits until so many receipts are in this state.
+    func wait(_ state: ReceiptState, _ count: Int, within limit: Duration = .seconds(60)) async throws {
+        try await wait("\(count) receipts to be \(state.rawValue)", within: limit) {
+            try await self.count("select count(*) from receipts where state = '\(state.rawValue)'") == count
+        }
+    }
+
+    private func describeRows() async -> String {
+        let receipts = try? await texts(
+            """
+            select concat_ws(' ', left(id::text, 8), app_id, coalesce(user_id, '-'), kind, lane, state,
+              coalesce(reason, '-'), 'attempt', attempt, 'rescues', rescues,
+              'due in ' || round(extract(epoch from due_at - now())::numeric, 1) || ' s')
+            from receipts order by settled_at is not null, received_at limit 40
+            """)
+        let counts = try? await texts(
+            "select concat_ws(' ', state, reason, count(*)) from receipts group by state, reason order by 1")
+        return ((receipts ?? ["the database does not answer"]) + ["in all:"] + (counts ?? [])).joined(separator: "\n")
+    }
+}
+
+// MARK: - The broker
+
+extension System {
+    /// Any bytes into a queue, from a connection of the test's own.
+    func publish(_ body: String, to queue: String) throws {
+        guard let broker else { throw Failure(description: "private brokers are not published to") }
+        try broker.publish(Array(body.utf8), to: queue)
+    }
+
+    func deleteQueue(_ queue: String) throws { try broker?.delete(queue) }
+
+    /// Ready messages.
+    func depth(of queue: String) async throws -> Int {
+        try await withPublisher { try await $0.depth(of: queue) }
+    }
+
+    /// Takes every ready message out of a queue and throws it away; how many.
+    func purge(_ queue: String) async throws -> Int {
+        let ready = try await depth(of: queue)
+        guard ready > 0 else { return 0 }
+        let consumer = Consumer(
+            try BrokerConfiguration(url: amqpURL), topology: queues.topology,
+            subscriptions: [Subscription(queue: queue, prefetch: 100)],
+            logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
+        await consumer.start()
+        var taken = 0
+        for await delivery in consumer.deliveries {
+            await consumer.acknowledge([delivery])
+            taken += 1
+            if taken == ready { break }
+        }
+        await consumer.close()
+        return taken
+    }
+
+    private func withPublisher<Result: Sendable>(_ body: (Publisher) async throws -> Result) async throws -> Result {
+        let publisher = Publisher(
+            try BrokerConfiguration(url: amqpURL), topology: queues.topology,
+            logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
+        await publisher.start()
+        do {
+            let result = try await body(publisher)
+            await publisher.close()
+            return result
+        } catch {
+            await publisher.close()
+            throw error
+        }
+    }
+}
+
+// MARK: - Buying, and the books
+
+extension System {
+    /// A player's app: posts until it is accepted, as a client must. The answer's status is 200 or 202.
+    @discardableResult
+    func submit(
+        _ post: Client.Post, to client: Client? = nil, wait seconds: Int? = nil, patience: Duration = .seconds(60)
+    ) async throws -> Client.Answer {
+        let client = try client ?? self.client
+        let deadline = ContinuousClock.now + patience
+        while true {
+            let answer = try? await client.post(post, wait: seconds)
+            if let answer, answer.isAccepted {
+                state.withLock { _ = $0.books.accepted.insert(answer.id) }
+                return answer
+            }
+            if let answer, answer.status != 503 {
+                throw Failure(description: "a post was answered \(answer.status): \(answer.text)")
+            }
+            guard ContinuousClock.now < deadline else {
+                throw Failure(description: "a post was not accepted within \(patience): \(answer?.text ?? "no answer")")
+            }
+            try await Task.sleep(for: .milliseconds(100))
+        }
+    }
+
+    /// The signed transaction of a sale.
+    @discardableResult
+    func submit(
+        _ sale: Sale, user: String, app: String = "game", wait seconds: Int? = nil
+    ) async throws -> Client.Answer {
+        try await submit(.init(appId: app, userId: user, signedTransaction: sale.signedTransaction), wait: seconds)
+    }
+
+    /// The legacy receipt of a sale.
+    @discardableResult
+    func submitReceipt(
+        _ sale: Sale, user: String, app: String = "game", wait seconds: Int? = nil
+    ) async throws -> Client.Answer {
+        try await submit(.init(appId: app, userId: user, receipt: sale.receipt), wait: seconds)
+    }
+
+    /// Notes that this purchase must be granted in the end, once, to this user or one of these.
+    func owe(_ sale: Sale, to users: String...) {
+        state.withLock { $0.books.owed[sale.purchase.transactionId] = Set(users) }
+    }
+
+    func owe(_ sales: [Sale], to user: String) {
+        for sale in sales { owe(sale, to: user) }
+    }
+
+    /// Waits until what is owed was granted.
+    func settleDebts(within limit: Duration = .seconds(60)) async throws {
+        let owed = state.withLock { Set($0.books.owed.keys) }
+        try await wait("\(owed.count) purchases to be granted", within: limit) {
+            try await owed.isSubset(of: Set(self.texts("select transaction_id from grants")))
+        }
+    }
+
+    private func closeBooks() async throws {
+        try await settleDebts()
+        if shape.endsQuiet {
+            try await wait("every receipt to have a verdict") {
+                try await self.count("select count(*) from receipts where state = 'received'") == 0
+            }
+        }
+        let books = state.withLock { $0.books }
+        if !state.withLock({ $0.processes.contains { $0.name.hasPrefix("ingest") && $0.isRunning } }),
+            !state.withLock({ $0.processes.contains { $0.name.hasPrefix("all") && $0.isRunning } })
+        {
+            try await start(.ingest)
+        }
+        try await books.hold(in: self)
+    }
+}
