@@ -47,6 +47,17 @@ package enum Reason: String, Sendable, CaseIterable {
     case poison
 }
 
+extension Reason {
+    /// Whether a receipt held for this reason has Apple's facts stored: the debt is ours then, and no later failure of
+    /// the proof as a whole takes it back.
+    package var holdsFacts: Bool {
+        switch self {
+        case .productUnknown, .sandbox, .beforeCutover, .review, .purchaseAhead, .orderUnknown, .idCollision: true
+        default: false
+        }
+    }
+}
+
 /// What is to become of one transaction of a receipt.
 package enum Decision: Sendable, Equatable {
     /// Give these goods, once. Whether they were given before is decided by the database.
@@ -72,11 +83,14 @@ package struct Claim: Sendable, Equatable {
     package var hasPossession: Bool
     /// When it was submitted, by the database's clock.
     package var receivedAt: Date
+    /// When it is judged, by the database's clock.
+    package var judgedAt: Date
 
-    package init(userID: String?, hasPossession: Bool, receivedAt: Date) {
+    package init(userID: String?, hasPossession: Bool, receivedAt: Date, judgedAt: Date? = nil) {
         self.userID = userID
         self.hasPossession = hasPossession
         self.receivedAt = receivedAt
+        self.judgedAt = judgedAt ?? receivedAt
     }
 }
 
@@ -102,7 +116,8 @@ extension AppPolicy {
         guard let product else { return .held(.productUnknown) }
         if transaction.environment != Transaction.production, !admitsSandbox(userID) { return .held(.sandbox) }
         let age = claim.receivedAt.timeIntervalSince(transaction.purchasedAt)
-        if age < -Self.purchaseAheadMax.inSeconds { return .held(.purchaseAhead) }
+        let ahead = transaction.purchasedAt.timeIntervalSince(claim.judgedAt)
+        if ahead > Self.purchaseAheadMax.inSeconds { return .held(.purchaseAhead) }
         if transaction.isShared { return .grant(goods: [], source: .shared) }
         if makeUpMaxAge > .zero, age > makeUpMaxAge.inSeconds { return .held(.review) }
         // Apple's quantity multiplies; it is 1 for everything but consumables.

@@ -232,9 +232,9 @@ enum BrokerEvent {
         try declare(queue.name, arguments: queue.arguments, passive: false)
     }
 
-    /// Messages ready in a queue. If it is missing the channel is gone: the connection must be closed.
-    func depth(of queue: String) throws(RabbitMQError) -> Int {
-        try declare(queue, arguments: [], passive: true).messages
+    /// The same of a queue that may be missing: then the channel is gone, and the connection must be closed.
+    func counts(ofMissable queue: String) throws(RabbitMQError) -> (messages: Int, consumers: Int) {
+        try declare(queue, arguments: [], passive: true)
     }
 
     private func declare(

@@ -103,13 +103,18 @@ package actor Publisher {
     /// passively, and if it is missing the channel is gone: the connection is made anew, and publishes in flight end
     /// as `lost`.
     package func depth(of queue: String) async throws(RabbitMQError) -> Int {
+        try await counts(of: queue).messages
+    }
+
+    /// `depth`, and how many consumers the queue has anywhere.
+    package func counts(of queue: String) async throws(RabbitMQError) -> (messages: Int, consumers: Int) {
         if door.isFresh { connect() }
         guard let connection else { throw door.reason }
         guard !isBlocked else { throw .blocked }
         guard queue.utf8.count <= 255 else { throw .tooLarge }
         do {
-            if let declaration = topology.declaration(of: queue) { return try connection.declare(declaration) }
-            return try connection.depth(of: queue)
+            if let declaration = topology.declaration(of: queue) { return try connection.counts(of: declaration) }
+            return try connection.counts(ofMissable: queue)
         } catch {
             // A stranger's missing queue is no reason to give to others.
             lose(topology.declaration(of: queue) == nil ? .lost : error)

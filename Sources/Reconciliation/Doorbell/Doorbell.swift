@@ -47,7 +47,8 @@ package final class Doorbell: Sendable {
         try await publisher.depth(of: queues.dead)
     }
 
-    package func depth(of lane: Lane) async throws(RabbitMQError) -> Int {
-        try await publisher.depth(of: queues.verify(lane))
+    /// What waits in a lane's queue, and how many workers take from it.
+    package func counts(of lane: Lane) async throws(RabbitMQError) -> (messages: Int, consumers: Int) {
+        try await publisher.counts(of: queues.verify(lane))
     }
 }

@@ -93,7 +93,7 @@ package final class Ledger: Sendable {
                 var seen: Set<UUID> = []
                 let unique = pointers.filter { seen.insert($0.receiptID).inserted }
                 let rows = try await database.run(
-                    Statements.strike, Statements.Strikes(pointers: unique, parkedFor: parking.againMin))
+                    Statements.strike, Statements.Strikes(pointers: unique, parking: parking))
                 var counts = Dictionary(rows.map { ($0.id, $0.rescues) }, uniquingKeysWith: { first, _ in first })
                 return pointers.map { counts.removeValue(forKey: $0.receiptID) }
             })

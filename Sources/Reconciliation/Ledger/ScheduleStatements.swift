@@ -17,6 +17,8 @@ extension Statements {
         package var limit: Int
         package var rescueDelay: Duration
         package var rescueDelayMax: Duration
+        /// Whether a row with eight rescues is parked; false where its messages may never have reached a worker.
+        package var mayPark = true
     }
 
     /// Claims due rows for publishing: apps in turn, oldest first, rows that another scheduler holds are skipped. The
@@ -37,15 +39,15 @@ extension Statements {
               order by due_at limit $3 for no key update skip locked) r) c
           order by c.turn, c.due_at limit $3)
         update receipts r set
-          state = case when r.rescues >= $6 and r.state = 'received' then 'parked' else r.state end,
-          reason = case when r.rescues >= $6 and r.state = 'received' then 'never_worked' else r.reason end,
+          state = case when $7 and r.rescues >= $6 and r.state = 'received' then 'parked' else r.state end,
+          reason = case when $7 and r.rescues >= $6 and r.state = 'received' then 'never_worked' else r.reason end,
           -- Parked: messages that point at the old attempt are stale, so they cannot kill another worker.
-          attempt = r.attempt + (r.rescues >= $6 and r.state = 'received')::int,
-          rescues = case when r.rescues >= $6 and r.state = 'received' then 0 else r.rescues + 1 end,
-          judged_at = case when r.rescues >= $6 and r.state = 'received' then now() else r.judged_at end,
+          attempt = r.attempt + ($7 and r.rescues >= $6 and r.state = 'received')::int,
+          rescues = case when $7 and r.rescues >= $6 and r.state = 'received' then 0 else r.rescues + 1 end,
+          judged_at = case when $7 and r.rescues >= $6 and r.state = 'received' then now() else r.judged_at end,
           -- Never less than the first lease. Jitter parts what came together: the neighbours of a payload that kills
           -- its worker would otherwise come back beside it every time, and be killed and parked with it.
-          due_at = now() + case when r.rescues >= $6 and r.state = 'received'
+          due_at = now() + case when $7 and r.rescues >= $6 and r.state = 'received'
             then make_interval(secs => $5 * (1 - random() / 4))
             else make_interval(
               secs => least($4 * power(2, least(r.rescues, 20)) * (1 + random() / 2), $5 * (1 - random() / 4))) end
@@ -56,6 +58,7 @@ extension Statements {
             [
                 .text(claim.lane.rawValue), .texts(claim.apps), .int(claim.limit),
                 .double(claim.rescueDelay.inSeconds), .double(claim.rescueDelayMax.inSeconds), .int32(rescuesMax),
+                .bool(claim.mayPark),
             ]
         },
         read: { row throws(PostgresError) in
@@ -64,32 +67,39 @@ extension Statements {
 
     /// A message that a worker died with, or gave back, came again: counted before its row is judged, so that a payload
     /// that kills its worker is parked as `never_worked` after as many deaths as rescues. One row per receipt that is
-    /// still as it was read: its count, or 0 where it was parked just now.
+    /// still as it was read: its count, or 0 where it was parked just now. One that was parked for it before needs one
+    /// death more, not eight, and waits as long as it is old, up to a day.
     package static let strike = Statement<Strikes, (id: UUID, rescues: Int)>(
         "ledger.strike",
         """
         update receipts r set
-          state = case when r.rescues >= $3 then 'parked' else r.state end,
-          reason = case when r.rescues >= $3 then 'never_worked' else r.reason end,
-          attempt = r.attempt + (r.rescues >= $3)::int,
-          judged_at = case when r.rescues >= $3 then now() else r.judged_at end,
-          due_at = case when r.rescues >= $3 then now() + make_interval(secs => $4) else r.due_at end,
-          rescues = case when r.rescues >= $3 then 0 else r.rescues + 1 end
-        from unnest($1::uuid[], $2::int[]) as i(id, attempt)
-        where r.id = i.id and r.attempt = i.attempt and r.settled_at is null
+          state = case when c.parks then 'parked' else r.state end,
+          reason = case when c.parks then 'never_worked' else r.reason end,
+          attempt = r.attempt + c.parks::int,
+          judged_at = case when c.parks then now() else r.judged_at end,
+          due_at = case when c.parks then now() + make_interval(secs => least(greatest(
+            extract(epoch from now() - r.received_at)::float8 - $6, $4), $5)) else r.due_at end,
+          rescues = case when c.parks then 0 else r.rescues + 1 end
+        from (
+          select r.id, r.attempt, r.rescues >= $3 or (r.state = 'parked' and r.reason = 'never_worked') as parks
+          from unnest($1::uuid[], $2::int[]) as i(id, attempt)
+          join receipts r on r.id = i.id and r.attempt = i.attempt and r.settled_at is null
+          order by r.id for no key update of r) c
+        where r.id = c.id
         returning r.id, r.rescues
         """,
         bind: { strikes in
             [
                 .uuids(strikes.pointers.map(\.receiptID)), .int32s(strikes.pointers.map(\.attempt)), .int32(rescuesMax),
-                .double(strikes.parkedFor.inSeconds),
+                .double(strikes.parking.againMin.inSeconds), .double(strikes.parking.againMax.inSeconds),
+                .double(strikes.parking.after.inSeconds),
             ]
         },
         read: { row throws(PostgresError) in (id: try row.uuid(0), rescues: try row.int(1)) })
 
     package struct Strikes: Sendable {
         package var pointers: [Pointer]
-        package var parkedFor: Duration
+        package var parking: SettleBatch.Parking
     }
 
     /// Rescues without a verdict before a row is parked as `never_worked`.

@@ -90,10 +90,11 @@ package struct Invariant: Sendable {
             where is_granted is null or times is distinct from 1
             """),
         Invariant(
-            "due", "no open receipt is overdue by more than two hours",
+            "due", "no open receipt is overdue by more than two hours, unless its app is paused or halted",
             """
             select 'receipt ' || id || ' ' || state from receipts
             where due_at is not null and due_at < now() - interval '2 hours' and $1 is not null
+              and not exists (select from halts where halts.app_id = receipts.app_id)
             limit 100
             """),
     ]

@@ -47,30 +47,36 @@ package struct Scheduler: Service {
 
     /// One tick for one queue. Without a broker nothing is claimed: a claim that cannot be published is a lost second.
     func feed(_ lane: Lane) async {
-        let depth: Int
+        let (depth, consumers): (Int, Int)
         do {
-            depth = try await doorbell.depth(of: lane)
+            (depth, consumers) = try await doorbell.counts(of: lane)
         } catch {
             logger.debug("broker is away", metadata: LogKeys.error(error))
             return
         }
         Gauge(label: "makegood_queue_depth_messages", dimensions: [("queue", doorbell.queues.verify(lane))]).record(
             depth)
+        // Nobody takes: an open breaker, or no worker. What was published lies there still; again would count rescues
+        // that nobody had a chance to answer.
+        guard depth == 0 || consumers > 0 else { return }
         let room = max(Self.depthMax - depth, Self.publishMin)
         let halted = lane == .apple ? halts.haltedApps : []
         let all = apps.ids
-        var claimed = await claim(lane, all.filter { !halted.contains($0) && !halts.isPaused($0) }, room)
-        claimed += await claim(lane, all.filter { halted.contains($0) && !halts.isPaused($0) }, Self.haltedLimit)
+        // Only an empty queue with workers proves that earlier messages reached one.
+        let mayPark = depth == 0 && consumers > 0
+        var claimed = await claim(lane, all.filter { !halted.contains($0) && !halts.isPaused($0) }, room, mayPark)
+        claimed += await claim(
+            lane, all.filter { halted.contains($0) && !halts.isPaused($0) }, Self.haltedLimit, mayPark)
         guard !claimed.isEmpty else { return }
         Counter(label: "makegood_rescues_total", dimensions: [("lane", lane.rawValue)]).increment(by: claimed.count)
         await publish(claimed, lane)
     }
 
-    private func claim(_ lane: Lane, _ apps: [String], _ limit: Int) async -> [ClaimedReceipt] {
+    private func claim(_ lane: Lane, _ apps: [String], _ limit: Int, _ mayPark: Bool) async -> [ClaimedReceipt] {
         guard !apps.isEmpty else { return [] }
         let claim = Statements.Claim(
             lane: lane, apps: apps, limit: limit, rescueDelay: ledger.schedule.rescueDelay(lane),
-            rescueDelayMax: Self.rescueDelayMax * ledger.schedule.scale)
+            rescueDelayMax: Self.rescueDelayMax * ledger.schedule.scale, mayPark: mayPark)
         do {
             return try await ledger.run(Statements.claim, claim)
         } catch {

@@ -23,6 +23,7 @@ package struct Watch: Service {
             await withDiscardingTaskGroup { group in
                 group.addTask { await every(Self.checkInterval, check) }
                 group.addTask { await every(Self.backlogInterval, measure) }
+                group.addTask { await every(Self.backlogInterval, measureFeed) }
                 group.addTask { await every(Self.partitionInterval, partition) }
             }
         }
@@ -60,12 +61,27 @@ package struct Watch: Service {
         }
     }
 
+    private func measureFeed() async throws {
+        let lag = try await ledger.run(Statements.feedLag, ()).first ?? 0
+        Gauge(label: "makegood_events_lag_seconds").record(lag)
+    }
+
     private func partition() async throws {
         _ = try await ledger.run(Statements.createPayloadPartitions, Self.partitionDays)
     }
 }
 
 extension Statements {
+    /// Age of the oldest event that the feed does not show yet, because a transaction that began before it still runs
+    /// somewhere in this PostgreSQL.
+    package static let feedLag = Statement<Void, Double>(
+        "watch.feed_lag",
+        """
+        select coalesce(extract(epoch from clock_timestamp() - min(at)), 0)::float8 from events
+        where xid >= pg_snapshot_xmin(pg_current_snapshot())
+        """,
+        read: { row throws(PostgresError) in try row.double(0) })
+
     package struct Backlog: Sendable {
         package let appID: String
         package let lane: String

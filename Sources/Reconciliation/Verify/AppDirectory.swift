@@ -78,21 +78,28 @@ package final class AppDirectory: Sendable {
 
     package var ids: [String] { apps.withLock { $0.keys.sorted() } }
 
-    /// Takes a configuration whole, or throws and leaves the old one. The ledger remembers each app's first start and
-    /// makes held receipts due where the app's configuration changed; a halt ends with the credential it was for.
+    /// Takes a configuration whole, or throws and leaves the old one. The ledger remembers each app's first start, and
+    /// held receipts become due where the app's configuration changed; a halt ends with the credential it was for.
     package func update(_ configuration: Configuration, ledger: Ledger) async throws {
         var updated: [String: AppServices] = [:]
         for var app in configuration.apps.values {
             let start = try await ledger.run(
-                Statements.startApp, Statements.AppStart(appID: app.id, configurationHash: Array(app.hash)))
+                Statements.rememberApp, Statements.AppStart(appID: app.id, configurationHash: Array(app.hash)))
             if !app.hasGrantFrom, let firstStart = start.first { app.policy.grantFrom = firstStart }
             updated[app.id] = try await AppServices(app, http: http)
         }
-        for app in updated.values {
-            _ = try await ledger.run(
-                Statements.endStaleHalts,
-                .init(appID: app.configuration.id, hashes: Array(app.credentialHashes.values)))
+        let before = apps.withLock { [updated] apps in
+            defer { apps = updated }
+            return apps.mapValues(\.configuration.hash)
         }
-        apps.withLock { [updated] in $0 = updated }
+        // Only now: what is woken is judged by what is in force.
+        for (id, app) in updated {
+            let hash = app.configuration.hash
+            _ = try await ledger.run(
+                Statements.takeConfiguration,
+                .init(appID: id, configurationHash: Array(hash), isChanged: before[id].map { $0 != hash } ?? false))
+            _ = try await ledger.run(
+                Statements.endStaleHalts, .init(appID: id, hashes: Array(app.credentialHashes.values)))
+        }
     }
 }

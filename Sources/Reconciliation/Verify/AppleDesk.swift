@@ -14,11 +14,13 @@ package struct AppleRefusal: Error, Sendable {
 package final class AppleDesk: Sendable {
     private let halts: HaltBoard
     private let breaker: Mutex<Breaker>
-    private let scale: Double
+    /// When a credential was last proven good, by its hash.
+    private let proven = Mutex<[String: ContinuousClock.Instant]>([:])
+    /// A refusal this soon after such a proof says something about the receipt, not about the credential.
+    private static let provenFor: Duration = .seconds(600)
 
     package init(halts: HaltBoard, scale: Double) {
         self.halts = halts
-        self.scale = scale
         breaker = Mutex(Breaker(scale: scale))
     }
 
@@ -33,7 +35,8 @@ package final class AppleDesk: Sendable {
     /// Asks Apple, unless a halt or the breaker says not to.
     package func ask<Answer>(
         _ service: ServiceCall.Service, for app: AppServices,
-        _ question: () async throws(AppStoreFailure) -> (answer: Answer, calls: [ServiceCall])
+        _ question: () async throws(AppStoreFailure) -> (answer: Answer, calls: [ServiceCall]),
+        proves isProof: (Answer) -> Bool = { _ in true }
     ) async throws(AppleRefusal) -> (answer: Answer, call: ServiceCall?) {
         if case .open = breakerState { throw AppleRefusal(fate: .postpone(.appleUnavailable, until: nil), call: nil) }
         let halt = halts.halt(of: service, for: app)
@@ -43,10 +46,12 @@ package final class AppleDesk: Sendable {
         do {
             let (answer, calls) = try await question()
             record(failed: false)
+            if isProof(answer) { noteProof(service, app) }
             if let halt { await halts.end(halt) }
             return (answer, calls.last)
         } catch {
-            let fate = Fate(error.error)
+            var fate = Fate(error.error)
+            if case .halt = fate, halt == nil, isProven(service, app) { fate = .retry(.appleAnswer) }
             record(failed: error.error.isOutage)
             switch (fate, error.calls.last) {
             case (.halt, let call?): await halts.raise(call, for: app)
@@ -55,6 +60,16 @@ package final class AppleDesk: Sendable {
             }
             throw AppleRefusal(fate: fate, call: error.calls.last)
         }
+    }
+
+    private func noteProof(_ service: ServiceCall.Service, _ app: AppServices) {
+        guard let credential = app.credentialHashes[service] else { return }
+        proven.withLock { $0[credential] = .now }
+    }
+
+    private func isProven(_ service: ServiceCall.Service, _ app: AppServices) -> Bool {
+        guard let credential = app.credentialHashes[service] else { return false }
+        return proven.withLock { $0[credential].map { ContinuousClock.now - $0 < Self.provenFor } ?? false }
     }
 
     private func record(failed: Bool) {

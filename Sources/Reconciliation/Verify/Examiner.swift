@@ -46,7 +46,7 @@ package struct Examiner: Sendable {
     private func claim(_ receipt: StoredReceipt) -> Claim {
         Claim(
             userID: receipt.userID, hasPossession: receipt.proof.kind != .identifier || receipt.isVouched,
-            receivedAt: receipt.receivedAt)
+            receivedAt: receipt.receivedAt, judgedAt: receipt.readAt)
     }
 
     private func examination(of refusal: AppleRefusal) -> Examination {
@@ -112,6 +112,9 @@ package struct Examiner: Sendable {
         let (verified, call) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
             let verified = try await client.verify(base64)
             return (verified, verified.calls)
+        } proves: {
+            // Only receipts with subscriptions need the secret.
+            $0.latestReceiptInfo != nil
         }
         guard verified.bundleId == app.identity.bundleId else { return .finding(.receipt(.rejected(.wrongApp))) }
         guard app.identity.environments.contains(verified.environment) else {

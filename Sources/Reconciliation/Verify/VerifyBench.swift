@@ -27,6 +27,7 @@ struct VerifyBench: Sendable {
     let doorbell: Doorbell
     let logger: Logger
     private let turnstile = Turnstile()
+    private let alarm = RejectionAlarm()
 
     init(
         ledger: Ledger, apps: AppDirectory, halts: HaltBoard, examiner: Examiner, doorbell: Doorbell, logger: Logger
@@ -91,6 +92,9 @@ struct VerifyBench: Sendable {
         let examination = await examiner.examine(receipt, for: app)
         CrashPoint.afterAppleBeforeCommit.reached()
         switch examination {
+        case .finding(.receipt(.rejected(let reason))) where owes(receipt):
+            // The client may have finished on our word: what Apple proved then stays owed.
+            try await postpone(receipt, reason, by: heldDelay(receipt))
         case .finding(let finding):
             try await write(try await brake(finding, of: receipt, for: app), for: receipt)
         case .retry(let reason, let call):
@@ -144,6 +148,11 @@ struct VerifyBench: Sendable {
         }
     }
 
+    /// Whether purchases with stored facts are held in it.
+    private func owes(_ receipt: StoredReceipt) -> Bool {
+        receipt.state == .held && receipt.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
+    }
+
     private func heldDelay(_ receipt: StoredReceipt) -> Duration {
         ledger.schedule.heldDelay(age: .seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt)))
     }
@@ -162,8 +171,7 @@ struct VerifyBench: Sendable {
         for _ in 0..<Self.settleTriesMax {
             let settlement = try await patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
-                Counter(label: "makegood_verdicts_total", dimensions: [("state", settlement.state.rawValue)])
-                    .increment()
+                report(verdict, settlement)
                 return settlement
             }
             // Locked, or decided by a statement that ours could not see: the row says which.
@@ -173,6 +181,27 @@ struct VerifyBench: Sendable {
         return nil
     }
 
+    private func report(_ verdict: Verdict, _ settlement: Settlement) {
+        let reason: Reason? =
+            switch verdict.finding {
+            case .receipt(.rejected(let reason)), .receipt(.held(let reason)), .receipt(.open(let reason)): reason
+            default: nil
+            }
+        Counter(
+            label: "makegood_verdicts_total",
+            dimensions: [
+                ("app", verdict.appID), ("state", settlement.state.rawValue), ("reason", reason?.rawValue ?? ""),
+            ]
+        ).increment()
+        guard let reason, let setting = RejectionAlarm.setting(reason), alarm.record(verdict.appID, reason)
+        else { return }
+        logger.error(
+            "many receipts fail in a way that is our mistake as often as an attack",
+            metadata: [
+                "app.id": "\(verdict.appID)", "receipt.reason": "\(reason.rawValue)", "configuration.key": "\(setting)",
+            ])
+    }
+
     private func brake(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
@@ -180,6 +209,7 @@ struct VerifyBench: Sendable {
             entries.contains(where: { app.policy.needsBrakes($0, userID: userID) })
         else { return finding }
         var braked: [Verdict.Entry] = []
+        var passed = 0
         for entry in entries {
             guard app.policy.needsBrakes(entry, userID: userID) else {
                 braked.append(entry)
@@ -188,9 +218,14 @@ struct VerifyBench: Sendable {
             let question = BrakeQuestion(
                 appID: receipt.appID, userID: userID, customerID: entry.transaction.customerID,
                 isSandbox: entry.transaction.environment != Transaction.production)
-            let counts = try await patiently { () throws(LedgerError) in try await ledger.brakes(question) }
-            braked.append(
-                .init(transaction: entry.transaction, decision: app.policy.applyBrakes(entry, counts: counts)))
+            var counts = try await patiently { () throws(LedgerError) in try await ledger.brakes(question) }
+            // Its neighbours in this receipt count as well, although they are not granted yet.
+            counts.ofUserToday += passed
+            counts.sandboxOfUserToday += passed
+            counts.sandboxOfAppToday += passed
+            let decision = app.policy.applyBrakes(entry, counts: counts)
+            if case .grant = decision { passed += 1 }
+            braked.append(.init(transaction: entry.transaction, decision: decision))
         }
         return .transactions(braked)
     }

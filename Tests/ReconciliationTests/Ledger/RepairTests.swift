@@ -154,9 +154,10 @@ import Testing
     func configurationChange() async throws {
         try await LedgerLab.with { lab in
             let start = { (app: String, hash: UInt8) in
-                try await lab.ledger.run(
-                    Statements.startApp, Statements.AppStart(appID: app, configurationHash: [hash])
-                ).first
+                let start = Statements.AppStart(appID: app, configurationHash: [hash])
+                let first = try await lab.ledger.run(Statements.rememberApp, start).first
+                _ = try await lab.ledger.run(Statements.takeConfiguration, start)
+                return first
             }
             let first = try #require(try await start("game", 1))
             let held = try await lab.post()
@@ -168,6 +169,12 @@ import Testing
             #expect(try await start("game", 1) == first)
             #expect(try await due() == [])
             #expect(try await start("game", 2) == first)
+            #expect(try await due() == ["game"])
+            // Judged again by a process that has not taken the new configuration; it wakes the row when it does.
+            try await lab.settle(held, .purchase("t1", .held(.productUnknown)))
+            #expect(try await due() == [])
+            let late = Statements.AppStart(appID: "game", configurationHash: [2], isChanged: true)
+            #expect(try await lab.ledger.run(Statements.takeConfiguration, late) == [1])
             #expect(try await due() == ["game"])
         }
     }

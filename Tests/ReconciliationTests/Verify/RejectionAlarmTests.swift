@@ -1,0 +1,24 @@
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+@Suite struct RejectionAlarmTests {
+    @Test("design 5.3: the eleventh in ten minutes raises the alarm, once, for that app and reason")
+    func once() {
+        let alarm = RejectionAlarm()
+        let start = ContinuousClock.now
+        let raised = (1...30).filter { alarm.record("game", .wrongApp, at: start + .seconds($0)) }
+        #expect(raised == [11])
+        #expect(!alarm.record("game", .untrustedRoot, at: start))
+        #expect(!alarm.record("other", .wrongApp, at: start))
+        let later = (0..<11).map { alarm.record("game", .wrongApp, at: start + .seconds(700 + $0)) }
+        #expect(later == Array(repeating: false, count: 10) + [true], "a new window")
+    }
+
+    @Test("every reason that may be our own mistake names its setting, no other does")
+    func settings() {
+        let named = Reason.allCases.filter { RejectionAlarm.setting($0) != nil }
+        #expect(Set(named) == [.wrongApp, .wrongEnvironment, .untrustedRoot, .clockAhead])
+    }
+}
