@@ -19,6 +19,8 @@ extension Statements {
         package var rescueDelayMax: Duration
         /// Whether a row with eight rescues is parked; false where its messages may never have reached a worker.
         package var mayPark = true
+        /// Whether rows are claimed that were rescued before; false where what was published then lies there still.
+        package var repeats = true
     }
 
     /// Claims due rows for publishing: apps in turn, oldest first, rows that another scheduler holds are skipped. The
@@ -35,7 +37,7 @@ extension Statements {
             from unnest($2::text[]) as a(app)
             cross join lateral (
               select id, due_at from receipts
-              where lane = $1 and app_id = a.app and due_at is not null and due_at <= now()
+              where lane = $1 and app_id = a.app and due_at is not null and due_at <= now() and ($8 or rescues = 0)
               order by due_at limit $3 for no key update skip locked) r) c
           order by c.turn, c.due_at limit $3)
         update receipts r set
@@ -58,7 +60,7 @@ extension Statements {
             [
                 .text(claim.lane.rawValue), .texts(claim.apps), .int(claim.limit),
                 .double(claim.rescueDelay.inSeconds), .double(claim.rescueDelayMax.inSeconds), .int32(rescuesMax),
-                .bool(claim.mayPark),
+                .bool(claim.mayPark), .bool(claim.repeats),
             ]
         },
         read: { row throws(PostgresError) in

@@ -56,27 +56,28 @@ package struct Scheduler: Service {
         }
         Gauge(label: "makegood_queue_depth_messages", dimensions: [("queue", doorbell.queues.verify(lane))]).record(
             depth)
-        // Nobody takes: an open breaker, or no worker. What was published lies there still; again would count rescues
-        // that nobody had a chance to answer.
-        guard depth == 0 || consumers > 0 else { return }
         let room = max(Self.depthMax - depth, Self.publishMin)
         let halted = lane == .apple ? halts.haltedApps : []
         let all = apps.ids
+        var claim = Statements.Claim(
+            lane: lane, apps: [], limit: room, rescueDelay: ledger.schedule.rescueDelay(lane),
+            rescueDelayMax: Self.rescueDelayMax * ledger.schedule.scale)
         // Only an empty queue with workers proves that earlier messages reached one.
-        let mayPark = depth == 0 && consumers > 0
-        var claimed = await claim(lane, all.filter { !halted.contains($0) && !halts.isPaused($0) }, room, mayPark)
-        claimed += await claim(
-            lane, all.filter { halted.contains($0) && !halts.isPaused($0) }, Self.haltedLimit, mayPark)
+        claim.mayPark = depth == 0 && consumers > 0
+        // Nobody takes: an open breaker, or no worker. Again would count rescues that nobody had a chance to answer.
+        claim.repeats = depth == 0 || consumers > 0
+        claim.apps = all.filter { !halted.contains($0) && !halts.isPaused($0) }
+        var claimed = await self.claim(claim)
+        claim.apps = all.filter { halted.contains($0) && !halts.isPaused($0) }
+        claim.limit = Self.haltedLimit
+        claimed += await self.claim(claim)
         guard !claimed.isEmpty else { return }
         Counter(label: "makegood_rescues_total", dimensions: [("lane", lane.rawValue)]).increment(by: claimed.count)
         await publish(claimed, lane)
     }
 
-    private func claim(_ lane: Lane, _ apps: [String], _ limit: Int, _ mayPark: Bool) async -> [ClaimedReceipt] {
-        guard !apps.isEmpty else { return [] }
-        let claim = Statements.Claim(
-            lane: lane, apps: apps, limit: limit, rescueDelay: ledger.schedule.rescueDelay(lane),
-            rescueDelayMax: Self.rescueDelayMax * ledger.schedule.scale, mayPark: mayPark)
+    private func claim(_ claim: Statements.Claim) async -> [ClaimedReceipt] {
+        guard !claim.apps.isEmpty else { return [] }
         do {
             return try await ledger.run(Statements.claim, claim)
         } catch {

@@ -56,6 +56,17 @@ import Testing
                 #expect(rows == [ClaimedReceipt(id: posted.id, attempt: 0, isNewlyParked: false)])
             }
             #expect(try await lab.state(posted) == "received")
+            // While its message lies in a queue that nobody takes from, it is not published again; a new row is.
+            let new = try await lab.post()
+            try await lab.run("update receipts set due_at = now()")
+            var rows: [UUID] = []
+            for lane in Lane.allCases {
+                let claim = Statements.Claim(
+                    lane: lane, apps: ["game"], limit: 10, rescueDelay: .seconds(10), rescueDelayMax: .seconds(3600),
+                    repeats: false)
+                rows += try await lab.ledger.run(Statements.claim, claim).map(\.id)
+            }
+            #expect(rows == [new.id])
             #expect(try await lab.settle(posted, .purchase("t1")) == .granted)
         }
     }
