@@ -44,7 +44,6 @@ package enum Reason: String, Sendable, CaseIterable {
     case clockAhead = "clock_ahead"
     case halted
     case neverWorked = "never_worked"
-    case poison
 }
 
 extension Reason {

@@ -2,21 +2,7 @@ import BlockingIO
 import CRabbitMQ
 import Glibc
 
-/// What the broker says by itself, copied out of the library's memory.
-enum BrokerEvent {
-    case confirmed(tag: UInt64, multiple: Bool)
-    case refused(tag: UInt64, multiple: Bool)
-    /// Nil: the message did not carry one of our tags.
-    case returned(tag: UInt64?)
-    /// A nil body was larger than `BrokerConnection.incomingBodyLimitBytes` and was read past.
-    case delivered(consumer: String, tag: UInt64, redelivered: Bool, body: [UInt8]?)
-    /// The broker ended a consumer: its queue is gone.
-    case cancelled(consumer: String)
-    case blocked
-    case unblocked
-}
-
-/// One AMQP connection with one channel, over librabbitmq 0.11. The only file that calls the C library.
+/// One AMQP connection with one channel, over librabbitmq 0.11. Only this file and `Arena` call the C library.
 ///
 /// Not Sendable: it lives in an actor pinned to one thread, and librabbitmq wants exactly that ("threads must not
 /// share a connection", README of rabbitmq-c). All calls may block, each within a limit: the library's own time-outs

@@ -39,8 +39,4 @@ extension Statements {
         """,
         bind: { [.text($0.appID), .bytes($0.configurationHash), .bool($0.isChanged)] },
         read: { row throws(PostgresError) in try row.int(0) })
-
-    /// The database's clock.
-    package static let now = Statement<Void, Date>(
-        "ledger.now", "select now()", read: { row throws(PostgresError) in try row.date(0) })
 }

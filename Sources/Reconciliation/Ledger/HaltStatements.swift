@@ -1,5 +1,6 @@
 import Foundation
 package import Postgres
+import Purchases
 
 /// Our own misconfiguration, or a pause by hand. A row of the halts table.
 package struct Halt: Sendable, Hashable {
@@ -41,7 +42,7 @@ extension Statements {
         bind: { halt in
             [
                 .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
-                .text(halt.reason), .double(60),
+                .text(halt.reason), .double(Halt.probeInterval.inSeconds),
             ]
         },
         read: { row throws(PostgresError) in try row.bool(0) })
@@ -56,7 +57,8 @@ extension Statements {
         """,
         bind: { halt in
             [
-                .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential), .double(60),
+                .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
+                .double(Halt.probeInterval.inSeconds),
             ]
         },
         read: { row throws(PostgresError) in try row.bool(0) })

@@ -102,11 +102,6 @@ package final class Ledger: Sendable {
             flush: { questions throws(PostgresError) in try await database.run(Statements.countBrakes, questions) })
     }
 
-    /// Stores a submission: it is committed when this returns. True where it is new, false where it was there.
-    package func insert(_ submission: Submission) async throws(LedgerError) -> Bool {
-        try await store(submission) != nil
-    }
-
     /// Stores a submission: it is committed when this returns. Its row where it is new, nil where it was there.
     package func store(_ submission: Submission) async throws(LedgerError) -> InsertedReceipt? {
         try await submit(submission, to: insertions)

@@ -237,3 +237,10 @@ extension Logger {
         return logger
     }
 }
+
+extension Ledger {
+    /// `store`, where only whether it was new matters.
+    func insert(_ submission: Submission) async throws(LedgerError) -> Bool {
+        try await store(submission) != nil
+    }
+}
