@@ -87,7 +87,7 @@ let package = Package(
             name: "makegood",
             dependencies: [
                 "Reconciliation", "AppStoreSimulator", "AppStore", "Postgres", "RabbitMQ", "Purchases", argumentParser,
-                httpClient, histogram, lifecycle, unixSignals, nioCore, log, metrics, crypto,
+                httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix, log, metrics, crypto,
             ],
             swiftSettings: house),
 

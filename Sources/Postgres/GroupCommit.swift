@@ -1,10 +1,11 @@
 internal import Metrics
+internal import Synchronization
 
 /// Many callers, one statement: what arrives while a batch is written is the next batch.
 ///
 /// `flush` must be idempotent, because a batch whose outcome is unknown is flushed again. One bad item fails alone:
 /// the batch around it is split until it is found.
-package actor GroupCommit<Item: Sendable, Outcome: Sendable> {
+package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     /// Every bound stands twice, in rows and in bytes. An item larger than a batch is flushed alone.
     package struct Limits: Sendable {
         package var batchRows: Int
@@ -24,19 +25,43 @@ package actor GroupCommit<Item: Sendable, Outcome: Sendable> {
     }
 
     private typealias Answer = Result<Outcome, GroupCommitError>
+    private typealias Submitter = CheckedContinuation<Answer, Never>
+
+    /// Behind a lock rather than an actor: a submit is a few instructions, not a visit to another thread.
+    private struct State {
+        var queue: CommitQueue<Item>
+        var submitters: [UInt64: Submitter] = [:]
+        var activeWriters = 0
+        var wakesAt: ContinuousClock.Instant?
+        var isClosed = false
+        var closers: [CheckedContinuation<Void, Never>] = []
+
+        /// Whoever waits for the end, once everything is answered.
+        mutating func takeClosers() -> [CheckedContinuation<Void, Never>] {
+            guard isClosed, queue.isEmpty else { return [] }
+            defer { closers = [] }
+            return closers
+        }
+
+        /// Whether the caller shall start a writer, which is counted from now on.
+        mutating func needsWriter(of writers: Int) -> Bool {
+            guard activeWriters < writers else { return false }
+            activeWriters += 1
+            return true
+        }
+    }
+
+    private enum Entrance {
+        case refused(GroupCommitError)
+        case queued(startsWriter: Bool)
+    }
 
     private let size: @Sendable (Item) -> (rows: Int, bytes: Int)
     private let flush: @concurrent @Sendable ([Item]) async throws(PostgresError) -> [Outcome]
     private let name: String
     private let writers: Int
     private let batchRows: Recorder
-
-    private var queue: CommitQueue<Item>
-    private var submitters: [UInt64: CheckedContinuation<Answer, Never>] = [:]
-    private var activeWriters = 0
-    private var wakesAt: ContinuousClock.Instant?
-    private var isClosed = false
-    private var closers: [CheckedContinuation<Void, Never>] = []
+    private let state: Mutex<State>
 
     /// - Parameters:
     ///   - name: what metrics call it: "receipts".
@@ -54,72 +79,91 @@ package actor GroupCommit<Item: Sendable, Outcome: Sendable> {
         self.size = size
         self.flush = flush
         batchRows = Recorder(label: PostgresMetrics.batchRows, dimensions: [("batch", name)])
-        queue = CommitQueue(
-            .init(
-                batchRows: limits.batchRows, batchBytes: limits.batchBytes, queueRows: limits.queueRows,
-                queueBytes: limits.queueBytes))
+        state = Mutex(
+            State(
+                queue: CommitQueue(
+                    .init(
+                        batchRows: limits.batchRows, batchBytes: limits.batchBytes, queueRows: limits.queueRows,
+                        queueBytes: limits.queueBytes))))
     }
 
     /// Rows and bytes submitted and not answered yet.
-    package var held: (rows: Int, bytes: Int) { (queue.heldRows, queue.heldBytes) }
+    package var held: (rows: Int, bytes: Int) { state.withLock { ($0.queue.heldRows, $0.queue.heldBytes) } }
 
     /// Returns after the commit that holds the item.
     ///
     /// Bounded: by the wait behind the queue, and 10 s plus one flush of retries. Cancellation does not end it: the
     /// item may be in a statement already, and its neighbours do not pay for it.
     package func submit(_ item: Item) async throws(GroupCommitError) -> Outcome {
-        guard !isClosed else { throw .closed }
         let (rows, bytes) = size(item)
-        guard let id = queue.add(item, rows: rows, bytes: bytes) else {
-            count("full", 1)
-            throw .full
-        }
-        let answer = await withCheckedContinuation { continuation in
-            submitters[id] = continuation
-            startWriter()
+        let answer: Answer = await withCheckedContinuation { submitter in
+            let entrance = state.withLock { state -> Entrance in
+                guard !state.isClosed else { return .refused(.closed) }
+                guard let id = state.queue.add(item, rows: rows, bytes: bytes) else { return .refused(.full) }
+                state.submitters[id] = submitter
+                return .queued(startsWriter: state.needsWriter(of: writers))
+            }
+            switch entrance {
+            case .refused(let error):
+                if error == .full { count("full", 1) }
+                submitter.resume(returning: .failure(error))
+            case .queued(let startsWriter):
+                if startsWriter { Task { await self.write() } }
+            }
         }
         return try answer.get()
     }
 
     /// Refuses new items; returns when all earlier ones are answered.
     package func close() async {
-        isClosed = true
-        guard !queue.isEmpty else { return }
-        await withCheckedContinuation { closers.append($0) }
-    }
-
-    private func startWriter() {
-        guard activeWriters < writers else { return }
-        activeWriters += 1
-        Task { await self.write() }
+        await withCheckedContinuation { closer in
+            let closers = state.withLock { state in
+                state.isClosed = true
+                state.closers.append(closer)
+                return state.takeClosers()
+            }
+            for closer in closers { closer.resume() }
+        }
     }
 
     private func write() async {
         while true {
             // Callers that were woken by the last batch, or arrive in one burst, get into this one.
             await Task.yield()
-            switch queue.next(at: .now) {
+            let step = state.withLock { state in
+                let step = state.queue.next(at: .now)
+                switch step {
+                case .flush, .giveUp: break
+                case .sleep, .idle: state.activeWriters -= 1
+                }
+                return step
+            }
+            switch step {
             case .flush(let batch): await flush(batch)
-            case .giveUp(let entries, let error): answer(entries, .failed(error))
+            case .giveUp(let entries, let error): fail(entries, .failed(error))
             case .sleep(let instant):
-                activeWriters -= 1
                 wake(at: instant)
                 return
-            case .idle:
-                activeWriters -= 1
-                return
+            case .idle: return
             }
         }
     }
 
     /// Starts a writer then; new items start one before.
     private func wake(at instant: ContinuousClock.Instant) {
-        if let wakesAt, wakesAt <= instant { return }
-        wakesAt = instant
+        let isPlanned = state.withLock { state in
+            if let wakesAt = state.wakesAt, wakesAt <= instant { return true }
+            state.wakesAt = instant
+            return false
+        }
+        if isPlanned { return }
         Task {
             try? await Task.sleep(until: instant, clock: .continuous)
-            if wakesAt == instant { wakesAt = nil }
-            startWriter()
+            let startsWriter = state.withLock { state in
+                if state.wakesAt == instant { state.wakesAt = nil }
+                return state.needsWriter(of: writers)
+            }
+            if startsWriter { await write() }
         }
     }
 
@@ -130,30 +174,30 @@ package actor GroupCommit<Item: Sendable, Outcome: Sendable> {
             guard outcomes.count == batch.entries.count else {
                 throw .undecodable(statement: name, column: 0)
             }
-            queue.succeeded(batch)
-            for (entry, outcome) in zip(batch.entries, outcomes) { answer(entry.id, .success(outcome)) }
-            finishClosing()
+            resolve { queue in
+                queue.succeeded(batch)
+                return zip(batch.entries, outcomes).map { ($0, .success($1)) }
+            }
         } catch {
-            let verdict = queue.failed(batch, error, at: .now, jitter: .random(in: 0...1))
-            answer(verdict.failed, verdict.isPoison ? .poison(error) : .failed(error))
+            let verdict = state.withLock { $0.queue.failed(batch, error, at: .now, jitter: .random(in: 0...1)) }
+            fail(verdict.failed, verdict.isPoison ? .poison(error) : .failed(error))
         }
     }
 
-    private func answer(_ entries: [CommitQueue<Item>.Entry], _ error: GroupCommitError) {
+    private func fail(_ entries: [CommitQueue<Item>.Entry], _ error: GroupCommitError) {
         guard !entries.isEmpty else { return }
         if case .poison = error { count("poison", entries.count) } else { count("failed", entries.count) }
-        for entry in entries { answer(entry.id, .failure(error)) }
-        finishClosing()
+        resolve { _ in entries.map { ($0, .failure(error)) } }
     }
 
-    private func answer(_ id: UInt64, _ answer: Answer) {
-        submitters.removeValue(forKey: id)?.resume(returning: answer)
-    }
-
-    private func finishClosing() {
-        guard isClosed, queue.isEmpty else { return }
+    /// Changes the queue, answers those whom the change names, and lets go of whoever waits for the end.
+    private func resolve(_ change: (inout CommitQueue<Item>) -> [(CommitQueue<Item>.Entry, Answer)]) {
+        let (answers, closers) = state.withLock { state in
+            let answers = change(&state.queue).map { (state.submitters.removeValue(forKey: $0.id), $1) }
+            return (answers, state.takeClosers())
+        }
+        for (submitter, answer) in answers { submitter?.resume(returning: answer) }
         for closer in closers { closer.resume() }
-        closers = []
     }
 
     private func count(_ reason: String, _ items: Int) {

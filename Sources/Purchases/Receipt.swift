@@ -87,18 +87,20 @@ package enum Lane: String, Sendable, CaseIterable {
 
 /// One intake: who says what, with which proof.
 package struct Submission: Sendable, Equatable {
-    package var appID: String
+    package let appID: String
     /// Nil where only an order names the user.
-    package var userID: String?
-    package var orderID: String?
-    package var proof: Proof
+    package let userID: String?
+    package let orderID: String?
+    package let proof: Proof
     /// The transaction meant, where the proof holds several; the one asked about, where there is no proof.
-    package var transactionID: String?
-    package var originalTransactionID: String?
+    package let transactionID: String?
+    package let originalTransactionID: String?
     /// Vouched for by a trusted backend (scope `claim`): a bare id counts as possession.
-    package var isVouched: Bool
+    package let isVouched: Bool
     /// Everything else that was sent, as one JSON object: item, quantity, target, client and unknown fields.
-    package var details: String
+    package let details: String
+    /// The same submission is the same row: no read is needed to find it again (S1-2, P5).
+    package let receiptID: UUID
 
     package init(
         appID: String, userID: String?, orderID: String? = nil, proof: Proof, transactionID: String? = nil,
@@ -112,13 +114,9 @@ package struct Submission: Sendable, Equatable {
         self.originalTransactionID = originalTransactionID
         self.isVouched = isVouched
         self.details = details
-    }
-
-    /// The same submission is the same row: no read is needed to find it again (S1-2, P5).
-    package var receiptID: UUID {
         var parts = [appID, userID ?? "", orderID ?? "", proof.kind.rawValue, proof.payload, transactionID ?? ""]
         // Without a proof, the original id and who vouches are all that tell two questions apart.
         if proof == .identifier { parts += [originalTransactionID ?? "", isVouched ? "vouched" : ""] }
-        return DerivedID.make(parts)
+        receiptID = DerivedID.make(parts)
     }
 }

@@ -9,6 +9,11 @@ import Synchronization
 /// a lost connection the broker delivers everything unsettled again; acks that come late for the old connection are
 /// dropped, so a message may be seen twice and is never lost.
 package actor Consumer {
+    private struct Decision {
+        let delivery: Delivery
+        let isRejected: Bool
+    }
+
     private static let longestPrefetch = Int(UInt16.max)
     /// A queue whose consumer the broker ended is declared and consumed anew, but not at once: RabbitMQ may still be
     /// busy deleting it, and a queue that is deleted again and again must not keep us busy.
@@ -26,6 +31,8 @@ package actor Consumer {
     private let logger: Logger
     private let thread: ConnectionThread
     private let mailbox = Mailbox()
+    /// Settlements that the thread has not seen yet.
+    private let decided = Mutex<[Decision]>([])
     private let connected = Atomic(false)
     private let delivered = CounterFamily(label: MetricName.deliveries, dimensions: ("queue", nil))
     private let reconnects = CounterFamily(label: MetricName.reconnects, dimensions: ("role", nil))
@@ -85,19 +92,23 @@ package actor Consumer {
         connect()
     }
 
-    /// Done with these: the broker forgets them. Sent with everything else of this turn. Deliveries of a connection
-    /// that is gone are ignored (they come again), and so is a second settlement.
-    package func acknowledge(_ deliveries: [Delivery]) {
-        for delivery in deliveries where delivery.generation == generation {
-            if window.acknowledge(delivery.tag) { unsettled[delivery.queue, default: 0] -= 1 }
-        }
+    /// Done with these: the broker forgets them. Sent with everything else of the thread's next turn; never waits.
+    /// Deliveries of a connection that is gone are ignored (they come again), and so is a second settlement.
+    package nonisolated func acknowledge(_ deliveries: [Delivery]) {
+        decide(deliveries.map { Decision(delivery: $0, isRejected: false) })
     }
 
     /// Not ours to handle: the broker moves it to the queue's dead letters. Otherwise as `acknowledge`.
-    package func reject(_ delivery: Delivery) {
-        if delivery.generation == generation, window.reject(delivery.tag) {
-            unsettled[delivery.queue, default: 0] -= 1
+    package nonisolated func reject(_ delivery: Delivery) {
+        decide([Decision(delivery: delivery, isRejected: true)])
+    }
+
+    private nonisolated func decide(_ decisions: [Decision]) {
+        let wasEmpty = decided.withLock { decided in
+            defer { decided.append(contentsOf: decisions) }
+            return decided.isEmpty
         }
+        if wasEmpty { thread.wake() }
     }
 
     /// From now on at most `prefetch` unsettled deliveries from this queue; 0 ends its deliveries.
@@ -202,7 +213,20 @@ package actor Consumer {
         }
     }
 
+    private func takeDecisions() {
+        let taken = decided.withLock { decided in
+            defer { decided.removeAll(keepingCapacity: true) }
+            return decided
+        }
+        for decision in taken where decision.delivery.generation == generation {
+            let delivery = decision.delivery
+            let isNew = decision.isRejected ? window.reject(delivery.tag) : window.acknowledge(delivery.tag)
+            if isNew { unsettled[delivery.queue, default: 0] -= 1 }
+        }
+    }
+
     private func settle(_ connection: BrokerConnection) throws(RabbitMQError) {
+        takeDecisions()
         let commands = window.takeCommands()
         guard !commands.isEmpty else { return }
         try connection.limited(to: configuration.stallDeadline) { () throws(RabbitMQError) in

@@ -25,10 +25,15 @@ package actor Publisher {
     private struct Waiting {
         let body: String
         let queue: String
-        let continuation: Ticket
+        let ticket: Ticket
     }
 
-    private typealias Ticket = CheckedContinuation<Result<Void, RabbitMQError>, Never>
+    /// Who wants to know what became of a message.
+    private enum Ticket {
+        case awaited(CheckedContinuation<Result<Void, RabbitMQError>, Never>)
+        /// Nobody but the metrics, under the queue's name.
+        case offered(queue: String)
+    }
 
     /// After a returned message the queues are declared anew, at most this often.
     private static let redeclareInterval: Duration = .seconds(1)
@@ -38,6 +43,8 @@ package actor Publisher {
     private let logger: Logger
     private let thread: ConnectionThread
     private let door: Door
+    /// Offers that the thread has not seen yet.
+    private let offers = Mutex<[Waiting]>([])
     private let published = CounterFamily(label: MetricName.published, dimensions: ("queue", "outcome"))
     private let reconnects = CounterFamily(label: MetricName.reconnects, dimensions: ("role", nil))
     private let confirmSeconds = Timer(label: MetricName.confirmSeconds)
@@ -97,6 +104,27 @@ package actor Publisher {
         published.increment(queue, "confirmed")
     }
 
+    /// Publishes without telling the caller what became of it: that is a number in the metrics. Never waits, and costs
+    /// the caller a lock. Where `publish` would fail at once, the message is dropped and counted.
+    ///
+    /// - Parameter body: at most `bodyLimitBytes`.
+    package nonisolated func offer(_ body: String, to queue: String) {
+        do throws(RabbitMQError) {
+            guard body.utf8.count <= configuration.bodyLimitBytes, queue.utf8.count <= 255 else { throw .tooLarge }
+            try door.enter()
+        } catch {
+            published.increment(queue, error.label)
+            return
+        }
+        let isFirst = offers.withLock { offers in
+            offers.append(Waiting(body: body, queue: queue, ticket: .offered(queue: queue)))
+            return offers.count == 1
+        }
+        guard isFirst else { return }
+        thread.wake()
+        if door.isFresh { Task { await start() } }
+    }
+
     /// How many messages are ready in a queue, exact for quorum queues.
     ///
     /// A queue of the topology is declared (and so comes back if somebody deleted it); another one is asked for
@@ -126,7 +154,9 @@ package actor Publisher {
     package func close() async {
         door.close()
         reconnecting?.cancel()
-        if connection != nil, !isIdle { await withCheckedContinuation { closers.append($0) } }
+        takeOffers()
+        if connection == nil { failWaiting(.closed) }
+        if !isIdle { await withCheckedContinuation { closers.append($0) } }
         guard let connection else { return }
         thread.unwatch()
         self.connection = nil
@@ -143,7 +173,31 @@ package actor Publisher {
         guard connection != nil else { return .failure(door.reason) }
         guard !isBlocked else { return .failure(.blocked) }
         return await withCheckedContinuation { continuation in
-            waiting.append(Waiting(body: body, queue: queue, continuation: continuation))
+            waiting.append(Waiting(body: body, queue: queue, ticket: .awaited(continuation)))
+        }
+    }
+
+    private func takeOffers() {
+        let taken = offers.withLock { offers in
+            defer { offers.removeAll(keepingCapacity: true) }
+            return offers
+        }
+        if isBlocked {
+            for offer in taken { answer(offer.ticket, .failure(.blocked)) }
+        } else {
+            waiting.append(contentsOf: taken)
+        }
+    }
+
+    private func answer(_ ticket: Ticket, _ result: Result<Void, RabbitMQError>) {
+        switch ticket {
+        case .awaited(let continuation): continuation.resume(returning: result)
+        case .offered(let queue):
+            door.leave()
+            switch result {
+            case .success: published.increment(queue, "confirmed")
+            case .failure(let error): published.increment(queue, error.label)
+            }
         }
     }
 
@@ -182,6 +236,7 @@ package actor Publisher {
     /// After jobs, after bytes, after a tick: read everything, then send what the window allows.
     private func turn() {
         guard let connection else { return }
+        takeOffers()
         do {
             // The question first: what the library keeps while it waits for the answer is read below.
             try redeclareIfNeeded(connection)
@@ -225,11 +280,11 @@ package actor Publisher {
             switch settled.answer {
             case .confirmed:
                 confirmSeconds.record(duration: now - settled.sentAt)
-                settled.ticket.resume(returning: .success(()))
+                answer(settled.ticket, .success(()))
             case .returned:
                 isTopologyInDoubt = true
-                settled.ticket.resume(returning: .failure(.returned))
-            case .refused: settled.ticket.resume(returning: .failure(.refused))
+                answer(settled.ticket, .failure(.returned))
+            case .refused: answer(settled.ticket, .failure(.refused))
             }
         }
     }
@@ -240,7 +295,7 @@ package actor Publisher {
         guard oldest < limit else { return }
         // Under an alarm the confirms come when it ends: the connection is kept, the callers are not.
         let answer: RabbitMQError = isBlocked ? .blocked : .timedOut
-        for ticket in confirms.abandon(sentBefore: limit) { ticket.resume(returning: .failure(answer)) }
+        for ticket in confirms.abandon(sentBefore: limit) { self.answer(ticket, .failure(answer)) }
         if !isBlocked { throw .timedOut }
     }
 
@@ -249,7 +304,7 @@ package actor Publisher {
         let now = ContinuousClock.now
         while confirms.unconfirmed < configuration.window, let next = waiting.popFirst() {
             // Booked before it is sent: the confirm may be there before the call returns.
-            let tag = confirms.register(next.continuation, at: now)
+            let tag = confirms.register(next.ticket, at: now)
             try connection.publish(next.body, to: next.queue, tag: tag)
         }
     }
@@ -278,7 +333,7 @@ package actor Publisher {
         setBlocked(false)
         // First the door, then the answers: who tries again at once shall fail at once. The goodbye may take a second.
         failed(error)
-        for (ticket, _) in confirms.removeAll() { ticket.resume(returning: .failure(.lost)) }
+        for (ticket, _) in confirms.removeAll() { answer(ticket, .failure(.lost)) }
         failWaiting(.unreachable)
         resumeClosers()
         connection.close(isSilent: wasBlocked || error == .timedOut)
@@ -302,9 +357,10 @@ package actor Publisher {
     }
 
     private func failWaiting(_ error: RabbitMQError) {
+        takeOffers()
         let failed = waiting
         waiting = []
-        for entry in failed { entry.continuation.resume(returning: .failure(error)) }
+        for entry in failed { answer(entry.ticket, .failure(error)) }
     }
 
     private func resumeClosers() {

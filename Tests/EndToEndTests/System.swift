@@ -388,7 +388,7 @@ extension System {
         await consumer.start()
         var taken = 0
         for await delivery in consumer.deliveries {
-            await consumer.acknowledge([delivery])
+            consumer.acknowledge([delivery])
             taken += 1
             if taken == ready { break }
         }

@@ -97,7 +97,7 @@ import Testing
             #expect(state.largest <= 64)
             #expect(state.mostRunning <= writers)
         }
-        #expect(await group.held == (0, 0))
+        #expect(group.held == (0, 0))
     }
 
     /// 10,000 callers at once over a database that does not fail: few, full batches.
@@ -127,9 +127,9 @@ import Testing
             return await tasks.reduce(into: [Result<Int, GroupCommitError>]()) { $0.append($1) }
         }
         // What is being written counts as well.
-        for _ in 0..<500 where await group.held.rows < 10 { try await Task.sleep(for: .milliseconds(2)) }
+        for _ in 0..<500 where group.held.rows < 10 { try await Task.sleep(for: .milliseconds(2)) }
         try await Task.sleep(for: .milliseconds(50))
-        #expect(await group.held == (10, 900))
+        #expect(group.held == (10, 900))
         await #expect(throws: GroupCommitError.full) { try await group.submit(99) }
         gate.open()
         let all = await answers
@@ -155,7 +155,7 @@ import Testing
             for item in 0..<100 { tasks.addTask { await Self.answer(group, item) } }
             return await tasks.reduce(into: [Result<Int, GroupCommitError>]()) { $0.append($1) }
         }
-        for _ in 0..<500 where await group.held.rows < 100 { try await Task.sleep(for: .milliseconds(2)) }
+        for _ in 0..<500 where group.held.rows < 100 { try await Task.sleep(for: .milliseconds(2)) }
         async let closed: Void = group.close()
         try await Task.sleep(for: .milliseconds(100))
         gate.open()

@@ -6,14 +6,30 @@ import Testing
 /// Goal: the same thing said twice has one id, everything else another. Method: known values made by hand, every field
 /// changed alone, and lists of parts that read alike when they are joined.
 @Suite struct DerivedIDTests {
-    private static let submission = Submission(
-        appID: "game", userID: "u1", orderID: "o1", proof: .signedTransaction("a.b.c"), transactionID: "1",
-        originalTransactionID: "2", isVouched: false, details: #"{"item":"x"}"#)
+    /// The fields of a submission, to be changed one by one.
+    private struct Fields {
+        var appID = "game"
+        var userID: String? = "u1"
+        var orderID: String? = "o1"
+        var proof = Proof.signedTransaction("a.b.c")
+        var transactionID: String? = "1"
+        var originalTransactionID: String? = "2"
+        var isVouched = false
+        var details = #"{"item":"x"}"#
 
-    private static func changed(_ change: (inout Submission) -> Void) -> UUID {
-        var copy = submission
-        change(&copy)
-        return copy.receiptID
+        var submission: Submission {
+            Submission(
+                appID: appID, userID: userID, orderID: orderID, proof: proof, transactionID: transactionID,
+                originalTransactionID: originalTransactionID, isVouched: isVouched, details: details)
+        }
+    }
+
+    private static let submission = Fields().submission
+
+    private static func changed(_ change: (inout Fields) -> Void) -> UUID {
+        var fields = Fields()
+        change(&fields)
+        return fields.submission.receiptID
     }
 
     @Test("S1-2, P5: the same submission is the same receipt, whatever else was sent with it")

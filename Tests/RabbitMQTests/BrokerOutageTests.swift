@@ -38,14 +38,14 @@ struct BrokerOutageTests {
             let consumer = bench.consumer(prefetch: 100)
             await consumer.start()
             let taken = try await consumer.take(100)
-            await consumer.acknowledge(taken)
+            consumer.acknowledge(taken)
             try await local("rabbitmqctl", "set_vm_memory_high_watermark", "0.4")
             try await eventually(within: .seconds(10)) { bench.publisher.state == .connected }
             let late = try await consumer.take(1)
             #expect(late[0].body == Array("sent into the alarm".utf8))
-            await consumer.acknowledge(late)
+            consumer.acknowledge(late)
             try await bench.publisher.publish("after", to: bench.queue)
-            await consumer.acknowledge(try await consumer.take(1))
+            consumer.acknowledge(try await consumer.take(1))
             await consumer.close()
             await bench.close()
         }
@@ -63,7 +63,7 @@ struct BrokerOutageTests {
                 var bodies: Set<[UInt8]> = []
                 for await delivery in consumer.deliveries {
                     bodies.insert(delivery.body)
-                    await consumer.acknowledge([delivery])
+                    consumer.acknowledge([delivery])
                 }
                 return bodies
             }

@@ -22,7 +22,7 @@ import Testing
                 bodies.insert(delivery.body)
                 batch.append(delivery)
                 if batch.count == 50 {
-                    await consumer.acknowledge(batch.shuffled())
+                    consumer.acknowledge(batch.shuffled())
                     batch = []
                 }
                 if bodies.count == 1_000 { break }
@@ -41,17 +41,17 @@ import Testing
             let first = bench.consumer(prefetch: 10)
             await first.start()
             let taken = try await first.take(10)
-            await first.acknowledge([taken[0], taken[3], taken[9]])
+            first.acknowledge([taken[0], taken[3], taken[9]])
             // Twice, and after a rejection: harmless, or the broker would close the channel.
-            await first.acknowledge([taken[0], taken[3]])
-            await first.reject(taken[9])
+            first.acknowledge([taken[0], taken[3]])
+            first.reject(taken[9])
             await first.close()
             let second = bench.consumer(prefetch: 10)
             await second.start()
             let again = try await second.take(7)
             #expect(again.allSatisfy { $0.redelivered })
             #expect(Set(again.map(\.body)) == Set([1, 2, 4, 5, 6, 7, 8].map { taken[$0].body }))
-            await second.acknowledge(again)
+            second.acknowledge(again)
             await second.close()
             #expect(try await bench.publisher.depth(of: bench.queue) == 0)
             await bench.close()
@@ -76,9 +76,9 @@ import Testing
             let new = try await consumer.take(20)
             #expect(new.allSatisfy { $0.redelivered })
             // Acks of the old connection are dropped; on the new one they would settle other messages.
-            await consumer.acknowledge(old)
-            await consumer.reject(old[0])
-            await consumer.acknowledge(Array(new.prefix(19)))
+            consumer.acknowledge(old)
+            consumer.reject(old[0])
+            consumer.acknowledge(Array(new.prefix(19)))
             await consumer.close()
             try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.queue) == 1 }
             #expect(
@@ -100,8 +100,8 @@ import Testing
             // The message of 70,000 bytes is larger than ours can be and never handed out.
             let taken = try await consumer.take(3)
             #expect(taken[2].body == [UInt8](repeating: 8, count: 65_536))
-            await consumer.reject(taken[0])
-            await consumer.acknowledge([taken[1], taken[2]])
+            consumer.reject(taken[0])
+            consumer.acknowledge([taken[1], taken[2]])
             try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.dead) == 2 }
             await consumer.close()
             #expect(try await bench.publisher.depth(of: bench.queue) == 0)
@@ -150,7 +150,7 @@ import Testing
                 #expect(waited > .milliseconds(450) && waited < .seconds(3), "\(waited)")
                 #expect(taken[0].body == Array("receipt x \(attempt)".utf8))
                 #expect(taken[0].queue == work)
-                await consumer.acknowledge(taken)
+                consumer.acknowledge(taken)
             }
             await consumer.close()
             try await eventually(within: .seconds(5)) { try await publisher.depth(of: rung) == 0 }
@@ -179,10 +179,10 @@ import Testing
 
             // Nothing from apple any more; what was taken is settled all the same.
             await consumer.setPrefetch(0, for: apple)
-            await consumer.acknowledge(fromApple)
+            consumer.acknowledge(fromApple)
             #expect(try await consumer.takesNothing(for: .milliseconds(300)))
             #expect(try await publisher.depth(of: apple) == 28)
-            await consumer.acknowledge(taken)
+            consumer.acknowledge(taken)
             let next = try await consumer.take(7)
             #expect(next.count { $0.queue == local } == 7)
 
@@ -194,7 +194,7 @@ import Testing
             await consumer.setPrefetch(5, for: apple)
             let wide = try await consumer.take(5)
             #expect(wide.count { $0.queue == apple } == 5)
-            await consumer.acknowledge(probe + wide + next)
+            consumer.acknowledge(probe + wide + next)
             await consumer.close()
             await publisher.close()
         }
@@ -243,7 +243,7 @@ import Testing
             var bodies: Set<[UInt8]> = []
             for await delivery in consumer.deliveries {
                 bodies.insert(delivery.body)
-                await consumer.acknowledge([delivery])
+                consumer.acknowledge([delivery])
                 if bodies.count == 2_000 { break }
             }
             try await switching.value
@@ -272,7 +272,7 @@ import Testing
                 var bodies: [[UInt8]] = []
                 repeat {
                     let taken = try await consumer.take(1)
-                    await consumer.acknowledge(taken)
+                    consumer.acknowledge(taken)
                     bodies += taken.map(\.body)
                 } while bodies.last != Array("round \(round)".utf8)
                 publishing.cancel()
@@ -303,7 +303,7 @@ import Testing
                 var bodies: [[UInt8]] = []
                 repeat {
                     let taken = try await consumer.take(1)
-                    await consumer.acknowledge(taken)
+                    consumer.acknowledge(taken)
                     bodies += taken.map(\.body)
                 } while bodies.last != Array("round \(round)".utf8)
                 publishing.cancel()
@@ -326,7 +326,7 @@ import Testing
             var rest = 0
             for await _ in consumer.deliveries { rest += 1 }
             #expect(rest == 0)
-            await consumer.acknowledge(taken)
+            consumer.acknowledge(taken)
             await consumer.close()
             // Six were delivered and never taken, ten never delivered.
             try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.queue) == 16 }
@@ -341,7 +341,7 @@ import Testing
             await consumer.start()
             let tasks = (0..<10).map { _ in
                 Task {
-                    for await delivery in consumer.deliveries { await consumer.acknowledge([delivery]) }
+                    for await delivery in consumer.deliveries { consumer.acknowledge([delivery]) }
                 }
             }
             try await bench.publisher.publishAll(100, to: bench.queue)

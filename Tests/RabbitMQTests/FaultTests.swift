@@ -155,7 +155,7 @@ import Testing
             var bodies: [[UInt8]] = []
             for await delivery in consumer.deliveries {
                 bodies.append(delivery.body)
-                await consumer.acknowledge([delivery])
+                consumer.acknowledge([delivery])
                 if bodies.count == 181 { break }
             }
             #expect(bodies.count { $0.count == 50_000 } == 1)
@@ -183,7 +183,7 @@ import Testing
                 var bodies: Set<[UInt8]> = []
                 for await delivery in consumer.deliveries {
                     bodies.insert(delivery.body)
-                    await consumer.acknowledge([delivery])
+                    consumer.acknowledge([delivery])
                 }
                 return bodies
             }

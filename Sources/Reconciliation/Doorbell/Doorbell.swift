@@ -1,18 +1,10 @@
-import Foundation
-import Metrics
 package import Purchases
 package import RabbitMQ
-import Synchronization
 
 /// Tells the workers that a row waits. Losing a ring costs time, never a receipt: the row's due time is the net.
 package final class Doorbell: Sendable {
-    /// Rings under way at the same time; more are dropped and counted.
-    package static let ringsMax = 4096
-
     private let publisher: Publisher
     package let queues: Queues
-    private let underWay = Atomic<Int>(0)
-    private let dropped = Counter(label: "makegood_pointers_dropped_total")
 
     package init(publisher: Publisher, queues: Queues) {
         self.publisher = publisher
@@ -21,20 +13,8 @@ package final class Doorbell: Sendable {
 
     /// Publishes in the background: never in the way of an answer, never waits for the broker.
     package func ring(_ pointer: Pointer, lane: Lane) {
-        guard underWay.wrappingAdd(1, ordering: .relaxed).newValue <= Self.ringsMax else {
-            underWay.wrappingSubtract(1, ordering: .relaxed)
-            dropped.increment()
-            return
-        }
-        Task {
-            defer { underWay.wrappingSubtract(1, ordering: .relaxed) }
-            do {
-                try await publish(pointer, to: queues.verify(lane))
-            } catch {
-                // The publisher logs an outage once; each lost ring is a number here.
-                dropped.increment()
-            }
-        }
+        // The publisher logs an outage once; each lost ring is a number in its metrics.
+        publisher.offer(pointer.text, to: queues.verify(lane))
     }
 
     /// Publishes and waits for the broker's confirm.

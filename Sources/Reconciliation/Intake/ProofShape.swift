@@ -6,18 +6,32 @@ enum ProofShape {
     /// Three parts of unpadded base64url (RFC 7515, 7.1). An empty third part is an unsigned token: a matter for the
     /// verifier, so that it is stored, judged and counted.
     static func isCompactJWS(_ text: String) -> Bool {
-        var lengths: [Int] = [0]
-        for byte in text.utf8 {
-            if byte == UInt8(ascii: ".") {
-                guard lengths.count < 3 else { return false }
-                lengths.append(0)
-            } else if isAlphanumeric(byte) || byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_") {
-                lengths[lengths.count - 1] += 1
-            } else {
-                return false
+        var text = text
+        return text.withUTF8 { bytes in
+            byteClasses.withUnsafeBufferPointer { classes in
+                var (part, length) = (0, 0)
+                for byte in bytes {
+                    switch classes[Int(byte)] {
+                    case .base64URL: length += 1
+                    case .dot:
+                        guard part < 2, length > 0, length % 4 != 1 else { return false }
+                        (part, length) = (part + 1, 0)
+                    case .other: return false
+                    }
+                }
+                return part == 2 && length % 4 != 1
             }
         }
-        return lengths.count == 3 && lengths[0] > 0 && lengths[1] > 0 && lengths.allSatisfy { $0 % 4 != 1 }
+    }
+
+    private enum ByteClass {
+        case base64URL, dot, other
+    }
+
+    /// One look-up a byte: a proof has thousands, and every post passes here.
+    private static let byteClasses: [ByteClass] = (UInt8.min...UInt8.max).map { byte in
+        if byte == UInt8(ascii: ".") { return .dot }
+        return isAlphanumeric(byte) || byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_") ? .base64URL : .other
     }
 
     /// Base64 in its one canonical spelling (RFC 4648, section 4), as Apple wants it; nil where it is none.

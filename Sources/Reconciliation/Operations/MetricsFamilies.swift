@@ -1,5 +1,6 @@
 import HTTPTypes
 import Metrics
+import Purchases
 import Synchronization
 
 /// Requests by route, method and status. The label sets are closed: a route is a template, an unknown method is
@@ -37,5 +38,29 @@ final class HTTPMetrics: Sendable {
         }
         instruments.requests.increment()
         if let duration { instruments.seconds.record(duration: duration) }
+    }
+}
+
+/// Verdicts by app, state and reason; each counter is made once, because making one asks the registry under its lock.
+final class VerdictMetrics: Sendable {
+    private struct Key: Hashable {
+        let app: String
+        let state: ReceiptState
+        let reason: Reason?
+    }
+
+    private let made = Mutex<[Key: Counter]>([:])
+
+    func count(app: String, state: ReceiptState, reason: Reason?) {
+        let key = Key(app: app, state: state, reason: reason)
+        let counter = made.withLock { made in
+            if let counter = made[key] { return counter }
+            let counter = Counter(
+                label: "makegood_verdicts_total",
+                dimensions: [("app", app), ("state", state.rawValue), ("reason", reason?.rawValue ?? "")])
+            made[key] = counter
+            return counter
+        }
+        counter.increment()
     }
 }

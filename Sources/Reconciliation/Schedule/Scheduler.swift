@@ -10,6 +10,9 @@ import ServiceLifecycle
 /// that many rescued ones before it, and a backlog, a slow Apple, dead workers or an open breaker all show as depth.
 package struct Scheduler: Service {
     package static let tickInterval: Duration = .seconds(1)
+    /// Where a tick found more due rows than the queue had room for: a million of them end within minutes, as fast as
+    /// the workers take them, and the queue is no deeper for it.
+    package static let busyTickInterval: Duration = .milliseconds(250)
     /// A queue is filled up to this many ready messages …
     package static let depthMax = 1000
     /// … and gets this many in any case, so that a wrong depth stops nothing.
@@ -34,25 +37,29 @@ package struct Scheduler: Service {
 
     package func run() async throws {
         logger.info("scheduler started")
-        let interval = max(.milliseconds(50), Self.tickInterval * ledger.schedule.scale)
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
-            for lane in Lane.allCases { await feed(lane) }
+            var isBusy = false
+            for lane in Lane.allCases where await feed(lane) { isBusy = true }
             if let deadLetters = try? await doorbell.deadLetters() {
                 Gauge(label: "makegood_dead_letters_messages").record(deadLetters)
             }
-            try? await cancelWhenGracefulShutdown { try await Task.sleep(for: interval) }
+            let interval = (isBusy ? Self.busyTickInterval : Self.tickInterval) * ledger.schedule.scale
+            try? await cancelWhenGracefulShutdown { try await Task.sleep(for: max(.milliseconds(50), interval)) }
         }
         logger.info("scheduler stopped")
     }
 
     /// One tick for one queue. Without a broker nothing is claimed: a claim that cannot be published is a lost second.
-    func feed(_ lane: Lane) async {
+    ///
+    /// - Returns: whether the queue had room and more may be due than it took.
+    @discardableResult
+    func feed(_ lane: Lane) async -> Bool {
         let (depth, consumers): (Int, Int)
         do {
             (depth, consumers) = try await doorbell.counts(of: lane)
         } catch {
             logger.debug("broker is away", metadata: LogKeys.error(error))
-            return
+            return false
         }
         Gauge(label: "makegood_queue_depth_messages", dimensions: [("queue", doorbell.queues.verify(lane))]).record(
             depth)
@@ -68,12 +75,14 @@ package struct Scheduler: Service {
         claim.repeats = depth == 0 || consumers > 0
         claim.apps = all.filter { !halted.contains($0) && !halts.isPaused($0) }
         var claimed = await self.claim(claim)
+        let hasMore = claimed.count == room && room > Self.publishMin
         claim.apps = all.filter { halted.contains($0) && !halts.isPaused($0) }
         claim.limit = Self.haltedLimit
         claimed += await self.claim(claim)
-        guard !claimed.isEmpty else { return }
+        guard !claimed.isEmpty else { return false }
         Counter(label: "makegood_rescues_total", dimensions: [("lane", lane.rawValue)]).increment(by: claimed.count)
         await publish(claimed, lane)
+        return hasMore
     }
 
     private func claim(_ claim: Statements.Claim) async -> [ClaimedReceipt] {

@@ -28,6 +28,7 @@ struct VerifyBench: Sendable {
     let logger: Logger
     private let turnstile = Turnstile()
     private let alarm = RejectionAlarm()
+    private let metrics = VerdictMetrics()
 
     init(
         ledger: Ledger, apps: AppDirectory, halts: HaltBoard, examiner: Examiner, doorbell: Doorbell, logger: Logger
@@ -187,12 +188,7 @@ struct VerifyBench: Sendable {
             case .receipt(.rejected(let reason)), .receipt(.held(let reason)), .receipt(.open(let reason)): reason
             default: nil
             }
-        Counter(
-            label: "makegood_verdicts_total",
-            dimensions: [
-                ("app", verdict.appID), ("state", settlement.state.rawValue), ("reason", reason?.rawValue ?? ""),
-            ]
-        ).increment()
+        metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
         guard let reason, let setting = RejectionAlarm.setting(reason), alarm.record(verdict.appID, reason)
         else { return }
         logger.error(

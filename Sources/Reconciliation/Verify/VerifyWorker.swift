@@ -76,10 +76,10 @@ package struct VerifyWorker: Service {
         switch await bench.settle(delivery.body, redelivered: delivery.redelivered) {
         case .done:
             CrashPoint.afterCommitBeforeAck.reached()
-            await consumer.acknowledge([delivery])
+            consumer.acknowledge([delivery])
         case .undeliverable:
             logger.warning("message went to the dead letters", metadata: ["queue": "\(delivery.queue)"])
-            await consumer.reject(delivery)
+            consumer.reject(delivery)
         }
     }
 
