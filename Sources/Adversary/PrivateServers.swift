@@ -1,19 +1,20 @@
 import Foundation
 
-/// PostgreSQL and RabbitMQ that nobody else uses, so that a test may really kill and restart them.
+/// PostgreSQL and RabbitMQ that nobody else uses, so that they may really be killed and restarted.
 ///
 /// A copy of deploy/local keeps its servers beside itself. Takes about 15 s to start.
-struct PrivateServers: Sendable {
-    let postgresURL: String
-    let amqpURL: String
+package struct PrivateServers: Sendable {
+    package struct Failure: Error, CustomStringConvertible {
+        package let description: String
+    }
+
+    package let postgresURL: String
+    package let amqpURL: String
     private let root: String
 
-    static func run(_ body: (PrivateServers) async throws -> Void) async throws {
+    /// - Parameter script: deploy/local, of which a copy is used.
+    package static func run(script: String, _ body: (PrivateServers) async throws -> Void) async throws {
         let root = FileManager.default.temporaryDirectory.appending(path: "makegood-servers-\(UUID().uuidString)").path
-        let script =
-            ProcessInfo.processInfo.environment["MAKEGOOD_LOCAL"]
-            ?? URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appending(path: "deploy/local").path
         try FileManager.default.createDirectory(atPath: "\(root)/deploy", withIntermediateDirectories: true)
         try FileManager.default.copyItem(atPath: script, toPath: "\(root)/deploy/local")
         do {
@@ -33,9 +34,9 @@ struct PrivateServers: Sendable {
         await remove(root)
     }
 
-    func restart(_ server: String) async throws { try await Self.call(root, "restart", server) }
-    func kill(_ server: String) async throws { try await Self.call(root, "kill", server) }
-    func up() async throws { try await Self.call(root, "up") }
+    package func restart(_ server: String) async throws { try await Self.call(root, "restart", server) }
+    package func kill(_ server: String) async throws { try await Self.call(root, "kill", server) }
+    package func up() async throws { try await Self.call(root, "up") }
 
     private static func remove(_ root: String) async {
         _ = try? await call(root, "down")
@@ -58,7 +59,7 @@ struct PrivateServers: Sendable {
             },
             logPath: log)
         guard try await process.end(within: .seconds(180)) == .exit(0) else {
-            throw System.Failure(description: "deploy/local \(arguments) failed:\n\(process.logTail)")
+            throw Failure(description: "deploy/local \(arguments) failed:\n\(process.logTail)")
         }
         return process.log
     }
