@@ -94,7 +94,8 @@ let package = Package(
         .executableTarget(
             name: "makegood",
             dependencies: [
-                "Reconciliation", "Adversary", "AppStoreSimulator", "AppStore", "Postgres", "RabbitMQ", "Purchases", argumentParser,
+                "Reconciliation", "Adversary", "AppStoreSimulator", "AppStore", "Postgres", "RabbitMQ", "Purchases",
+                argumentParser,
                 httpClient, histogram, lifecycle, unixSignals, nioCore, log, metrics, crypto,
             ],
             swiftSettings: house),
@@ -105,7 +106,8 @@ let package = Package(
         .testTarget(name: "BlockingIOTests", dependencies: ["BlockingIO"], swiftSettings: house),
         .testTarget(
             name: "PostgresTests", dependencies: ["Postgres", "FaultProxy", "TestServers", log], swiftSettings: house),
-        .testTarget(name: "RabbitMQTests", dependencies: ["RabbitMQ", "FaultProxy", "TestServers", log], swiftSettings: house),
+        .testTarget(
+            name: "RabbitMQTests", dependencies: ["RabbitMQ", "FaultProxy", "TestServers", log], swiftSettings: house),
         .testTarget(
             name: "AppStoreTests",
             dependencies: ["AppStore", hummingbird, httpClient, jwtKit, x509, asn1, crypto, nioCore, httpTypes, log],
