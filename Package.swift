@@ -83,11 +83,19 @@ let package = Package(
         .target(
             name: "AppStoreSimulator",
             dependencies: [hummingbird, x509, asn1, crypto, log, lifecycle, nioCore, httpTypes], swiftSettings: house),
+        .target(name: "FaultProxy", swiftSettings: house),
+        .target(
+            name: "Adversary",
+            dependencies: [
+                "FaultProxy", "AppStoreSimulator", "Reconciliation", "Purchases", "Postgres", "RabbitMQ", httpClient,
+                histogram, crypto, log, lifecycle, nioCore, nioHTTP1,
+            ],
+            swiftSettings: house),
         .executableTarget(
             name: "makegood",
             dependencies: [
-                "Reconciliation", "AppStoreSimulator", "AppStore", "Postgres", "RabbitMQ", "Purchases", argumentParser,
-                httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix, log, metrics, crypto,
+                "Reconciliation", "Adversary", "AppStoreSimulator", "AppStore", "Postgres", "RabbitMQ", "Purchases",
+                argumentParser, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix, log, metrics, crypto,
             ],
             swiftSettings: house),
 
@@ -96,8 +104,9 @@ let package = Package(
             swiftSettings: house),
         .testTarget(name: "BlockingIOTests", dependencies: ["BlockingIO"], swiftSettings: house),
         .testTarget(
-            name: "PostgresTests", dependencies: ["Postgres", "TestServers", log], swiftSettings: house),
-        .testTarget(name: "RabbitMQTests", dependencies: ["RabbitMQ", "TestServers", log], swiftSettings: house),
+            name: "PostgresTests", dependencies: ["Postgres", "FaultProxy", "TestServers", log], swiftSettings: house),
+        .testTarget(
+            name: "RabbitMQTests", dependencies: ["RabbitMQ", "FaultProxy", "TestServers", log], swiftSettings: house),
         .testTarget(
             name: "AppStoreTests",
             dependencies: ["AppStore", hummingbird, httpClient, jwtKit, x509, asn1, crypto, nioCore, httpTypes, log],
@@ -126,8 +135,8 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "makegood", "AppStoreSimulator", "Reconciliation", "Purchases", "Postgres", "RabbitMQ", "TestServers",
-                httpClient, jwtKit, crypto, lifecycle, log, nioCore, nioHTTP1, httpTypes,
+                "makegood", "Adversary", "FaultProxy", "AppStoreSimulator", "Reconciliation", "Purchases", "Postgres",
+                "RabbitMQ", "TestServers", httpClient, jwtKit, crypto, lifecycle, log, nioCore, nioHTTP1, httpTypes,
             ],
             swiftSettings: house),
     ]

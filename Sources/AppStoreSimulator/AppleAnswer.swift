@@ -4,7 +4,7 @@ struct AppleAnswer: Sendable {
     var body: [UInt8]
     var contentType = "application/json"
     /// Value of the `Retry-After` header.
-    var retryAfter: Int64?
+    var retryAfter: String?
     /// verifyReceipt's `status`, or the API's `errorCode`.
     var code: Int?
     var transactionIds: [String] = []
@@ -43,7 +43,7 @@ struct AppleAnswer: Sendable {
     func replaced(by fault: FaultRequest, now: Int64) -> AppleAnswer {
         var answer: AppleAnswer
         switch fault.kind {
-        case .latency, .timeout, .reset:
+        case .latency, .timeout, .reset, .foreignRoot:
             return self
         case .status:
             answer = AppleAnswer(
@@ -64,7 +64,7 @@ struct AppleAnswer: Sendable {
         }
         answer.transactionIds = transactionIds
         answer.receiptHash = receiptHash
-        answer.retryAfter = fault.retryAfterMilliseconds.map { now + $0 }
+        answer.retryAfter = fault.retryAfter(now: now)
         return answer
     }
 

@@ -68,6 +68,7 @@ struct AppleRoutes: Sendable {
                 _ = await pause(fault.seconds ?? 120)
                 answered = false
             case .reset: answered = false
+            case .foreignRoot: result = store.signedElsewhere(result)
             default: result = result.replaced(by: fault, now: AppleDate.now)
             }
         }
@@ -103,7 +104,7 @@ struct AppleRoutes: Sendable {
 
     private func response(_ answer: AppleAnswer) -> Response {
         var headers: HTTPFields = [.contentType: answer.contentType]
-        if let retryAfter = answer.retryAfter { headers[.retryAfter] = String(retryAfter) }
+        if let retryAfter = answer.retryAfter { headers[.retryAfter] = retryAfter }
         return Response(
             status: .init(code: answer.status), headers: headers,
             body: .init(byteBuffer: ByteBuffer(bytes: answer.body)))

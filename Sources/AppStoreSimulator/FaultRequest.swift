@@ -26,6 +26,18 @@ package struct FaultRequest: ControlBody, Sendable {
         case garbage
         /// 404 with TransactionIdNotFound.
         case notFound
+        /// HTTP 200 with the true facts, signed below a root that is not ours.
+        case foreignRoot
+    }
+
+    /// How `Retry-After` is written.
+    package enum RetryAfterForm: String, Codable, Sendable, CaseIterable {
+        /// Absolute UNIX milliseconds, as Apple does.
+        case milliseconds
+        /// Seconds from now (RFC 9110).
+        case seconds
+        /// A date (RFC 9110).
+        case date
     }
 
     /// What `garbage` looks like.
@@ -65,6 +77,8 @@ package struct FaultRequest: ControlBody, Sendable {
     package var body: String?
     /// `status`, `error`: adds `Retry-After` = now + this, as absolute UNIX milliseconds (apple-facts 3.8).
     package var retryAfterMilliseconds: Int64?
+    /// `status`, `error`: default `milliseconds`.
+    package var retryAfterForm: RetryAfterForm?
     /// `error`: 4000000 to 5999999.
     package var errorCode: Int?
     package var errorMessage: String?
@@ -78,6 +92,7 @@ package struct FaultRequest: ControlBody, Sendable {
     package enum CodingKeys: String, CodingKey, CaseIterable {
         case endpoint, kind, environment, count, percent, seed, milliseconds, medianMilliseconds, p99Milliseconds
         case seconds, status, body, retryAfterMilliseconds, errorCode, errorMessage, isRetryable, retryableKey, form
+        case retryAfterForm
     }
 
     package static let fractions: Set<String> = [
@@ -117,7 +132,7 @@ package struct FaultRequest: ControlBody, Sendable {
             if let retryableKey, !["is_retryable", "is-retryable"].contains(retryableKey) {
                 throw ControlError(field: "retryableKey", "must be is_retryable or is-retryable")
             }
-        case .reset, .garbage, .notFound: break
+        case .reset, .garbage, .notFound, .foreignRoot: break
         }
         try Self.range(retryAfterMilliseconds.map { Double($0) }, "retryAfterMilliseconds", 0...86_400_000)
     }
@@ -126,8 +141,8 @@ package struct FaultRequest: ControlBody, Sendable {
         if kind == .receiptStatus, endpoint != .verifyReceipt {
             throw ControlError(field: "endpoint", "must be verifyReceipt for the kind receiptStatus")
         }
-        if kind == .notFound, endpoint != .transactionInfo {
-            throw ControlError(field: "endpoint", "must be transactionInfo for the kind notFound")
+        if kind == .notFound || kind == .foreignRoot, endpoint != .transactionInfo {
+            throw ControlError(field: "endpoint", "must be transactionInfo for the kind \(kind.rawValue)")
         }
         try Self.range(count.map { Double($0) }, "count", 1...1_000_000_000)
         if let percent, !(percent > 0 && percent <= 100) {
@@ -159,6 +174,7 @@ package struct FaultRequest: ControlBody, Sendable {
             ("status", status != nil, [.status, .receiptStatus]),
             ("body", body != nil, [.status]),
             ("retryAfterMilliseconds", retryAfterMilliseconds != nil, [.status, .error]),
+            ("retryAfterForm", retryAfterForm != nil, [.status, .error]),
             ("errorCode", errorCode != nil, [.error]),
             ("errorMessage", errorMessage != nil, [.error]),
             ("isRetryable", isRetryable != nil, [.receiptStatus]),

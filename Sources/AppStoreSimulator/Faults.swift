@@ -96,6 +96,21 @@ final class Faults: Sendable {
 }
 
 extension FaultRequest {
+    /// Value of the `Retry-After` header.
+    func retryAfter(now: Int64) -> String? {
+        guard let wait = retryAfterMilliseconds else { return nil }
+        switch retryAfterForm ?? .milliseconds {
+        case .milliseconds: return String(now + wait)
+        case .seconds: return String((wait + 999) / 1000)
+        case .date:
+            let formatter = DateFormatter()
+            formatter.locale = Locale(identifier: "en_US_POSIX")
+            formatter.timeZone = TimeZone(secondsFromGMT: 0)
+            formatter.dateFormat = "EEE, dd MMM yyyy HH:mm:ss 'GMT'"
+            return formatter.string(from: Date(timeIntervalSince1970: Double(now + wait) / 1000))
+        }
+    }
+
     func matches(_ service: SimulatedService, _ environment: StoreEnvironment) -> Bool {
         (endpoint == .all || endpoint.rawValue == service.rawValue)
             && (self.environment == nil || self.environment == environment)
@@ -113,14 +128,14 @@ extension FaultRequest {
 }
 
 /// Small reproducible random numbers (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
-struct SplitMix64: RandomNumberGenerator, Sendable {
+package struct SplitMix64: RandomNumberGenerator, Sendable {
     private var state: UInt64
 
-    init(seed: UInt64) {
+    package init(seed: UInt64) {
         state = seed
     }
 
-    mutating func next() -> UInt64 {
+    package mutating func next() -> UInt64 {
         state &+= 0x9E37_79B9_7F4A_7C15
         var value = state
         value = (value ^ (value >> 30)) &* 0xBF58_476D_1CE4_E5B9
@@ -129,7 +144,7 @@ struct SplitMix64: RandomNumberGenerator, Sendable {
     }
 
     /// From 0 up to, not including, 1.
-    mutating func unit() -> Double {
+    package mutating func unit() -> Double {
         Double(next() >> 11) * 0x1p-53
     }
 }

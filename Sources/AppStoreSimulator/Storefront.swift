@@ -212,6 +212,17 @@ struct Storefront: Sendable {
         return AppleAnswer(status: 200, body: body, transactionIds: [id])
     }
 
+    /// The answer of Get Transaction Info with the same facts, signed below a root that is not ours.
+    func signedElsewhere(_ answer: AppleAnswer) -> AppleAnswer {
+        guard answer.status == 200, let id = answer.transactionIds.first, let purchase = ledger.purchase(id),
+            let token = try? forger.forge(
+                .foreignRoot, purchase, signedDate: AppleDate.now, bundleId: purchase.app)
+        else { return answer }
+        var forged = answer
+        forged.body = JSONWriter.object(capacity: token.utf8.count + 64) { $0.field("signedTransactionInfo", token) }
+        return forged
+    }
+
     /// A stable, plausible app id for a bundle id nobody registered: ten digits (FNV-1a).
     private static func appAppleId(_ bundleId: String) -> Int64 {
         let hash = bundleId.utf8.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }

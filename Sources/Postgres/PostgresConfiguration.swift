@@ -19,6 +19,8 @@ package struct PostgresConfiguration: Sendable {
     package var callDeadline: Duration
     /// false behind PgBouncer in transaction mode: nothing is prepared, and no `options` are sent at start.
     package var namedStatements: Bool
+    /// Every transaction is read-only, and a standby will do. Not sent if `namedStatements` is false.
+    package var isReadOnly = false
     /// Calls that run or wait on one `Database`; more are refused with `tooManyWaiting`.
     package var queueLimit: Int
     /// How long calls wait after the last connection broke; later ones fail at once until one is back.
@@ -72,18 +74,19 @@ extension PostgresConfiguration {
             // Also ends a connection attempt and unacknowledged writes, in milliseconds (libpq manual, 34.1.2).
             ("tcp_user_timeout", "10000"),
             // A fail-over must not leave us writing to the old primary.
-            ("target_session_attrs", "read-write"),
+            ("target_session_attrs", isReadOnly ? "any" : "read-write"),
             ("gssencmode", "disable"),
             ("dbname", url),
             ("client_encoding", "UTF8"),
         ]
         if namedStatements {
             // The URL's own options come last: the server lets the last one win.
-            let limits = [
+            var limits = [
                 "statement_timeout=\(statementTimeout.wholeMilliseconds)",
                 "lock_timeout=\(lockTimeout.wholeMilliseconds)",
                 "idle_in_transaction_session_timeout=\(callDeadline.wholeMilliseconds)",
             ]
+            if isReadOnly { limits.append("default_transaction_read_only=on") }
             let options = limits.map { "-c \($0)" } + [own["options"] ?? ""]
             keywords.append(("options", options.joined(separator: " ")))
         }

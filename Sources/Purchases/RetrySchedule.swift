@@ -23,6 +23,7 @@ package struct RetrySchedule: Sendable, Equatable {
     /// A held receipt is judged again after this, doubling with its age to `heldMax`.
     package static let heldMin: Duration = .seconds(600)
     package static let heldMax: Duration = .seconds(3600)
+    package static let callLimit: Duration = .seconds(20)
 
     /// 1 in production.
     package let scale: Double
@@ -49,6 +50,10 @@ package struct RetrySchedule: Sendable, Equatable {
         case .row(let duration): duration
         }
     }
+
+    /// The longest call to Apple, two of which fit into the rescue delay of its queue. Scaled, but not below what a
+    /// busy Apple may take.
+    package var callLimit: Duration { max(.seconds(1), Self.callLimit * scale) }
 
     package func rescueDelay(_ lane: Lane) -> Duration { lane.rescueDelay * scale }
 

@@ -122,11 +122,14 @@ enum Deployment {
 
     /// A database for one command, closed when the command is done.
     static func withDatabase<Result: Sendable>(
-        _ command: String, patience: Duration = .seconds(60), _ body: (Database) async throws -> Result
+        _ command: String, patience: Duration = .seconds(60), isReadOnly: Bool = false,
+        _ body: (Database) async throws -> Result
     ) async throws -> Result {
         let settings = try Settings()
+        var configuration = postgres(settings, command, patience: patience)
+        configuration.isReadOnly = isReadOnly
         let database = Database(
-            postgres(settings, command, patience: patience), connections: 1,
+            configuration, connections: 1,
             logger: logger(settings, isCommand: true))
         do {
             let result = try await body(database)

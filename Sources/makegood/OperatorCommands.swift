@@ -27,7 +27,7 @@ struct CheckCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "check",
         abstract: "Prove that what was received is granted, rejected with a reason, or open with a due time.",
-        discussion: "Read-only. Exit code 0: every invariant holds; 1: one does not.")
+        discussion: "Read-only, also on a standby. Exit code 0: every invariant holds; 1: one does not.")
 
     @Flag(help: "All days, not only today and yesterday.")
     var full = false
@@ -35,19 +35,21 @@ struct CheckCommand: AsyncParsableCommand {
     var json = false
 
     func run() async throws {
-        let violations = try await Deployment.withDatabase("check", patience: full ? .seconds(600) : .seconds(60)) {
-            database in try await Invariant.check(database, span: full ? .all : .recent)
-        }
+        let scale = try Settings().timeScale
+        let violations = try await Deployment.withDatabase(
+            "check", patience: full ? .seconds(600) : .seconds(60), isReadOnly: true
+        ) { database in try await Invariant.check(database, span: full ? .all : .recent, scale: scale) }
         if json {
             let report = Dictionary(
-                uniqueKeysWithValues: Invariant.all.map { invariant in
+                uniqueKeysWithValues: Invariant.ofTheLedger.map { invariant in
                     (invariant.name, violations.first { $0.invariant == invariant.name }?.count ?? 0)
                 })
             try JSON.print(["violations": report])
         } else {
-            for invariant in Invariant.all {
+            for invariant in Invariant.ofTheLedger {
                 let violation = violations.first { $0.invariant == invariant.name }
-                print("\(violation == nil ? "ok    " : "BROKEN") \(invariant.name): \(invariant.meaning)")
+                print(
+                    "\(violation == nil ? "ok    " : "BROKEN") \(invariant.id) \(invariant.name): \(invariant.meaning)")
                 for example in violation?.examples ?? [] { print("         \(example)") }
                 if let violation, violation.count > violation.examples.count {
                     print("         … \(violation.count) in all")

@@ -1,4 +1,6 @@
+import Adversary
 import AppStoreSimulator
+import FaultProxy
 import Foundation
 import Glibc
 import Purchases

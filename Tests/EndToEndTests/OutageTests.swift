@@ -1,4 +1,6 @@
+import Adversary
 import AppStoreSimulator
+import FaultProxy
 import Foundation
 import Glibc
 import Purchases
@@ -215,7 +217,7 @@ extension EndToEnd {
         /// Method: players post without pause, until accepted, while PostgreSQL is killed -9 and comes back, while
         /// RabbitMQ is restarted in order, and while RabbitMQ is killed -9 and comes back.
         @Test(.timeLimit(.minutes(5))) func postgresAndRabbitMQRestartedUnderLoad() async throws {
-            try await PrivateServers.run { servers in
+            try await PrivateServers.run(script: System.localScript) { servers in
                 try await System.run(.init(servers: servers)) { system in
                     try await system.startAll()
                     let isOver = Flag()

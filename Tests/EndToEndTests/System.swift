@@ -1,4 +1,6 @@
+import Adversary
 import AppStoreSimulator
+import FaultProxy
 import Foundation
 import Glibc
 import Logging
@@ -162,6 +164,12 @@ extension System {
         return URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent().appending(path: ".build/debug/makegood").path
     }()
+
+    /// deploy/local, of which private servers use a copy.
+    static let localScript =
+        ProcessInfo.processInfo.environment["MAKEGOOD_LOCAL"]
+        ?? URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().appending(path: "deploy/local").path
 
     private func environment(_ extra: [String: String]) -> [String: String] {
         var environment = [

@@ -1,3 +1,4 @@
+import FaultProxy
 import Foundation
 import Postgres
 import TestServers
@@ -8,9 +9,9 @@ import Testing
 @Suite(.database, .serialized, .timeLimit(.minutes(2))) struct OutageTests {
     private func withProxy<Result>(
         connections: Int = 1, _ change: (inout PostgresConfiguration) -> Void = { _ in },
-        _ body: (TestProxy, Database) async throws -> Result
+        _ body: (FaultProxy, Database) async throws -> Result
     ) async throws -> Result {
-        let proxy = try TestProxy(to: TestDatabase.current.url)
+        let proxy = try FaultProxy(to: TestDatabase.current.url)
         defer { proxy.end() }
         return try await withDatabase(
             connections: connections,
@@ -101,7 +102,7 @@ import Testing
     }
 
     @Test func aConnectionAttemptIntoABlackHoleEnds() async throws {
-        let proxy = try TestProxy(to: TestDatabase.current.url)
+        let proxy = try FaultProxy(to: TestDatabase.current.url)
         defer { proxy.end() }
         proxy.set(.frozen)
         try await withDatabase({
@@ -173,7 +174,7 @@ import Testing
             let weather = Task {
                 var random = SplitMix(seed)
                 while ContinuousClock.now < end {
-                    proxy.set([.cut, .frozen, .forwarding].randomElement(using: &random)!)
+                    proxy.set([FaultProxy.Conditions.cut, .frozen, .forwarding].randomElement(using: &random)!)
                     try? await Task.sleep(for: .milliseconds(.random(in: 20...400, using: &random)))
                     proxy.set(.forwarding)
                     try? await Task.sleep(for: .milliseconds(.random(in: 20...600, using: &random)))

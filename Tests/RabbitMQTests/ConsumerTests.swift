@@ -1,3 +1,4 @@
+import FaultProxy
 import Logging
 import Synchronization
 import TestServers
@@ -61,16 +62,16 @@ import Testing
     @Test func aLostConnectionBringsEverythingUnsettledAgain() async throws {
         try await TestBroker.run { broker in
             let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.stop() }
+            defer { proxy.end() }
             let bench = try await Bench(broker, "work")
             try await bench.publisher.publishAll(20, to: bench.queue)
             let log = CapturedLog()
             let consumer = Consumer(
-                try BrokerConfiguration(url: proxy.url(replacing: broker.url)), topology: bench.topology,
+                try BrokerConfiguration(url: proxy.url(broker.url)), topology: bench.topology,
                 subscriptions: [Subscription(queue: bench.queue, prefetch: 20)], logger: log.logger)
             await consumer.start()
             let old = try await consumer.take(15)
-            proxy.cut()
+            proxy.breakConnections()
             try await eventually(within: .seconds(5)) { !consumer.isConnected }
             // Five lay untaken: they must not be handed out as if they were of the new connection.
             let new = try await consumer.take(20)
@@ -203,24 +204,24 @@ import Testing
     @Test func aPrefetchSurvivesReconnects() async throws {
         try await TestBroker.run { broker in
             let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.stop() }
+            defer { proxy.end() }
             let bench = try await Bench(broker, "work")
             let consumer = Consumer(
-                try BrokerConfiguration(url: proxy.url(replacing: broker.url)), topology: bench.topology,
+                try BrokerConfiguration(url: proxy.url(broker.url)), topology: bench.topology,
                 subscriptions: [Subscription(queue: bench.queue, prefetch: 10)], logger: .silent)
             await consumer.start()
             await consumer.setPrefetch(0, for: bench.queue)
             try await bench.publisher.publishAll(5, to: bench.queue)
-            proxy.cut()
+            proxy.breakConnections()
             try await eventually(within: .seconds(5)) { !consumer.isConnected }
             try await eventually(within: .seconds(5)) { consumer.isConnected }
             #expect(try await consumer.takesNothing(for: .milliseconds(300)))
-            proxy.behaviour = .refuse
-            proxy.cut()
+            proxy.set(.refusing)
+            proxy.breakConnections()
             try await eventually(within: .seconds(5)) { !consumer.isConnected }
             // Changed while there is no connection.
             await consumer.setPrefetch(3, for: bench.queue)
-            proxy.behaviour = .pass
+            proxy.set(.forwarding)
             #expect(try await consumer.take(3).count == 3)
             #expect(try await consumer.takesNothing(for: .milliseconds(300)))
             await consumer.close()

@@ -1,3 +1,4 @@
+import FaultProxy
 import Foundation
 import Logging
 import TestServers
@@ -12,19 +13,19 @@ import Testing
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
             let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.stop() }
+            defer { proxy.end() }
             let log = CapturedLog()
             let publisher = Publisher(
-                try BrokerConfiguration(url: proxy.url(replacing: broker.url)), topology: .of(queue),
+                try BrokerConfiguration(url: proxy.url(broker.url)), topology: .of(queue),
                 logger: log.logger)
             await publisher.start()
             async let pending = publisher.outcomes(of: 5_000) { _ in ("body", queue) }
             // Silence first, so that the window is full of unconfirmed messages when the connection ends.
             try await Task.sleep(for: .milliseconds(30))
-            proxy.behaviour = .blackHole
+            proxy.set(.frozen)
             try await Task.sleep(for: .milliseconds(300))
-            proxy.cut()
-            proxy.behaviour = .pass
+            proxy.breakConnections()
+            proxy.set(.forwarding)
             let outcomes = await pending
             #expect(outcomes.allSatisfy { $0 == nil || $0 == .lost || $0 == .unreachable })
             let lost = outcomes.count { $0 == .lost }
@@ -51,14 +52,14 @@ import Testing
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
             let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.stop() }
-            var configuration = try BrokerConfiguration(url: proxy.url(replacing: broker.url))
+            defer { proxy.end() }
+            var configuration = try BrokerConfiguration(url: proxy.url(broker.url))
             configuration.confirmDeadline = .seconds(1)
             configuration.handshakeTimeout = .seconds(1)
             configuration.window = window
             let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
             try await publisher.publish("body", to: queue)
-            proxy.behaviour = .blackHole
+            proxy.set(.frozen)
             let body = String(repeating: "x", count: 1024)
             let start = ContinuousClock.now
             let outcomes = await publisher.outcomes(of: count) { _ in (body, queue) }
@@ -71,8 +72,8 @@ import Testing
                 #expect(ContinuousClock.now - start < .milliseconds(200))
                 try await Task.sleep(for: .milliseconds(50))
             }
-            proxy.cut()
-            proxy.behaviour = .pass
+            proxy.breakConnections()
+            proxy.set(.forwarding)
             try await eventually(within: .seconds(15)) { publisher.state == .connected }
             try await publisher.publish("body", to: queue)
             await publisher.close()
@@ -83,8 +84,8 @@ import Testing
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
             let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.stop() }
-            var configuration = try BrokerConfiguration(url: proxy.url(replacing: broker.url))
+            defer { proxy.end() }
+            var configuration = try BrokerConfiguration(url: proxy.url(broker.url))
             configuration.confirmDeadline = .seconds(1)
             let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
             let consumer = Consumer(
@@ -92,7 +93,7 @@ import Testing
                 logger: .silent)
             await publisher.start()
             await consumer.start()
-            proxy.behaviour = .blackHole
+            proxy.set(.frozen)
             async let outcome = publisher.outcomes(of: 1) { _ in ("body", queue) }
             try await Task.sleep(for: .milliseconds(500))
             let start = ContinuousClock.now
@@ -110,8 +111,8 @@ import Testing
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
             let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.stop() }
-            var configuration = try BrokerConfiguration(url: proxy.url(replacing: broker.url))
+            defer { proxy.end() }
+            var configuration = try BrokerConfiguration(url: proxy.url(broker.url))
             configuration.heartbeat = .seconds(1)
             configuration.handshakeTimeout = .seconds(1)
             let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
@@ -124,10 +125,10 @@ import Testing
             try await Task.sleep(for: .seconds(4))
             #expect(publisher.state == .connected)
             #expect(consumer.isConnected)
-            proxy.behaviour = .blackHole
+            proxy.set(.frozen)
             try await eventually(within: .seconds(5)) { publisher.state != .connected && !consumer.isConnected }
-            proxy.cut()
-            proxy.behaviour = .pass
+            proxy.breakConnections()
+            proxy.set(.forwarding)
             try await eventually(within: .seconds(15)) { publisher.state == .connected && consumer.isConnected }
             await consumer.close()
             await publisher.close()
@@ -138,9 +139,9 @@ import Testing
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
             let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.stop() }
-            proxy.behaviour = .slice
-            let configuration = try BrokerConfiguration(url: proxy.url(replacing: broker.url))
+            defer { proxy.end() }
+            proxy.set(.sliced)
+            let configuration = try BrokerConfiguration(url: proxy.url(broker.url))
             let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
             let outcomes = await publisher.outcomes(of: 200) { index in
                 ("receipt \(index) 0", index % 10 == 0 ? "nowhere-\(queue)" : queue)
@@ -171,8 +172,8 @@ import Testing
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
             let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.stop() }
-            let configuration = try BrokerConfiguration(url: proxy.url(replacing: broker.url))
+            defer { proxy.end() }
+            let configuration = try BrokerConfiguration(url: proxy.url(broker.url))
             let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
             let consumer = Consumer(
                 configuration, topology: .of(queue), subscriptions: [Subscription(queue: queue, prefetch: 100)],
@@ -190,7 +191,7 @@ import Testing
             let cutting = Task {
                 for _ in 0..<10 {
                     try await Task.sleep(for: .milliseconds(300))
-                    proxy.cut(reset: Bool.random())
+                    proxy.breakConnections(reset: Bool.random())
                 }
             }
             var confirmed: Set<[UInt8]> = []

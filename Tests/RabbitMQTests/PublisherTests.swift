@@ -1,3 +1,4 @@
+import FaultProxy
 import Logging
 import TestServers
 import Testing
@@ -174,8 +175,8 @@ import Testing
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
             let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.stop() }
-            var configuration = try BrokerConfiguration(url: proxy.url(replacing: broker.url))
+            defer { proxy.end() }
+            var configuration = try BrokerConfiguration(url: proxy.url(broker.url))
             configuration.window = 4
             configuration.queueLimit = 16
             configuration.confirmDeadline = .seconds(1)
@@ -188,7 +189,7 @@ import Testing
             }
             try await publisher.publish(String(repeating: "x", count: configuration.bodyLimitBytes), to: queue)
             try await publisher.publish("", to: queue)
-            proxy.behaviour = .blackHole
+            proxy.set(.frozen)
             let outcomes = await publisher.outcomes(of: 50) { _ in ("body", queue) }
             #expect(outcomes.count { $0 == .tooManyWaiting } == 30)
             #expect(outcomes.count { $0 == .timedOut } == 4)
@@ -203,14 +204,14 @@ import Testing
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
             let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.stop() }
-            var configuration = try BrokerConfiguration(url: proxy.url(replacing: broker.url))
+            defer { proxy.end() }
+            var configuration = try BrokerConfiguration(url: proxy.url(broker.url))
             configuration.confirmDeadline = .seconds(2)
             let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
             try await publisher.publish("body", to: queue)
 
             // Sent before the alarm is known, unread by the broker: its caller is told when its deadline has passed.
-            proxy.behaviour = .blackHole
+            proxy.set(.frozen)
             async let inFlight = publisher.outcomes(of: 1) { _ in ("body", queue) }
             try await Task.sleep(for: .milliseconds(500))
             proxy.inject([1, 0, 0, 0, 0, 0, 8, 0, 10, 0, 60, 3] + Array("low".utf8) + [206])
@@ -223,7 +224,7 @@ import Testing
             #expect(ended == [.blocked])
             #expect(publisher.state == .blocked, "the connection is kept")
 
-            proxy.behaviour = .pass
+            proxy.set(.forwarding)
             proxy.inject([1, 0, 0, 0, 0, 0, 4, 0, 10, 0, 61, 206])
             try await eventually(within: .seconds(2)) { publisher.state == .connected }
             try await publisher.publish("body", to: queue)

@@ -78,6 +78,7 @@ package struct ReceiptRoutes: Sendable {
     private func store(_ submission: Submission, _ id: UUID) async throws(LedgerError) -> ReceiptView {
         if let row = try await ledger.store(submission) {
             stored.increment()
+            CrashPoint.afterCommitBeforePublish.reached()
             doorbell.ring(Pointer(receiptID: id, attempt: 0), lane: Lane(submission.proof.kind))
             return ReceiptView(
                 id: id, appID: submission.appID, userID: submission.userID, kind: submission.proof.kind,

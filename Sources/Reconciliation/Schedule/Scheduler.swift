@@ -80,6 +80,7 @@ package struct Scheduler: Service {
         claim.limit = Self.haltedLimit
         claimed += await self.claim(claim)
         guard !claimed.isEmpty else { return false }
+        CrashPoint.afterClaimBeforePublish.reached()
         Counter(label: "makegood_rescues_total", dimensions: [("lane", lane.rawValue)]).increment(by: claimed.count)
         await publish(claimed, lane)
         return hasMore

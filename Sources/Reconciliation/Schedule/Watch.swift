@@ -1,6 +1,7 @@
 package import Logging
 import Metrics
 package import Postgres
+import Purchases
 import ServiceLifecycle
 
 /// The conservation check each minute, the backlog as metrics, the payload partitions of the days to come.
@@ -41,15 +42,19 @@ package struct Watch: Service {
     }
 
     private func check() async throws {
-        let violations = try await Invariant.check(ledger.database, span: .recent)
-        for invariant in Invariant.all {
+        let violations = try await Invariant.check(
+            ledger.database, span: .recent, scale: ledger.schedule.scale)
+        for invariant in Invariant.ofTheLedger {
             let count = violations.first { $0.invariant == invariant.name }?.count ?? 0
             Gauge(label: "makegood_invariant_violations", dimensions: [("invariant", invariant.name)]).record(count)
         }
         for violation in violations {
             logger.critical(
                 "an invariant does not hold",
-                metadata: ["invariant": "\(violation.invariant)", "violations": "\(violation.count)"])
+                metadata: [
+                    "invariant": "\(violation.invariant)", "invariant.id": "\(violation.id)",
+                    "violations": "\(violation.count)",
+                ])
         }
     }
 

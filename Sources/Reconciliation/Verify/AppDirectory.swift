@@ -24,7 +24,10 @@ package struct AppServices: Sendable {
         [.production, .sandbox].filter(identity.environments.contains)
     }
 
-    package init(_ configuration: AppConfiguration, http: HTTPClient) async throws(ConfigurationError) {
+    /// - Parameter callLimit: of one call to Apple.
+    package init(
+        _ configuration: AppConfiguration, http: HTTPClient, callLimit: Duration = RetrySchedule.callLimit
+    ) async throws(ConfigurationError) {
         self.configuration = configuration
         do {
             verifier = SignedDataVerifier(
@@ -38,7 +41,7 @@ package struct AppServices: Sendable {
             var credentials = VerifyReceiptClient.Credentials(sharedSecret: section.sharedSecret)
             if let url = section.productionURL { credentials.productionURL = url }
             if let url = section.sandboxURL { credentials.sandboxURL = url }
-            return VerifyReceiptClient(http: http, credentials: credentials)
+            return VerifyReceiptClient(http: http, credentials: credentials, timeout: callLimit)
         }
         hashes[.verifyReceipt] = Self.hash(configuration.verifyReceipt?.sharedSecret ?? "")
         if let section = configuration.serverAPI {
@@ -48,7 +51,7 @@ package struct AppServices: Sendable {
             if let url = section.productionURL { credentials.productionURL = url }
             if let url = section.sandboxURL { credentials.sandboxURL = url }
             do {
-                serverAPI = try await ServerAPIClient(http: http, credentials: credentials)
+                serverAPI = try await ServerAPIClient(http: http, credentials: credentials, timeout: callLimit)
             } catch {
                 throw ConfigurationError(
                     key: "\(configuration.id).serverApi.privateKeyFile", problem: "is no P-256 key in PKCS#8 PEM")
@@ -86,7 +89,7 @@ package final class AppDirectory: Sendable {
             let start = try await ledger.run(
                 Statements.rememberApp, Statements.AppStart(appID: app.id, configurationHash: Array(app.hash)))
             if !app.hasGrantFrom, let firstStart = start.first { app.policy.grantFrom = firstStart }
-            updated[app.id] = try await AppServices(app, http: http)
+            updated[app.id] = try await AppServices(app, http: http, callLimit: ledger.schedule.callLimit)
         }
         let before = apps.withLock { [updated] apps in
             defer { apps = updated }

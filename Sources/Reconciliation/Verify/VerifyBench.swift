@@ -119,6 +119,7 @@ struct VerifyBench: Sendable {
             .receipt(.open(reason)), for: receipt, dueIn: ledger.schedule.dueIn(wait, lane: .apple), call: call)
         // First the row, then the fresh pointer, then the ack. Parked rows and late waits have no message.
         guard case .rung(let rung) = wait, let settlement, settlement.state == .received else { return }
+        CrashPoint.afterRowBeforeRung.reached()
         do {
             try await doorbell.publish(
                 Pointer(receiptID: receipt.id, attempt: settlement.attempt), to: doorbell.queues.retry(rung: rung))

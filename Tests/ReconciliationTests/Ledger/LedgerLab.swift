@@ -39,7 +39,8 @@ struct LedgerLab: Sendable {
             _ = try await Migrator(configuration, migrations: Schema.migrations, logger: .silent).migrate()
             try await body(lab)
             if endsSound {
-                let violations = try await Invariant.check(lab.database, span: .all)
+                // By hand, and without the waits between tries.
+                let violations = try await Invariant.check(lab.database, span: .all, scale: 0)
                 #expect(violations == [])
             }
             result = .success(())

@@ -1,26 +1,26 @@
 import Foundation
-import Glibc
+package import Glibc
 import Synchronization
 
-/// One process of the program under test. What it prints goes to a file; it is ended by its id, at the latest when
-/// the test process ends, however that comes about.
-final class RunningProcess: Sendable {
-    enum Ending: Equatable, Sendable {
+/// One process of the program. What it prints goes to a file; it is ended by its id, at the latest when this process
+/// ends, however that comes about.
+package final class RunningProcess: Sendable {
+    package enum Ending: Equatable, Sendable {
         case exit(Int32)
         case signal(Int32)
     }
 
-    struct Failure: Error, CustomStringConvertible {
-        let description: String
+    package struct Failure: Error, CustomStringConvertible {
+        package let description: String
     }
 
-    let name: String
-    let id: pid_t
+    package let name: String
+    package let id: pid_t
     private let logPath: String
     private let ending = Mutex<Ending?>(nil)
 
     /// Starts it with this environment and no other, and without input.
-    init(
+    package init(
         _ name: String, executable: String, arguments: [String], environment: [String: String], logPath: String
     ) throws {
         self.name = name
@@ -31,7 +31,7 @@ final class RunningProcess: Sendable {
         posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, 1, logPath, O_WRONLY | O_CREAT | O_APPEND, 0o600)
         posix_spawn_file_actions_adddup2(&actions, 1, 2)
-        // The test process blocks and ignores signals that the program has to see.
+        // This process may block and ignore signals that the program has to see.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
@@ -71,16 +71,16 @@ final class RunningProcess: Sendable {
         Undertaker.shared.remove(id)
     }
 
-    var isRunning: Bool { ending.withLock { $0 == nil } }
+    package var isRunning: Bool { ending.withLock { $0 == nil } }
 
-    func send(_ signal: Int32) {
+    package func send(_ signal: Int32) {
         ending.withLock { ending in
             if ending == nil { kill(id, signal) }
         }
     }
 
     /// How it ended.
-    func end(within limit: Duration) async throws -> Ending {
+    package func end(within limit: Duration) async throws -> Ending {
         let deadline = ContinuousClock.now + limit
         while ContinuousClock.now < deadline {
             if let ending = ending.withLock({ $0 }) { return ending }
@@ -90,14 +90,14 @@ final class RunningProcess: Sendable {
     }
 
     /// kill -9, and gone when this returns.
-    func killHard() async {
+    package func killHard() async {
         send(SIGKILL)
         // Its own task: the caller's may be cancelled, and must wait all the same.
         _ = await Task { try await end(within: .seconds(20)) }.result
     }
 
     /// The port behind "<what> listening … http.address=HOST:PORT" in its log.
-    func port(of what: String, within limit: Duration = .seconds(60)) async throws -> Int {
+    package func port(of what: String, within limit: Duration = .seconds(60)) async throws -> Int {
         let deadline = ContinuousClock.now + limit
         while ContinuousClock.now < deadline {
             for line in log.split(separator: "\n") where line.contains("\(what) listening") {
@@ -111,18 +111,18 @@ final class RunningProcess: Sendable {
     }
 
     /// Everything it printed so far.
-    var log: String {
+    package var log: String {
         guard let data = FileManager.default.contents(atPath: logPath) else { return "" }
         return String(decoding: data, as: UTF8.self)
     }
 
-    var logTail: String {
+    package var logTail: String {
         let lines = log.split(separator: "\n")
         return lines.suffix(30).joined(separator: "\n")
     }
 }
 
-/// A shell that kills what is left when the test process is gone: it reads a pipe that only we hold open.
+/// A shell that kills what is left when this process is gone: it reads a pipe that only we hold open.
 private final class Undertaker: Sendable {
     static let shared = Undertaker()
 

@@ -1,0 +1,150 @@
+import AppStoreSimulator
+import FaultProxy
+import Foundation
+import Glibc
+
+extension Drill {
+    /// Apple is down, slow, over its limit, or lies.
+    static let appleDrills: [Drill] = [
+        Drill("23a", "Apple answers 5xx for 10 minutes", expected: "the breaker opens: probes only; then all granted") {
+            stage in
+            try await stage.outage { $0.status = 503 }
+        },
+        Drill("23b", "Apple answers 429, Retry-After in milliseconds", expected: "nobody asks before; no attempt counts") {
+            stage in
+            try await stage.rateLimit(.milliseconds)
+        },
+        Drill("23c", "Apple answers 429, Retry-After in seconds", expected: "nobody asks before; no attempt counts") {
+            stage in
+            try await stage.rateLimit(.seconds)
+        },
+        Drill("23d", "Apple answers 429, Retry-After as a date", expected: "a pause of our own; no attempt counts") {
+            stage in
+            try await stage.rateLimit(.date)
+        },
+        Drill("23e", "Apple hangs for 30 s", expected: "signed transactions do not wait; then all granted") { stage in
+            stage.allowAbandonedCalls(factor: 4)
+            try stage.fault(.timeout) { $0.seconds = 30 }
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
+            try await stage.expectQuickGrant()
+            stage.world.store.clearFaults()
+            stage.expectAnswers()
+        },
+        Drill("23f", "Apple resets connections", expected: "tried again; all granted") { stage in
+            try stage.fault(.reset) { $0.percent = 70 }
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
+            stage.world.appleProxy.breakConnections(reset: true)
+            stage.world.store.clearFaults()
+            stage.expectAnswers()
+        },
+        Drill("23g", "Apple's answers are cut off", expected: "never believed; all granted afterwards") { stage in
+            try stage.fault(.garbage) { $0.form = .truncated }
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
+            stage.world.store.clearFaults()
+            stage.expectAnswers()
+        },
+        Drill(
+            "23h", "Apple's API answers with a signature of another root",
+            expected: "never granted on it; tried again, granted when it is right"
+        ) { stage in
+            try stage.fault(.foreignRoot, .transactionInfo)
+            let (post, id) = try await stage.buy(.identifier, user: "asker")
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
+            let grants = try await stage.world.count(
+                """
+                select count(*) from grants g join receipts r on r.id = g.receipt_id where r.kind = 'identifier'
+                  and g.granted_at > now() - interval '3 seconds'
+                """)
+            stage.expect("no bare id is granted on it", grants == 0, "\(grants)")
+            let state = try await stage.world.texts("select state from receipts where id = '\(id)'").first ?? ""
+            stage.expect("it is still open", ["received", "held", "parked"].contains(state), state)
+            stage.world.store.clearFaults()
+            try await stage.expect("granted afterwards", within: .seconds(60)) {
+                // What is held waits up to an hour of its own accord; a person may ask for it.
+                try await stage.world.execute(
+                    "update receipts set due_at = now() where id = '\(id)' and due_at is not null")
+                return try await stage.isGranted(post)
+            }
+            stage.expectAnswers()
+        },
+        Drill("23i", "Apple sends one byte a second", expected: "signed transactions do not wait; then all granted") {
+            stage in
+            stage.allowAbandonedCalls(factor: 4)
+            var slow = FaultProxy.Conditions()
+            slow.toClient.bytesPerSecond = 1
+            stage.world.appleProxy.set(slow)
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
+            try await stage.expectQuickGrant()
+            stage.world.appleProxy.set(.forwarding)
+            stage.world.appleProxy.breakConnections()
+            stage.expectAnswers()
+        },
+        Drill("23j", "Apple's name cannot be resolved", expected: "tried again; all granted when it can") { stage in
+            try stage.world.writeConfiguration(appleURL: "http://apple.invalid:1")
+            try await stage.reload()
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
+            try await stage.expectQuickGrant()
+            try stage.world.writeConfiguration()
+            try await stage.reload()
+            stage.expectAnswers()
+        },
+    ]
+}
+
+extension Stage {
+    /// A signed transaction posted now is granted while Apple is of no use.
+    fileprivate func expectQuickGrant() async throws {
+        let (post, _) = try await buy(.signed, user: "quick")
+        try await expect("a signed transaction is granted at once", within: .seconds(3)) { try await isGranted(post) }
+    }
+
+    fileprivate func outage(_ change: (inout FaultRequest) -> Void) async throws {
+        try fault(.status, .all, change)
+        var mix = Shop.Mix()
+        mix.receipt = 40
+        world.traffic.set(mix)
+        try await expect("the breaker opens", within: .seconds(20)) {
+            for worker in workers where await world.metric("makegood_breaker_open", of: worker) != 1 { return false }
+            return true
+        }
+        let before = world.store.calls().count
+        let time = scaled(.seconds(600), min: .seconds(10))
+        try await sleep(time)
+        let calls = world.store.calls().count - before
+        // One probe per worker and pause, the shortest of which is 5 s, scaled; two calls at most for each.
+        let probes = 2 * workers.count * (1 + Int(time / (.seconds(5) * world.shape.scale)))
+        expect("probes only", calls <= probes, "\(calls) calls in \(time.short), at most \(probes)")
+        try await expectQuickGrant()
+        world.store.clearFaults()
+        expectAnswers()
+    }
+
+    fileprivate func rateLimit(_ form: FaultRequest.RetryAfterForm) async throws {
+        let counted = try await world.count("select coalesce(sum(attempt), 0)::int8 from receipts")
+        let wait = scaled(.seconds(30), min: .seconds(4))
+        if form != .date { retryAfter = wait }
+        try fault(.status) {
+            $0.status = 429
+            $0.retryAfterMilliseconds = Int64(wait / .milliseconds(1))
+            $0.retryAfterForm = form
+        }
+        try await sleep(scaled(.seconds(60), min: .seconds(8)))
+        let after = try await world.count("select coalesce(sum(attempt), 0)::int8 from receipts")
+        expect("no attempt was counted", after == counted, "\(after - counted)")
+        let limited = world.store.calls().count { $0.status == 429 }
+        expect("it happened", limited > 0, "\(limited) times")
+        world.store.clearFaults()
+        expectAnswers()
+    }
+
+    /// SIGHUP to every process, and taken.
+    func reload() async throws {
+        let before = world.members.map { $0.process?.log.ranges(of: "configuration taken").count ?? 0 }
+        for member in world.members { member.process?.send(SIGHUP) }
+        try await expect("every process took the configuration", within: .seconds(20)) {
+            zip(world.members, before).allSatisfy {
+                ($0.process?.log.ranges(of: "configuration taken").count ?? 0) > $1
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+import Foundation
+import Glibc
+import Logging
+import Purchases
+import RabbitMQ
+import Reconciliation
+
+extension Drill {
+    /// RabbitMQ dies, stalls, forgets, fills up, or says things twice.
+    static let brokerDrills: [Drill] = [
+        Drill("7", "broker killed and started again", expected: "no post notices; connected again within 10 s") {
+            stage in
+            stage.interrupt(3 * 64)
+            try await stage.servers.kill("rabbitmq")
+            try await stage.servers.up()
+            try await stage.expectBrokerIsBack(within: .seconds(10))
+            stage.expectAnswers()
+        },
+        Drill("8", "broker down for 5 minutes", expected: "no post notices; the backlog drains, no herd") { stage in
+            stage.interrupt(3 * 64)
+            try await stage.servers.rabbitmqctl("stop_app")
+            try await stage.sleep(stage.scaled(.seconds(300), min: .seconds(10)))
+            let backlog = try await stage.world.count("select count(*) from receipts where state = 'received'")
+            stage.expectAnswers()
+            try await stage.servers.rabbitmqctl("start_app")
+            try await stage.expectBrokerIsBack(within: .seconds(10))
+            try await stage.expect("the backlog of \(backlog) is gone", within: .seconds(60)) {
+                try await stage.world.count("select count(*) from receipts where state = 'received'")
+                    < Int(stage.world.shape.rate)
+            }
+            stage.expectAnswers()
+        },
+        Drill("9", "broker killed and its data wiped", expected: "queues declared anew, open rows published again") {
+            stage in
+            stage.interrupt(3 * 64)
+            try await stage.servers.wipeBroker()
+            try await stage.servers.up()
+            try await stage.expectBrokerIsBack(within: .seconds(10))
+            stage.expectAnswers()
+        },
+        Drill("10", "broker stopped: half-open connections", expected: "noticed within 15 s; no post notices") {
+            stage in
+            stage.interrupt(3 * 64)
+            let calm = stage.world.traffic.journal.summary(
+                (stage.start - .seconds(3))..<stage.start
+            ).p99Seconds
+            try await stage.servers.send(SIGSTOP, to: "rabbitmq")
+            try await stage.expect("every ingest reports a broker that is away", within: .seconds(15)) {
+                for ingest in stage.ingests {
+                    guard let ready = await stage.world.ask(ingest, "/health/ready"), ready.status == 200,
+                        ready.body.contains("degraded")
+                    else { return false }
+                }
+                return true
+            }
+            try await stage.sleep(stage.scaled(.seconds(90), min: .seconds(5)))
+            let during = stage.answers
+            stage.expect(
+                "p99 of posts stays", during.p99Seconds < max(0.5, 4 * calm),
+                "\(Duration.seconds(calm).short) before, \(Duration.seconds(during.p99Seconds).short) during")
+            // No thread is stuck: every process still answers for itself.
+            for member in stage.world.members {
+                let answer = await stage.world.ask(member, "/health/live")
+                stage.expect("\(member.name) lives", answer?.status == 200, "\(answer?.status ?? 0)")
+            }
+            try await stage.servers.send(SIGCONT, to: "rabbitmq")
+            try await stage.expectBrokerIsBack(within: .seconds(15))
+            stage.expectAnswers()
+        },
+        Drill("11", "memory alarm", expected: "publishing pauses, no post notices; it goes on afterwards") { stage in
+            try await stage.alarm(
+                { try await stage.servers.rabbitmqctl("set_vm_memory_high_watermark", "0.000001") },
+                { try await stage.servers.rabbitmqctl("set_vm_memory_high_watermark", "0.4") })
+        },
+        Drill("12", "disk alarm", expected: "publishing pauses, no post notices; it goes on afterwards") { stage in
+            try await stage.alarm(
+                { try await stage.servers.rabbitmqctl("set_disk_free_limit", "10TB") },
+                { try await stage.servers.rabbitmqctl("set_disk_free_limit", "50MB") })
+        },
+        Drill("13", "queues deleted under load", expected: "declared, consumed again; messages returned, then none") {
+            stage in
+            stage.interrupt(3 * 64)
+            for lane in Lane.allCases {
+                try await stage.servers.rabbitmqctl("delete_queue", stage.world.queues.verify(lane))
+                try await stage.sleep(.seconds(1))
+            }
+            try await stage.expect("both queues are there and consumed", within: .seconds(20)) {
+                let list = try await stage.servers.rabbitmqctl("-q", "list_queues", "name", "consumers")
+                return Lane.allCases.allSatisfy {
+                    list.contains("\(stage.world.queues.verify($0))\t\(stage.workers.count)")
+                }
+            }
+            stage.expectAnswers()
+        },
+        Drill("14", "queues full: publishing refused", expected: "no post notices; the scheduler brings the rows later") {
+            stage in
+            try await stage.servers.rabbitmqctl(
+                "set_policy", "--apply-to", "queues", "full", "^\(stage.world.name)[.]verify",
+                #"{"max-length": 1, "overflow": "reject-publish"}"#)
+            for worker in stage.workers { worker.process?.send(SIGSTOP) }
+            stage.interrupt(3)
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(5)))
+            var refused = 0.0
+            for ingest in stage.ingests {
+                refused += await stage.world.metric("makegood_pointers_dropped_total", of: ingest) ?? 0
+            }
+            stage.expect("the broker refused", refused > 0, "\(Int(refused)) pointers")
+            try await stage.servers.rabbitmqctl("clear_policy", "full")
+            for worker in stage.workers { worker.process?.send(SIGCONT) }
+            stage.expectAnswers()
+        },
+        Drill("15", "every message three times, in any order", expected: "one grant each") { stage in
+            let publisher = try await stage.publisher()
+            let end = ContinuousClock.now + stage.scaled(.seconds(60), min: .seconds(6))
+            var sent = 0
+            while ContinuousClock.now < end {
+                let rows = try await stage.world.texts(
+                    """
+                    select lane || ' receipt ' || id || ' ' || attempt from receipts
+                    where received_at > now() - interval '5 seconds' order by random() limit 300
+                    """)
+                for row in (rows + rows + rows).shuffled() {
+                    let words = row.split(separator: " ", maxSplits: 1).map(String.init)
+                    let lane = Lane(rawValue: words[0]) ?? .local
+                    try? await publisher.publish(words[1], to: stage.world.queues.verify(lane))
+                    sent += 1
+                }
+            }
+            await publisher.close()
+            stage.expect("messages were doubled", sent > 0, "\(sent) sent")
+            stage.expectAnswers()
+        },
+        Drill("16", "poison messages", expected: "each a dead letter after one look; workers live") { stage in
+            let publisher = try await stage.publisher()
+            let starts = stage.workers.map(\.starts)
+            let poison = [
+                "", "receipt", "receipt not-a-uuid 0", "receipt \(UUID().uuidString) 0", "order \(UUID().uuidString) 0",
+                String(repeating: "x", count: 60), "receipt \(UUID().uuidString) -1", "\u{0}\u{1}\u{2}",
+            ]
+            for lane in Lane.allCases {
+                for body in poison {
+                    try await publisher.publish(body, to: stage.world.queues.verify(lane))
+                }
+                // Bytes that are no UTF-8.
+                try await stage.servers.rabbitmqctl(
+                    "eval",
+                    """
+                    rabbit_basic:publish(rabbit_misc:r(<<"/">>, exchange, <<>>), \
+                    <<"\(stage.world.queues.verify(lane))">>, [], <<255,254,0,128>>).
+                    """)
+            }
+            let sent = 2 * (poison.count + 1)
+            try await stage.expect("\(sent) dead letters", within: .seconds(20)) {
+                try await publisher.depth(of: stage.world.queues.dead) == sent
+            }
+            await publisher.close()
+            stage.expect(
+                "no worker died", stage.workers.map(\.starts) == starts
+                    && stage.workers.allSatisfy { $0.process?.isRunning == true })
+            stage.expectAnswers()
+        },
+    ]
+}
+
+extension Stage {
+    /// Connected to the servers without a proxy.
+    fileprivate func publisher() async throws -> Publisher {
+        let publisher = Publisher(
+            try BrokerConfiguration(url: servers.amqpURL), topology: world.queues.topology,
+            logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
+        await publisher.start()
+        return publisher
+    }
+
+    fileprivate func expectBrokerIsBack(within limit: Duration) async throws {
+        try await expect("every process has its broker again", within: limit) {
+            for member in world.members {
+                guard let ready = await world.ask(member, "/health/ready"), ready.body.contains("\"ready\"") else {
+                    return false
+                }
+            }
+            return true
+        }
+    }
+
+    fileprivate func alarm(_ raise: () async throws -> String, _ end: () async throws -> String) async throws {
+        _ = try await raise()
+        try await expect("every ingest knows that it is blocked", within: .seconds(10)) {
+            for ingest in ingests where await world.metric("makegood_amqp_blocked", of: ingest) != 1 { return false }
+            return true
+        }
+        try await sleep(scaled(.seconds(60), min: .seconds(5)))
+        _ = try await end()
+        try await expectBrokerIsBack(within: .seconds(15))
+        expectAnswers()
+    }
+}

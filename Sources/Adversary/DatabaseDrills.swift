@@ -1,0 +1,206 @@
+import FaultProxy
+import Foundation
+import Glibc
+import Logging
+import Postgres
+
+extension Drill {
+    /// PostgreSQL dies, forgets its clients, refuses to write, or takes its time.
+    static let databaseDrills: [Drill] = [
+        Drill("18", "PostgreSQL killed and started again", expected: "503 with Retry-After; well within 15 s") { stage in
+            stage.interrupt(3 * 64)
+            try await stage.servers.kill("postgres")
+            try await stage.servers.up()
+            try await stage.expectAcceptance(within: .seconds(15))
+            stage.expectAnswers([503])
+        },
+        Drill("18b", "PostgreSQL stopped: half-open connections", expected: "503, no thread stuck; then well again") {
+            stage in
+            stage.interrupt(3 * 64)
+            for member in stage.world.members { member.postgres.set(.frozen) }
+            try await stage.sleep(stage.scaled(.seconds(90), min: .seconds(8)))
+            for member in stage.world.members {
+                let answer = await stage.world.ask(member, "/health/live")
+                stage.expect("\(member.name) lives", answer?.status == 200, "\(answer?.status ?? 0)")
+            }
+            for member in stage.world.members { member.postgres.set(.forwarding) }
+            try await stage.expectAcceptance(within: .seconds(20))
+            stage.expectAnswers([0, 503])
+        },
+        Drill("19", "all sessions ended every 2 s", expected: "repeated inside; under 1 % of posts notice") { stage in
+            for _ in 0..<stage.world.rounds(30, min: 4) {
+                stage.interrupt(3 * 64)
+                try await stage.world.execute(
+                    """
+                    select pg_terminate_backend(pid) from pg_stat_activity
+                    where application_name like 'makegood-%' and datname = current_database()
+                    """)
+                try await stage.sleep(stage.scaled(.seconds(2), min: .seconds(1)))
+            }
+            let answers = stage.answers
+            stage.expect(
+                "under 1 % trouble", answers.troubleCount * 100 < answers.count,
+                "\(answers.troubleText) of \(answers.count)")
+        },
+        Drill("20", "read-only after a fail-over", expected: "503; sessions dropped; nothing is rejected by it") {
+            stage in
+            stage.interrupt(3 * 64)
+            try await stage.servers.psql(
+                "alter system set default_transaction_read_only = on", "select pg_reload_conf()")
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
+            let during = stage.answers
+            stage.expect("posts are told", (during.troubles[503] ?? 0) > 0, "\(during.troubleText) of \(during.count)")
+            try await stage.servers.psql(
+                "set default_transaction_read_only = off", "alter system reset default_transaction_read_only",
+                "select pg_reload_conf()")
+            try await stage.expectAcceptance(within: .seconds(15))
+            stage.expectAnswers([503])
+        },
+        Drill("21", "serialization failures and deadlocks", expected: "repeated inside; no attempt is counted") {
+            stage in
+            try await stage.trip(["40001", "40P01"], every: 20, on: ["receipts", "grants", "outcomes", "events"])
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
+            let hits = try await stage.untrip()
+            stage.expect("they happened", hits > 10, "\(hits) times")
+            let counted = try await stage.world.count("select coalesce(sum(attempt), 0)::int8 from receipts")
+            stage.expect("no attempt was counted", counted == 0, "\(counted)")
+            stage.expectAnswers()
+        },
+        Drill("21b", "the table of grants is renamed for a while", expected: "told; then everything is granted") {
+            stage in
+            stage.interrupt(3 * 64)
+            try await stage.world.execute("alter table grants rename to grants_elsewhere")
+            try await stage.sleep(stage.scaled(.seconds(30), min: .seconds(4)))
+            try await stage.world.execute("alter table grants_elsewhere rename to grants")
+            stage.expectAnswers([503])
+        },
+        Drill("22", "disk full", expected: "503; no message acknowledged in vain") { stage in
+            try await stage.trip(["53100"], every: 1, on: ["receipts", "payloads", "grants", "outcomes", "events"])
+            stage.interrupt(3 * 64)
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(5)))
+            let during = stage.answers
+            stage.expect("posts are told", (during.troubles[503] ?? 0) > 0, "\(during.troubleText) of \(during.count)")
+            try await stage.untrip()
+            try await stage.expectAcceptance(within: .seconds(15))
+            stage.expectAnswers([503])
+        },
+        Drill("22b", "tables locked", expected: "503 or late; health answers all the time") { stage in
+            stage.interrupt(3 * 64)
+            try await stage.lockedOut("lock table receipts in access exclusive mode")
+            stage.expectAnswers([0, 503])
+        },
+        Drill("22c", "one row locked for 30 s", expected: "no other receipt waits for it") { stage in
+            let (post, id) = try await stage.buy(.receipt, user: "locked")
+            try await stage.lockedOut("select 1 from receipts where id = '\(id)' for update")
+            try await stage.expect("granted afterwards", within: .seconds(30)) { try await stage.isGranted(post) }
+            stage.expectAnswers()
+        },
+        Drill("22d", "statements time out", expected: "503 or late; then everything is granted") { stage in
+            stage.interrupt(3 * 64)
+            try await stage.world.script(
+                """
+                create sequence hits; create function slow() returns trigger language plpgsql as $$ begin
+                  if nextval('hits') % 10 = 0 then perform pg_sleep(20); end if; return null; end $$;
+                create trigger slow before insert on receipts for each statement execute function slow();
+                create trigger slow before insert on grants for each statement execute function slow();
+                """)
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(8)))
+            try await stage.world.script("drop function slow cascade; drop sequence hits")
+            try await stage.expectAcceptance(within: .seconds(20))
+            stage.expectAnswers([503])
+        },
+        Drill("22e", "out of connections", expected: "503 where a connection is lost; well again by itself") { stage in
+            stage.interrupt(3 * 64)
+            let hog = Database(
+                PostgresConfiguration(
+                    url: stage.world.databaseURL, applicationName: "hog", statementTimeout: .seconds(60),
+                    callDeadline: .seconds(70)), connections: 220,
+                logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
+            let hogging = Task {
+                await withDiscardingTaskGroup { group in
+                    for _ in 0..<220 {
+                        group.addTask {
+                            _ = try? await hog.run(
+                                Statement<Void, Void>("adversary.hog", "select pg_sleep(\(stage.holdSeconds))"))
+                        }
+                    }
+                }
+            }
+            try await stage.sleep(.seconds(2))
+            _ = try? await stage.world.execute(
+                """
+                select pg_terminate_backend(pid) from pg_stat_activity
+                where application_name like 'makegood-%' and datname = current_database()
+                """)
+            try await stage.sleep(.seconds(3))
+            let during = stage.answers
+            hog.abort()
+            await hog.close()
+            await hogging.value
+            stage.expect("posts were told", during.troubleCount > 0, "\(during.troubleText) of \(during.count)")
+            try await stage.expectAcceptance(within: .seconds(20))
+            stage.expectAnswers([503])
+        },
+    ]
+}
+
+extension Stage {
+    fileprivate var holdSeconds: Int { Int(scaled(.seconds(60), min: .seconds(8)) / .seconds(1)) }
+
+    /// A purchase of our own is accepted again.
+    func expectAcceptance(within limit: Duration) async throws {
+        let start = ContinuousClock.now
+        _ = try await buy(.signed, user: "canary")
+        let time = ContinuousClock.now - start
+        expect("posts are accepted again", time < limit, "after \(time.short)")
+    }
+
+    /// Statements that write these tables fail: each of the states in turn, every so many writes.
+    fileprivate func trip(_ states: [String], every: Int, on tables: [String]) async throws {
+        let cases = states.enumerated().map {
+            "when \($0.offset) then raise exception 'drill' using errcode = '\($0.element)';"
+        }.joined(separator: " ")
+        let triggers = tables.map {
+            "create trigger trip before insert or update on \($0) for each statement execute function trip();"
+        }
+        try await world.script(
+            """
+            create sequence hits; create sequence trips;
+            create function trip() returns trigger language plpgsql as $$ begin
+              if nextval('hits') % \(every) = 0 then
+                case nextval('trips') % \(states.count) \(cases) end case;
+              end if;
+              return null;
+            end $$;
+            \(triggers.joined(separator: "\n"))
+            """)
+    }
+
+    /// Ends it; how often it happened.
+    @discardableResult
+    fileprivate func untrip() async throws -> Int {
+        let trips = try await world.count("select case when is_called then last_value else 0 end from trips")
+        try await world.script("drop function trip cascade; drop sequence hits; drop sequence trips")
+        return trips
+    }
+
+    /// A lock is held for a while, and every ingest answers for its health meanwhile.
+    fileprivate func lockedOut(_ lock: String) async throws {
+        let seconds = Int(scaled(.seconds(30), min: .seconds(8)) / .seconds(1))
+        let holding = Task {
+            try await servers.psql("begin", lock, "select pg_sleep(\(seconds))", "commit", database: world.name)
+        }
+        let end = ContinuousClock.now + .seconds(seconds)
+        var (asked, answered) = (0, 0)
+        while ContinuousClock.now < end {
+            for ingest in ingests {
+                asked += 1
+                if await world.ask(ingest, "/health/live")?.status == 200 { answered += 1 }
+            }
+            try await sleep(.milliseconds(300))
+        }
+        _ = try await holding.value
+        expect("health answers meanwhile", asked == answered, "\(answered) of \(asked)")
+        try await expectAcceptance(within: .seconds(15))
+    }
+}

@@ -1,0 +1,85 @@
+import Foundation
+import Reconciliation
+import Synchronization
+
+/// What the apps remember: every answer to every post, and how long it took.
+final class Journal: Sendable {
+    struct Answer: Sendable {
+        let at: ContinuousClock.Instant
+        /// 0: no answer.
+        let status: Int
+        let seconds: Double
+    }
+
+    private struct State {
+        var entries: [Witness.JournalEntry] = []
+        var answers: [Answer] = []
+        /// Submissions that have no final answer yet.
+        var open = 0
+        var surprises: [String] = []
+    }
+
+    private let state = Mutex(State())
+
+    var entries: [Witness.JournalEntry] { state.withLock { $0.entries } }
+    /// Submissions whose apps still try.
+    var open: Int { state.withLock { $0.open } }
+    /// Answers that no client should ever see; the first ten.
+    var surprises: [String] { state.withLock { $0.surprises } }
+
+    func began() { state.withLock { $0.open += 1 } }
+    func ended() { state.withLock { $0.open -= 1 } }
+
+    func surprise(_ text: String) {
+        state.withLock { if $0.surprises.count < 10 { $0.surprises.append(text) } }
+    }
+
+    func record(_ post: Shop.Post, status: Int, receiptID: UUID?, seconds: Double) {
+        let entry = Witness.JournalEntry(
+            submission: post.submission, receiptID: receiptID, status: status, appID: Shop.app, userID: post.userID,
+            transactionID: post.transactionID, bodySHA256: post.proofSHA256)
+        state.withLock { state in
+            state.entries.append(entry)
+            // A post that must be refused says nothing about the service's health.
+            if !post.isRefused || status == 0 || status >= 500 {
+                state.answers.append(Answer(at: .now, status: status, seconds: seconds))
+            }
+        }
+    }
+
+    /// What was answered in a span of time.
+    func summary(_ span: Range<ContinuousClock.Instant>) -> Summary {
+        let answers = state.withLock { state in
+            state.answers.drop { $0.at < span.lowerBound }.filter { span.contains($0.at) }
+        }
+        return Summary(answers)
+    }
+
+    struct Summary: Sendable {
+        let count: Int
+        /// By status, without 200 and 202.
+        let troubles: [Int: Int]
+        let p99Seconds: Double
+
+        init(_ answers: some Sequence<Answer>) {
+            var troubles: [Int: Int] = [:]
+            var seconds: [Double] = []
+            for answer in answers {
+                seconds.append(answer.seconds)
+                if answer.status != 200 && answer.status != 202 { troubles[answer.status, default: 0] += 1 }
+            }
+            count = seconds.count
+            self.troubles = troubles
+            seconds.sort()
+            p99Seconds = seconds.isEmpty ? 0 : seconds[(seconds.count - 1) * 99 / 100]
+        }
+
+        var troubleCount: Int { troubles.values.reduce(0, +) }
+        var troubleText: String {
+            troubles.isEmpty
+                ? "0"
+                : troubles.sorted { $0.key < $1.key }.map { "\($0.value)× \($0.key == 0 ? "no answer" : "\($0.key)")" }
+                    .joined(separator: ", ")
+        }
+    }
+}

@@ -1,0 +1,126 @@
+import Foundation
+import Reconciliation
+
+/// Runs drills one after the other, each in a world of its own, and tells what was seen.
+package struct Matrix: Sendable {
+    package struct Plan: Sendable {
+        package var drills: [Drill]
+        package var seed: UInt64
+        package var scale: Double
+        package var rate: Double
+        /// deploy/local.
+        package var script: String
+        /// The program.
+        package var executable: String
+
+        package init(
+            drills: [Drill], seed: UInt64, scale: Double, rate: Double, script: String, executable: String
+        ) {
+            self.drills = drills
+            self.seed = seed
+            self.scale = scale
+            self.rate = rate
+            self.script = script
+            self.executable = executable
+        }
+    }
+
+    /// One line of the table.
+    package struct Row: Sendable, Encodable {
+        package enum Outcome: String, Sendable, Encodable { case passed, failed, skipped }
+
+        package struct Check: Sendable, Encodable {
+            package let expected: String
+            package let seen: String
+            package let holds: Bool
+        }
+
+        package let fault: String
+        package let done: String
+        package let expected: String
+        package var outcome: Outcome
+        package var checks: [Check] = []
+        /// Answers to posts from the fault's begin to the end of the load, and those that were no 200 or 202.
+        package var requests = 0
+        package var troubles = ""
+        /// Grants a second after the fault, in shares of those before.
+        package var recoveryRatio = 0.0
+        /// From the end of the fault to the rate of before.
+        package var recoverySeconds: Double?
+        /// Ids and names of invariants that do not hold.
+        package var violations: [String] = []
+        package var receipts = 0
+        package var seconds = 0.0
+    }
+
+    let plan: Plan
+    private let tell: @Sendable (String) -> Void
+
+    /// - Parameter tell: is told each row as it comes.
+    package init(_ plan: Plan, tell: @escaping @Sendable (String) -> Void) {
+        self.plan = plan
+        self.tell = tell
+    }
+
+    package func run() async throws -> [Row] {
+        tell(
+            """
+            seed \(plan.seed), scale \(plan.scale) (rungs, rescue delays, limits of calls and the matrix's own durations), \
+            \(plan.rate) purchases/s, \(plan.drills.count) faults
+            """)
+        return try await PrivateServers.run(script: plan.script) { servers in
+            var rows: [Row] = []
+            for (index, drill) in plan.drills.enumerated() {
+                try Task.checkCancellation()
+                let row = await run(drill, index, servers)
+                rows.append(row)
+                tell(row.text)
+                // A drill that failed may have left a server down.
+                if row.outcome == .failed { try? await servers.restore() }
+            }
+            return rows
+        }
+    }
+
+    private func run(_ drill: Drill, _ index: Int, _ servers: PrivateServers) async -> Row {
+        var row = Row(fault: drill.id, done: drill.name, expected: drill.expected, outcome: .skipped)
+        if let obstacle = drill.obstacle() {
+            row.checks = [.init(expected: "", seen: "skipped: \(obstacle)", holds: true)]
+            return row
+        }
+        let start = ContinuousClock.now
+        do {
+            let shape = World.Shape(
+                executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed &+ UInt64(drill.number))
+            row = try await World.run(shape, on: servers, name: "drill\(index)") { world in
+                try await Scene(world: world).play(drill)
+            }
+        } catch {
+            row.outcome = .failed
+            row.checks.append(.init(expected: "the drill runs", seen: "\(error)", holds: false))
+        }
+        row.seconds = ((ContinuousClock.now - start) / .seconds(1) * 10).rounded() / 10
+        return row
+    }
+}
+
+extension Matrix.Row {
+    /// For a person.
+    package var text: String {
+        var lines = [
+            "\(outcome == .passed ? "ok  " : outcome == .skipped ? "--  " : "FAIL") \(fault)  \(done): \(expected)"
+        ]
+        for check in checks {
+            lines.append("       \(check.holds ? " " : "!") \(check.expected)\(check.expected.isEmpty ? "" : ": ")\(check.seen)")
+        }
+        if outcome != .skipped {
+            lines.append(
+                """
+                         \(requests) answers, without 200 and 202: \(troubles); recovery ratio \
+                \(recoveryRatio)\(recoverySeconds.map { " after \($0) s" } ?? ", not within its time"); \(receipts) receipts, \
+                invariants \(violations.isEmpty ? "ok" : violations.joined(separator: "; ")); \(seconds) s
+                """)
+        }
+        return lines.joined(separator: "\n")
+    }
+}

@@ -1,0 +1,124 @@
+import FaultProxy
+import Foundation
+import Glibc
+import Synchronization
+
+/// One place of the deployment, filled by one process after the other. Its proxies stay.
+final class Member: Sendable {
+    enum Role: String, Sendable, CaseIterable { case ingest, worker, scheduler }
+
+    struct Failure: Error, CustomStringConvertible {
+        let description: String
+    }
+
+    private struct State {
+        var process: RunningProcess?
+        var port: Int?
+        var operationsPort: Int?
+        var starts = 0
+    }
+
+    let role: Role
+    let name: String
+    let postgres: FaultProxy
+    let broker: FaultProxy
+    /// What it has asked its servers and not yet been told.
+    let work: WorkInFlight
+    let environment: [String: String]
+    private let executable: String
+    private let directory: String
+    private let state = Mutex(State())
+
+    init(
+        _ role: Role, _ number: Int, executable: String, environment: [String: String], postgresURL: String,
+        amqpURL: String, directory: String
+    ) throws {
+        self.role = role
+        self.executable = executable
+        self.directory = directory
+        name = "\(role.rawValue)-\(number)"
+        let work = WorkInFlight()
+        self.work = work
+        postgres = try FaultProxy(to: postgresURL) { work.observePostgres() }
+        broker = try FaultProxy(to: amqpURL) { work.observeBroker() }
+        var environment = environment
+        environment["MAKEGOOD_POSTGRES_URL"] = postgres.url(postgresURL)
+        environment["MAKEGOOD_AMQP_URL"] = broker.url(amqpURL)
+        self.environment = environment
+    }
+
+    var process: RunningProcess? { state.withLock { $0.process } }
+    var operationsPort: Int? { state.withLock { $0.operationsPort } }
+    var starts: Int { state.withLock { $0.starts } }
+
+    /// Where an ingest takes posts; nil while it does not listen.
+    var address: String? {
+        state.withLock { state in
+            guard role == .ingest, let port = state.port, state.process?.isRunning == true else { return nil }
+            return "http://127.0.0.1:\(port)"
+        }
+    }
+
+    /// Starts a process; it works when this returns, or has died already of a crash point it was given.
+    ///
+    /// - Parameters:
+    ///   - crash: where it shall die (`CrashPoint`).
+    ///   - wrapper: a command and its arguments that becomes the program.
+    func start(crash: String? = nil, wrapper: [String] = [], _ extra: [String: String] = [:]) async throws {
+        var environment = environment.merging(extra) { $1 }
+        environment["MAKEGOOD_TEST_CRASH"] = crash
+        let number = state.withLock { state in
+            state.starts += 1
+            return state.starts
+        }
+        work.forget()
+        let words = wrapper + [executable, role.rawValue]
+        let process = try RunningProcess(
+            name, executable: words[0], arguments: Array(words.dropFirst()), environment: environment,
+            logPath: "\(directory)/\(name).\(number).log")
+        state.withLock { state in
+            state.process = process
+            state.port = nil
+            state.operationsPort = nil
+        }
+        do {
+            let operations = try await process.port(of: "operations")
+            let port = role == .ingest ? try await process.port(of: "ingest") : nil
+            if role != .ingest { try await started(process) }
+            state.withLock { state in
+                state.operationsPort = operations
+                state.port = port
+            }
+        } catch {
+            // Dead of its crash point before it said that it started: fine.
+            guard crash != nil, !process.isRunning else { throw error }
+        }
+    }
+
+    private func started(_ process: RunningProcess) async throws {
+        let deadline = ContinuousClock.now + .seconds(60)
+        while !process.log.contains("\(role.rawValue) started") {
+            guard process.isRunning, ContinuousClock.now < deadline else {
+                throw Failure(description: "\(name) did not start:\n\(process.logTail)")
+            }
+            try await Task.sleep(for: .milliseconds(20))
+        }
+    }
+
+    func kill() async { await process?.killHard() }
+
+    /// SIGTERM and its orderly end; how long it took.
+    func terminate(within limit: Duration) async throws -> Duration {
+        guard let process else { return .zero }
+        let start = ContinuousClock.now
+        process.send(SIGTERM)
+        let ending = try await process.end(within: limit)
+        guard ending == .exit(0) else { throw Failure(description: "\(name) ended with \(ending)") }
+        return ContinuousClock.now - start
+    }
+
+    func endProxies() {
+        postgres.end()
+        broker.end()
+    }
+}

@@ -1,0 +1,122 @@
+import Foundation
+import Glibc
+
+/// PostgreSQL and RabbitMQ that nobody else uses, so that they may really be killed and restarted.
+///
+/// A copy of deploy/local keeps its servers beside itself. Takes about 15 s to start.
+package struct PrivateServers: Sendable {
+    package struct Failure: Error, CustomStringConvertible {
+        package let description: String
+    }
+
+    package let postgresURL: String
+    package let amqpURL: String
+    private let root: String
+
+    /// - Parameter script: deploy/local, of which a copy is used.
+    package static func run<Result: Sendable>(
+        script: String, _ body: (PrivateServers) async throws -> Result
+    ) async throws -> Result {
+        let root = FileManager.default.temporaryDirectory.appending(path: "makegood-servers-\(UUID().uuidString)").path
+        try FileManager.default.createDirectory(atPath: "\(root)/deploy", withIntermediateDirectories: true)
+        try FileManager.default.copyItem(atPath: script, toPath: "\(root)/deploy/local")
+        do {
+            try await call(root, "up")
+            let environment = try await call(root, "env")
+            func value(_ name: String) -> String {
+                let line = environment.split(separator: "\n").first { $0.hasPrefix("export \(name)=") }
+                return line.map { String($0.dropFirst("export \(name)=".count)) } ?? ""
+            }
+            let result = try await body(
+                PrivateServers(
+                    postgresURL: value("MAKEGOOD_POSTGRES_URL"), amqpURL: value("MAKEGOOD_AMQP_URL"), root: root))
+            await remove(root)
+            return result
+        } catch {
+            await remove(root)
+            throw error
+        }
+    }
+
+    package func restart(_ server: String) async throws { try await Self.call(root, "restart", server) }
+    package func kill(_ server: String) async throws { try await Self.call(root, "kill", server) }
+    package func up() async throws { try await Self.call(root, "up") }
+
+    /// What `rabbitmqctl` printed.
+    @discardableResult
+    package func rabbitmqctl(_ arguments: String...) async throws -> String {
+        try await Self.call(root, ["rabbitmqctl"] + arguments)
+    }
+
+    /// One session of `psql` for these statements, as the superuser.
+    @discardableResult
+    package func psql(_ statements: String..., database: String = "postgres") async throws -> String {
+        try await Self.call(
+            root, ["psql", "-qAt", "-v", "ON_ERROR_STOP=1", "-d", database] + statements.flatMap { ["-c", $0] })
+    }
+
+    /// A signal to a server and, for PostgreSQL, to all its processes.
+    package func send(_ signal: Int32, to server: String) async throws {
+        let status = try await Self.call(root, "status")
+        guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix(server) }),
+            let id = line.split(separator: " ").last.flatMap({ pid_t($0) })
+        else { throw Failure(description: "\(server) does not run:\n\(status)") }
+        Glibc.kill(id, signal)
+        guard server == "postgres" else { return }
+        let children = (try? String(contentsOfFile: "/proc/\(id)/task/\(id)/children", encoding: .utf8)) ?? ""
+        for child in children.split(separator: " ").compactMap({ pid_t($0) }) { Glibc.kill(child, signal) }
+    }
+
+    /// kill -9 of the broker, and its data with it. `up` starts an empty one.
+    package func wipeBroker() async throws {
+        try await kill("rabbitmq")
+        try FileManager.default.removeItem(atPath: "\(root)/.local/rabbitmq/mnesia")
+    }
+
+    private static func remove(_ root: String) async {
+        _ = try? await call(root, "down")
+        // As root the database lies elsewhere, behind a link.
+        let link = "\(root)/.local/postgres"
+        if let elsewhere = try? FileManager.default.destinationOfSymbolicLink(atPath: link) {
+            try? FileManager.default.removeItem(atPath: elsewhere)
+        }
+        try? FileManager.default.removeItem(atPath: root)
+    }
+
+    @discardableResult
+    private static func call(_ root: String, _ arguments: String...) async throws -> String {
+        try await call(root, arguments)
+    }
+
+    @discardableResult
+    private static func call(_ root: String, _ arguments: [String]) async throws -> String {
+        let log = "\(root)/deploy/\(arguments[0])-\(UUID().uuidString.prefix(8)).log"
+        defer { try? FileManager.default.removeItem(atPath: log) }
+        let process = try RunningProcess(
+            "deploy/local", executable: "\(root)/deploy/local", arguments: arguments,
+            environment: ProcessInfo.processInfo.environment.filter {
+                ["PATH", "HOME", "USER", "TMPDIR"].contains($0.key)
+            },
+            logPath: log)
+        // Its own task: also who is cancelled has to take its servers down.
+        let ending = try await Task { try await process.end(within: .seconds(180)) }.value
+        guard ending == .exit(0) else {
+            throw Failure(description: "deploy/local \(arguments) failed:\n\(process.logTail)")
+        }
+        return process.log
+    }
+}
+
+extension PrivateServers {
+    /// Both run as they did at first, whatever a drill left behind.
+    func restore() async throws {
+        for server in ["postgres", "rabbitmq"] { try? await send(SIGCONT, to: server) }
+        try await up()
+        try await psql(
+            "set default_transaction_read_only = off", "alter system reset all", "select pg_reload_conf()")
+        _ = try? await rabbitmqctl("start_app")
+        _ = try? await rabbitmqctl("clear_policy", "full")
+        _ = try? await rabbitmqctl("set_vm_memory_high_watermark", "0.4")
+        _ = try? await rabbitmqctl("set_disk_free_limit", "50MB")
+    }
+}

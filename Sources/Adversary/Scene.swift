@@ -1,0 +1,119 @@
+import AppStoreSimulator
+import Foundation
+import Purchases
+import Reconciliation
+
+/// One drill from the first purchase to the last invariant.
+struct Scene: Sendable {
+    private static let calm: Duration = .seconds(3)
+    private static let recoveryMax: Duration = .seconds(60)
+    private static let restMax: Duration = .seconds(150)
+
+    let world: World
+
+    func play(_ drill: Drill) async throws -> Matrix.Row {
+        let load = Task { await world.traffic.run() }
+        do {
+            let row = try await playUnderLoad(drill)
+            load.cancel()
+            await load.value
+            return row
+        } catch {
+            load.cancel()
+            await load.value
+            throw error
+        }
+    }
+
+    private func playUnderLoad(_ drill: Drill) async throws -> Matrix.Row {
+        // The first second warms up.
+        try await Task.sleep(for: .seconds(1))
+        let before = try await rate(over: Self.calm)
+        let stage = Stage(world)
+        var failure: (any Error)?
+        do { try await drill.run(stage) } catch { failure = error }
+        try Task.checkCancellation()
+        try await world.heal()
+        world.traffic.set(rate: world.shape.rate)
+        world.traffic.set(Shop.Mix())
+        world.traffic.resume()
+        let (ratio, recovery) = try await recover(to: before)
+        if drill.isTimed { stage.expect("80 % of the rate before", ratio >= 0.8, "\(ratio)") }
+        world.traffic.stop()
+        try await stage.expect("every app has its answer", within: .seconds(60)) { world.traffic.journal.open == 0 }
+        try await rest(stage)
+        let violations = try await audit(stage)
+        var row = Matrix.Row(fault: drill.id, done: drill.name, expected: drill.expected, outcome: .passed)
+        row.checks = stage.expectations.map { .init(expected: $0.what, seen: $0.seen, holds: $0.holds) }
+        if let failure { row.checks.append(.init(expected: "the drill runs", seen: "\(failure)", holds: false)) }
+        for surprise in world.traffic.journal.surprises {
+            row.checks.append(.init(expected: "no surprise", seen: surprise, holds: false))
+        }
+        let answers = stage.answers
+        (row.requests, row.troubles) = (answers.count, answers.troubleText)
+        (row.recoveryRatio, row.recoverySeconds) = (ratio, recovery)
+        row.violations = violations
+        row.receipts = try await world.count("select count(*) from receipts")
+        if !violations.isEmpty || row.checks.contains(where: { !$0.holds }) { row.outcome = .failed }
+        return row
+    }
+
+    /// Grants a second.
+    private func rate(over time: Duration) async throws -> Double {
+        let (first, start) = (try await world.grants, ContinuousClock.now)
+        try await Task.sleep(for: time)
+        return Double(try await world.grants - first) / ((ContinuousClock.now - start) / .seconds(1))
+    }
+
+    /// Until grants come as fast as before; the rate after that, in shares of the one before, and when.
+    private func recover(to before: Double) async throws -> (ratio: Double, seconds: Double?) {
+        let start = ContinuousClock.now
+        while ContinuousClock.now - start < Self.recoveryMax {
+            let at = ContinuousClock.now
+            guard let now = try? await rate(over: .seconds(1)), now >= before * 0.8 else { continue }
+            let ratio = try await rate(over: Self.calm) / max(before, 0.1)
+            return ((ratio * 100).rounded() / 100, (((at - start) / .seconds(1)) * 10).rounded() / 10)
+        }
+        return (((try await rate(over: Self.calm) / max(before, 0.1)) * 100).rounded() / 100, nil)
+    }
+
+    /// Every receipt has a verdict, and nobody holds a message.
+    private func rest(_ stage: Stage) async throws {
+        try await stage.expect("at rest", within: Self.restMax) {
+            try await world.count("select count(*) from receipts where state = 'received'") == 0
+                && world.members.allSatisfy { $0.work.counts.unacked == 0 }
+        }
+        let parked = try await world.texts("select reason || ' ' || count(*) from receipts where state = 'parked' group by reason")
+        stage.expect("nothing is parked", parked.isEmpty, parked.joined(separator: ", "))
+    }
+
+    /// All invariants, against the journal of the apps and the ledger of the App Store.
+    private func audit(_ stage: Stage) async throws -> [String] {
+        let calls = world.store.calls().compactMap { call -> Witness.Call? in
+            guard let subject = call.receiptHash ?? call.transactionIds.first else { return nil }
+            let start = Date(timeIntervalSince1970: Double(call.at) / 1000)
+            let end = start.addingTimeInterval(Double(call.milliseconds) / 1000)
+            let wait = call.status == 429 ? stage.retryAfter : nil
+            return Witness.Call(
+                subject: subject, startedAt: start, endedAt: end, httpStatus: call.status,
+                retryAt: wait.map { end.addingTimeInterval($0 / .seconds(1)) })
+        }
+        let witness = Witness(database: world.database)
+        try await witness.load(
+            journal: world.traffic.journal.entries, ledger: world.shop.sales, calls: calls,
+            limits: .init(
+                callsAtOnce: world.members(.worker).count * 64 * stage.callsAtOnceFactor,
+                interruptions: stage.interruptions))
+        let violations = try await Invariant.check(
+            world.database, span: .all, witness: true, scale: world.shape.scale)
+        try await witness.drop()
+        return violations.map {
+            "\($0.id) \($0.invariant): \($0.count), such as \($0.examples.prefix(2).joined(separator: ", "))"
+        }
+    }
+}
+
+extension Drill {
+    /// Whether the rate afterwards is judged: not where the machine itself is the fault.
+    fileprivate var isTimed: Bool { number != 27 }
+}

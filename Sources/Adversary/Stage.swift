@@ -1,0 +1,127 @@
+import AppStoreSimulator
+import Foundation
+import Postgres
+import Reconciliation
+import Synchronization
+
+/// What one drill works with, and where it writes down what it saw.
+final class Stage: Sendable {
+    struct Expectation: Sendable {
+        let what: String
+        let seen: String
+        let holds: Bool
+    }
+
+    private struct State {
+        var expectations: [Expectation] = []
+        var interruptions = 0
+        var callsAtOnceFactor = 1
+        var retryAfter: Duration?
+        var random: SplitMix64
+    }
+
+    let world: World
+    /// What the answers of the fault's time are counted from.
+    let start = ContinuousClock.now
+    private let state: Mutex<State>
+
+    init(_ world: World) {
+        self.world = world
+        state = Mutex(State(random: SplitMix64(seed: world.shape.seed &+ 2)))
+    }
+
+    var servers: PrivateServers { world.servers }
+    var ingests: [Member] { world.members(.ingest) }
+    var workers: [Member] { world.members(.worker) }
+    var schedulers: [Member] { world.members(.scheduler) }
+    var expectations: [Expectation] { state.withLock { $0.expectations } }
+    var interruptions: Int { state.withLock { $0.interruptions } }
+    var callsAtOnceFactor: Int { state.withLock { $0.callsAtOnceFactor } }
+
+    /// Writes down whether something is as it must be.
+    func expect(_ what: String, _ holds: Bool, _ seen: String = "") {
+        state.withLock {
+            $0.expectations.append(Expectation(what: what, seen: seen.isEmpty ? "\(holds)" : seen, holds: holds))
+        }
+    }
+
+    /// Expects it to become true in time; how long it took.
+    @discardableResult
+    func expect(
+        _ what: String, within limit: Duration, _ condition: () async throws -> Bool
+    ) async throws -> Duration? {
+        let time = try await world.becomes(within: limit, condition)
+        expect(what, time != nil, time.map { "after \($0.short)" } ?? "not within \(limit.short)")
+        return time
+    }
+
+    /// A call to Apple, a message or a statement may have been made in vain from here on.
+    func interrupt(_ times: Int = 1) { state.withLock { $0.interruptions += times } }
+
+    /// Calls that a fault keeps open at Apple's side after their caller has gone.
+    func allowAbandonedCalls(factor: Int) { state.withLock { $0.callsAtOnceFactor = factor } }
+
+    /// What Apple's 429 asked for, where it can be read.
+    var retryAfter: Duration? {
+        get { state.withLock { $0.retryAfter } }
+        set { state.withLock { $0.retryAfter = newValue } }
+    }
+
+    /// In the seed's order.
+    func random(_ upTo: Int) -> Int { state.withLock { Int($0.random.next() % UInt64(max(1, upTo))) } }
+
+    /// A duration of the matrix, scaled, but not below what makes sense.
+    func scaled(_ duration: Duration, min least: Duration) -> Duration { max(least, duration * world.shape.scale) }
+
+    func sleep(_ duration: Duration) async throws { try await Task.sleep(for: duration) }
+
+    /// The answers since the drill began.
+    var answers: Journal.Summary { world.traffic.journal.summary(start..<ContinuousClock.now) }
+
+    func answers(since: ContinuousClock.Instant) -> Journal.Summary {
+        world.traffic.journal.summary(since..<ContinuousClock.now)
+    }
+
+    /// Expects that no answer but 200 and 202 was given, or only these statuses as well (0: no answer).
+    func expectAnswers(_ allowed: Set<Int> = [], since: ContinuousClock.Instant? = nil) {
+        let summary = answers(since: since ?? start)
+        let others = allowed.isEmpty ? "only 200 and 202" : "beside 200 and 202 only \(allowed.sorted())"
+        expect(others, Set(summary.troubles.keys).isSubset(of: allowed), "\(summary.troubleText) of \(summary.count)")
+    }
+
+    /// Sells and posts one purchase of a drill's own; its receipt's id, once accepted.
+    func buy(_ kind: Shop.Post.Kind, user: String) async throws -> (post: Shop.Post, id: UUID) {
+        let post = try await world.shop.make(kind, user: user)
+        guard let id = await world.traffic.submit(post) else {
+            throw World.Failure(description: "a purchase was not accepted")
+        }
+        return (post, id)
+    }
+
+    /// A fault of Apple's, until it is cleared.
+    func fault(
+        _ kind: FaultRequest.Kind, _ endpoint: FaultRequest.Endpoint = .all,
+        _ change: (inout FaultRequest) -> Void = { _ in }
+    ) throws {
+        var request = FaultRequest(kind, on: endpoint)
+        change(&request)
+        try world.store.fault(request)
+    }
+
+    func isGranted(_ post: Shop.Post) async throws -> Bool {
+        guard let id = post.transactionID else { return false }
+        return try await world.count("select count(*) from grants where transaction_id = '\(id)'") == 1
+    }
+
+    /// Calls about one purchase that Apple has answered or dropped.
+    func calls(about post: Shop.Post) -> Int {
+        world.store.calls().count { call in post.transactionID.map { call.transactionIds.contains($0) } ?? false }
+    }
+}
+
+extension Duration {
+    var short: String {
+        let seconds = self / .seconds(1)
+        return seconds < 1 ? "\(Int(seconds * 1000)) ms" : "\((seconds * 10).rounded() / 10) s"
+    }
+}

@@ -1,0 +1,161 @@
+import AppStoreSimulator
+import AsyncHTTPClient
+import Foundation
+import NIOCore
+import NIOHTTP1
+import Synchronization
+
+/// Apps that post purchases at a rate, whatever becomes of those before (open loop), and try again until accepted.
+final class Traffic: Sendable {
+    /// Apps that try at the same time; beyond it the load stops growing and says so.
+    static let openMax = 20_000
+    private static let timeout = TimeAmount.seconds(20)
+    /// An app waits so long before it tries again.
+    private static let pauses: [Duration] = [.milliseconds(100), .milliseconds(200), .milliseconds(500), .seconds(1)]
+
+    let shop: Shop
+    let journal = Journal()
+    /// Addresses of the ingests that are up.
+    private let addresses: @Sendable () -> [String]
+    private let http: HTTPClient
+    private let rate: Mutex<Double>
+    private let mix: Mutex<Shop.Mix>
+    private let isOver = Atomic<Bool>(false)
+    private let isPaused = Atomic<Bool>(false)
+    private let random: Mutex<SplitMix64>
+    /// Requests open at each address.
+    private let openRequests = Mutex<[String: Int]>([:])
+
+    init(shop: Shop, rate: Double, seed: UInt64, http: HTTPClient, addresses: @escaping @Sendable () -> [String]) {
+        self.shop = shop
+        self.http = http
+        self.addresses = addresses
+        self.rate = Mutex(rate)
+        mix = Mutex(Shop.Mix())
+        random = Mutex(SplitMix64(seed: seed))
+    }
+
+    /// Purchases a second from now on.
+    func set(rate: Double) { self.rate.withLock { $0 = rate } }
+    func set(_ mix: Shop.Mix) { self.mix.withLock { $0 = mix } }
+
+    /// Nobody buys anything new until `resume`.
+    func pause() { isPaused.store(true, ordering: .relaxed) }
+    func resume() { isPaused.store(false, ordering: .relaxed) }
+
+    func openRequests(at address: String) -> Int { openRequests.withLock { $0[address] ?? 0 } }
+
+    /// No new purchases; the apps go on until theirs are accepted.
+    func stop() { isOver.store(true, ordering: .relaxed) }
+
+    /// Runs until `stop`, and until every app has its answer or the task is cancelled.
+    func run() async {
+        await withDiscardingTaskGroup { group in
+            var next = ContinuousClock.now
+            while !isOver.load(ordering: .relaxed), !Task.isCancelled {
+                if isPaused.load(ordering: .relaxed) {
+                    try? await Task.sleep(for: .milliseconds(20))
+                    next = .now
+                    continue
+                }
+                next += .seconds(1 / rate.withLock { $0 })
+                try? await Task.sleep(until: next, tolerance: .zero, clock: .continuous)
+                guard journal.open < Self.openMax else {
+                    journal.surprise("\(Self.openMax) apps wait: the load was held back")
+                    next = .now
+                    continue
+                }
+                group.addTask { await self.buy() }
+            }
+            if Task.isCancelled { group.cancelAll() }
+        }
+    }
+
+    private func buy() async {
+        do {
+            let post = try await shop.next(mix.withLock { $0 })
+            switch post.repetition {
+            case .none: await submit(post)
+            case .later:
+                await submit(post)
+                try? await Task.sleep(for: .milliseconds(random.withLock { Int($0.next() % 2000) }))
+                await submit(post)
+            case .parallel:
+                await withDiscardingTaskGroup { group in
+                    for _ in 0..<3 { group.addTask { await self.submit(post) } }
+                }
+            }
+            if post.kind == .stolen { await submit(shop.steal(post)) }
+        } catch {
+            journal.surprise("no purchase: \(error)")
+        }
+    }
+
+    /// One app posts until it has a final answer: 200 or 202, or 400 for what nobody can read.
+    @discardableResult
+    func submit(_ post: Shop.Post) async -> UUID? {
+        journal.began()
+        defer { journal.ended() }
+        var tries = 0
+        while !Task.isCancelled {
+            if let id = await attempt(post) { return id.receiptID }
+            let pause = Self.pauses[min(tries, Self.pauses.count - 1)]
+            let jitter = random.withLock { $0.unit() }
+            try? await Task.sleep(for: pause * (0.5 + jitter))
+            tries += 1
+        }
+        return nil
+    }
+
+    private struct Final { let receiptID: UUID? }
+
+    /// Nil: again.
+    private func attempt(_ post: Shop.Post) async -> Final? {
+        let addresses = self.addresses()
+        let start = ContinuousClock.now
+        guard !addresses.isEmpty else {
+            journal.record(post, status: 0, receiptID: nil, seconds: 0)
+            return nil
+        }
+        let address = addresses[random.withLock { Int($0.next() % UInt64(addresses.count)) }]
+        openRequests.withLock { $0[address, default: 0] += 1 }
+        defer { openRequests.withLock { $0[address, default: 0] -= 1 } }
+        var request = HTTPClientRequest(url: "\(address)/v1/receipts")
+        request.method = .POST
+        request.headers.add(name: "Content-Type", value: "application/json")
+        request.headers.add(name: "Authorization", value: "Bearer \(post.needsClaim ? Access.backend : Access.app)")
+        request.body = .bytes(ByteBuffer(bytes: post.body))
+        do {
+            let response = try await http.execute(request, timeout: Self.timeout)
+            let body = try await response.body.collect(upTo: 1 << 20)
+            let status = Int(response.status.code)
+            let seconds = (ContinuousClock.now - start) / .seconds(1)
+            let object = try? JSONSerialization.jsonObject(with: Data(body.readableBytesView)) as? [String: Any]
+            let id = (object?["id"] as? String).flatMap(UUID.init(uuidString:))
+            journal.record(post, status: status, receiptID: id, seconds: seconds)
+            switch status {
+            case 200, 202:
+                if id == nil { journal.surprise("\(status) without a receipt's id") }
+                return Final(receiptID: id)
+            case 400 where post.isRefused: return Final(receiptID: nil)
+            case 503:
+                if response.headers.first(name: "retry-after") == nil { journal.surprise("503 without Retry-After") }
+                return nil
+            default:
+                journal.surprise("\(post.kind.rawValue) was answered \(status)")
+                return nil
+            }
+        } catch {
+            journal.record(post, status: 0, receiptID: nil, seconds: (ContinuousClock.now - start) / .seconds(1))
+            return nil
+        }
+    }
+}
+
+/// The keys of a drill's deployment.
+enum Access {
+    /// The apps' gateway.
+    static let app = "app-key-of-the-drill"
+    /// A trusted backend that vouches for its users.
+    static let backend = "backend-key-of-the-drill"
+}

@@ -1,0 +1,269 @@
+import AppStoreSimulator
+import AsyncHTTPClient
+import Crypto
+import FaultProxy
+import Foundation
+import Logging
+import NIOCore
+import NIOHTTP1
+import Postgres
+import Purchases
+import Reconciliation
+import Synchronization
+
+/// The whole product for one drill: a database and queues of its own on private servers, an App Store, processes, and
+/// a proxy between every two parts.
+final class World: Sendable {
+    struct Shape: Sendable {
+        var executable: String
+        /// Factor on every delay of the processes.
+        var scale: Double
+        var rate: Double
+        var seed: UInt64
+        var ingests = 2
+        var workers = 3
+        var schedulers = 2
+    }
+
+    struct Failure: Error, CustomStringConvertible {
+        let description: String
+    }
+
+    let shape: Shape
+    let servers: PrivateServers
+    let name: String
+    let queues: Queues
+    let store: AppStoreSimulator
+    let shop: Shop
+    let traffic: Traffic
+    let members: [Member]
+    let appleProxy: FaultProxy
+    /// Straight to the server.
+    let database: Database
+    let databaseURL: String
+    let http: HTTPClient
+    private let directory: String
+    private let storeRun: Task<Void, any Error>
+
+    private init(
+        _ shape: Shape, _ servers: PrivateServers, name: String, databaseURL: String, directory: String,
+        store: AppStoreSimulator, storeRun: Task<Void, any Error>, storePort: Int
+    ) throws {
+        self.shape = shape
+        self.servers = servers
+        self.name = name
+        self.databaseURL = databaseURL
+        self.directory = directory
+        self.store = store
+        self.storeRun = storeRun
+        queues = Queues(prefix: name, schedule: RetrySchedule(scale: shape.scale))
+        appleProxy = try FaultProxy(to: "http://127.0.0.1:\(storePort)")
+        let quiet = Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() }
+        database = Database(
+            PostgresConfiguration(
+                url: databaseURL, applicationName: "adversary", statementTimeout: .seconds(60),
+                callDeadline: .seconds(70), namedStatements: false), connections: 3, logger: quiet)
+        var configuration = HTTPClient.Configuration()
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 256
+        configuration.timeout.connect = .seconds(5)
+        configuration.connectionPool.retryConnectionEstablishment = false
+        http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+        var environment = [
+            "MAKEGOOD_CONFIG": "\(directory)/makegood.json", "MAKEGOOD_QUEUE_PREFIX": name,
+            "MAKEGOOD_HTTP_PORT": "0", "MAKEGOOD_OPERATIONS_PORT": "0", "MAKEGOOD_TIME_SCALE": "\(shape.scale)",
+            "MAKEGOOD_DRAIN_DELAY_SECONDS": "1",
+        ]
+        for name in ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR"] {
+            environment[name] = ProcessInfo.processInfo.environment[name]
+        }
+        var members: [Member] = []
+        for (role, count) in [
+            (Member.Role.ingest, shape.ingests), (.worker, shape.workers), (.scheduler, shape.schedulers),
+        ] {
+            for number in 1...max(1, count) {
+                members.append(
+                    try Member(
+                        role, number, executable: shape.executable, environment: environment,
+                        postgresURL: databaseURL, amqpURL: servers.amqpURL, directory: directory))
+            }
+        }
+        self.members = members
+        shop = Shop(store: store, seed: shape.seed)
+        traffic = Traffic(shop: shop, rate: shape.rate, seed: shape.seed &+ 1, http: http) { [members] in
+            members.compactMap(\.address)
+        }
+    }
+
+    /// Everything is up and no load runs yet while `body` runs; everything is ended afterwards.
+    static func run<Result: Sendable>(
+        _ shape: Shape, on servers: PrivateServers, name: String, _ body: (World) async throws -> Result
+    ) async throws -> Result {
+        let directory = FileManager.default.temporaryDirectory.appending(path: "makegood-drill-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: directory) }
+        try await servers.psql("create database \(name)")
+        guard var parts = URLComponents(string: servers.postgresURL) else { throw Failure(description: "no URL") }
+        parts.path = "/\(name)"
+        var logger = Logger(label: "app-store")
+        logger.logLevel = .critical
+        let store = try AppStoreSimulator(SimulatorConfiguration(seed: shape.seed), logger: logger)
+        let storeRun = Task { try await store.run() }
+        try store.register(RegisteredApp(app: Shop.app, bundleId: Shop.bundle, appAppleId: Shop.appleID))
+        let world = try World(
+            shape, servers, name: name, databaseURL: parts.string ?? "", directory: directory.path, store: store,
+            storeRun: storeRun, storePort: try await store.boundPort)
+        do {
+            try world.writeConfiguration()
+            try await world.command("migrate")
+            try await world.startAll()
+            let result = try await body(world)
+            await world.end()
+            return result
+        } catch {
+            await world.end()
+            throw error
+        }
+    }
+
+    private func end() async {
+        for member in members { member.process?.send(SIGKILL) }
+        for member in members { await member.kill() }
+        await database.close()
+        for member in members { member.endProxies() }
+        appleProxy.end()
+        store.clearFaults()
+        storeRun.cancel()
+        _ = await storeRun.result
+        try? await http.shutdown()
+        // Queues and database go with the servers.
+        _ = try? await servers.psql("drop database if exists \(name) with (force)")
+    }
+
+    func members(_ role: Member.Role) -> [Member] { members.filter { $0.role == role } }
+
+    private func startAll() async throws {
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for member in members { group.addTask { try await member.start() } }
+            try await group.waitForAll()
+        }
+    }
+
+    /// Starts what does not run, wakes what is stopped, and takes every fault of ours away.
+    func heal() async throws {
+        store.clearFaults()
+        appleProxy.set(.forwarding)
+        for member in members {
+            member.postgres.set(.forwarding)
+            member.broker.set(.forwarding)
+            member.process?.send(SIGCONT)
+            if member.process?.isRunning != true { try await member.start() }
+        }
+    }
+
+    /// Runs a command of the program to its end; what it printed.
+    @discardableResult
+    func command(_ arguments: String...) async throws -> String {
+        let log = "\(directory)/command-\(UUID().uuidString.prefix(8)).log"
+        let process = try RunningProcess(
+            arguments.joined(separator: " "), executable: shape.executable, arguments: arguments,
+            environment: members[0].environment.merging(
+                ["MAKEGOOD_POSTGRES_URL": databaseURL, "MAKEGOOD_AMQP_URL": servers.amqpURL]) { $1 },
+            logPath: log)
+        let ending = try await process.end(within: .seconds(120))
+        guard ending == .exit(0) else {
+            throw Failure(description: "makegood \(arguments) ended with \(ending): \(process.logTail)")
+        }
+        return process.log
+    }
+
+    /// - Parameter appleURL: instead of the proxy before the simulator.
+    func writeConfiguration(appleURL: String? = nil) throws {
+        let apple = appleURL ?? appleProxy.url("http://127.0.0.1:1")
+        let credentials = store.credentials
+        func access(_ name: String, _ key: String, _ scopes: [String]) -> [String: Any] {
+            let hash = SHA256.hash(data: Data(key.utf8)).map { String(format: "%02x", $0) }.joined()
+            return ["name": name, "keySha256": hash, "scopes": scopes, "apps": [Shop.app]]
+        }
+        let app: [String: Any] = [
+            "id": Shop.app, "bundleId": Shop.bundle, "appAppleId": Shop.appleID,
+            "environments": ["Production", "Sandbox"],
+            "grantFrom": Date.now.addingTimeInterval(-86_400).formatted(.iso8601), "rootCertificates": ["root.der"],
+            "serverApi": [
+                "issuerId": credentials.issuerId, "keyId": credentials.keyId, "privateKeyFile": "key.p8",
+                "productionUrl": "\(apple)/production", "sandboxUrl": "\(apple)/sandbox",
+            ],
+            "verifyReceipt": [
+                "sharedSecret": credentials.sharedSecret, "productionUrl": "\(apple)/production/verifyReceipt",
+                "sandboxUrl": "\(apple)/sandbox/verifyReceipt",
+            ],
+            "products": [
+                ["id": Shop.product, "type": "consumable", "goods": [["item": "coins", "amount": 6000]]]
+            ],
+        ]
+        let file: [String: Any] = [
+            "apps": [app],
+            "access": [
+                access("app", Access.app, ["intake"]), access("backend", Access.backend, ["intake", "claim", "events"]),
+            ],
+        ]
+        let folder = URL(filePath: directory)
+        try JSONSerialization.data(withJSONObject: file).write(to: folder.appending(path: "makegood.json"))
+        try Data(store.rootCertificateDER).write(to: folder.appending(path: "root.der"))
+        try Data(credentials.privateKeyPEM.utf8).write(to: folder.appending(path: "key.p8"))
+    }
+}
+
+// MARK: - Looking
+
+extension World {
+    /// One text per row of the first column.
+    func texts(_ sql: String) async throws(PostgresError) -> [String] {
+        try await database.run(
+            Statement<Void, String?>("adversary.texts", sql) { row throws(PostgresError) in try row.optionalText(0) }
+        ).map { $0 ?? "" }
+    }
+
+    func count(_ sql: String) async throws(PostgresError) -> Int {
+        try await database.run(
+            Statement<Void, Int>("adversary.count", sql) { row throws(PostgresError) in try row.int(0) }
+        ).first ?? 0
+    }
+
+    func execute(_ sql: String) async throws(PostgresError) {
+        try await database.run(Statement<Void, Void>("adversary.execute", sql))
+    }
+
+    /// Several statements at once, as the superuser.
+    func script(_ sql: String) async throws { try await servers.psql(sql, database: name) }
+
+    var grants: Int { get async throws(PostgresError) { try await count("select count(*) from grants") } }
+
+    /// Whether it became true in time. An error counts as not yet: servers are away in drills.
+    func becomes(within limit: Duration, _ condition: () async throws -> Bool) async throws -> Duration? {
+        let start = ContinuousClock.now
+        while true {
+            if (try? await condition()) == true { return ContinuousClock.now - start }
+            try Task.checkCancellation()
+            guard ContinuousClock.now - start < limit else { return nil }
+            try await Task.sleep(for: .milliseconds(50))
+        }
+    }
+
+    /// GET of a member's operations port; nil if there was no answer within two seconds.
+    func ask(_ member: Member, _ path: String) async -> (status: Int, body: String)? {
+        guard let port = member.operationsPort else { return nil }
+        let request = HTTPClientRequest(url: "http://127.0.0.1:\(port)\(path)")
+        guard let response = try? await http.execute(request, timeout: .seconds(2)),
+            let body = try? await response.body.collect(upTo: 4 << 20)
+        else { return nil }
+        return (Int(response.status.code), String(buffer: body))
+    }
+
+    /// The sum of a metric over its labels; nil if the member does not answer or has no such metric.
+    func metric(_ name: String, of member: Member) async -> Double? {
+        guard let answer = await ask(member, "/metrics") else { return nil }
+        let values = answer.body.split(separator: "\n").filter { $0.hasPrefix("\(name){") || $0.hasPrefix("\(name) ") }
+            .compactMap { $0.split(separator: " ").last.flatMap { Double($0) } }
+        return values.isEmpty ? nil : values.reduce(0, +)
+    }
+}

@@ -1,0 +1,222 @@
+import Foundation
+import Glibc
+import Synchronization
+
+/// A TCP proxy between a process and a server that misbehaves on command. It listens on loopback.
+///
+/// One thread, one poll(2) for all its connections. What is set is in force when the call returns: every step of the
+/// thread and every command happen under one lock. Ended by `end`.
+package final class FaultProxy: Sendable {
+    /// What happens to the connections, until something else is set.
+    package struct Conditions: Sendable, Equatable {
+        /// New connections are closed at once.
+        package var refuses = false
+        /// Those that stand when this is set break.
+        package var breaks = false
+        package var toServer = Stream()
+        package var toClient = Stream()
+
+        /// One direction of every connection.
+        package struct Stream: Sendable, Equatable {
+            /// No byte moves, and no end either: a black hole. What was sent meanwhile passes afterwards.
+            package var isHeld = false
+            /// Each byte arrives so much later.
+            package var latency: Duration = .zero
+            /// No write is longer.
+            package var writeBytesMax = Int.max
+            /// Above 0.
+            package var bytesPerSecond: Int?
+
+            package init() {}
+        }
+
+        package init() {}
+
+        private init(refuses: Bool, breaks: Bool) {
+            self.refuses = refuses
+            self.breaks = breaks
+        }
+
+        package static let forwarding = Conditions()
+        /// Connections stand, and new ones are accepted, but nothing passes.
+        package static let frozen = both { $0.isHeld = true }
+        /// Every byte is a write of its own.
+        package static let sliced = both { $0.writeBytesMax = 1 }
+        /// New connections are refused; those that stand go on.
+        package static let refusing = Conditions(refuses: true, breaks: false)
+        /// Every connection breaks, and new ones are refused.
+        package static let cut = Conditions(refuses: true, breaks: true)
+
+        /// The same for both directions.
+        package static func both(_ change: (inout Stream) -> Void) -> Conditions {
+            var conditions = Conditions()
+            change(&conditions.toServer)
+            change(&conditions.toClient)
+            return conditions
+        }
+    }
+
+    /// Where a trap breaks its connection: before the server got the bytes, or after it did what they ask and before
+    /// its answer passes. For the client the outcome is unknown both times.
+    package enum Moment: Sendable { case beforeRequest, beforeAnswer }
+
+    package enum Direction: Sendable { case toServer, toClient }
+
+    /// Sees what passes, on the proxy's thread; made anew for each connection.
+    package typealias Observer = @Sendable (Direction, ArraySlice<UInt8>) -> Void
+
+    package struct Failure: Error {}
+
+    /// Everything that changes, under one lock.
+    private struct State {
+        var conditions = Conditions()
+        var links: [Link] = []
+        var trap: Trap?
+        var sprung = 0
+        var target: Target
+        var isEnded = false
+
+        mutating func breakLinks(reset: Bool) {
+            for link in links { link.close(reset: reset) }
+            links = []
+        }
+    }
+
+    package let port: Int
+    private let listener: Int32
+    /// Written to when the thread has to look again.
+    private let wake: (read: Int32, write: Int32)
+    private let state: Mutex<State>
+    private let observer: (@Sendable () -> Observer)?
+
+    /// - Parameters:
+    ///   - url: of the server, with host and port.
+    ///   - observer: called for each connection.
+    package init(to url: String, observer: (@Sendable () -> Observer)? = nil) throws {
+        guard let target = Target(url), let (listener, port) = Sockets.listen() else { throw Failure() }
+        var ends: [Int32] = [0, 0]
+        guard pipe(&ends) == 0 else { throw Failure() }
+        for end in ends { Sockets.prepare(end) }
+        self.listener = listener
+        self.port = port
+        self.observer = observer
+        wake = (ends[0], ends[1])
+        state = Mutex(State(target: target))
+        Thread.detachNewThread { [self] in run() }
+    }
+
+    /// The same address through the proxy.
+    package func url(_ url: String) -> String {
+        guard var parts = URLComponents(string: url) else { return url }
+        parts.host = "127.0.0.1"
+        parts.port = port
+        return parts.string ?? url
+    }
+
+    package var conditions: Conditions { state.withLock { $0.conditions } }
+
+    package func set(_ conditions: Conditions) {
+        change { state in
+            state.conditions = conditions
+            if conditions.breaks { state.breakLinks(reset: false) }
+        }
+    }
+
+    /// Every connection breaks once; with `reset` both sides see RST instead of FIN.
+    package func breakConnections(reset: Bool = true) {
+        change { $0.breakLinks(reset: reset) }
+    }
+
+    /// Sends bytes to every client as if the server had, also while nothing passes. Only while no frame is on its way.
+    package func inject(_ bytes: [UInt8]) {
+        change { state in for link in state.links { link.inject(bytes) } }
+    }
+
+    /// Breaks one connection: the first that sends these bytes from now on.
+    package func trap(_ bytes: [UInt8], _ moment: Moment) {
+        change { $0.trap = Trap(bytes: bytes, moment: moment) }
+    }
+
+    /// How many connections a trap has broken.
+    package var sprung: Int { state.withLock { $0.sprung } }
+
+    /// Connections that stand.
+    package var connections: Int { state.withLock { $0.links.count } }
+
+    /// Breaks everything and stops listening.
+    package func end() {
+        change { state in
+            state.isEnded = true
+            state.breakLinks(reset: false)
+        }
+    }
+
+    private func change(_ body: (inout sending State) -> Void) {
+        state.withLock { state in
+            guard !state.isEnded else { return }
+            body(&state)
+            _ = write(wake.write, [1], 1)
+        }
+    }
+
+    // MARK: The thread
+
+    private func run() {
+        while true {
+            let watched = state.withLock { state in
+                state.isEnded ? nil : watch(&state, at: .now)
+            }
+            guard let (watchedEntries, wait) = watched else { break }
+            var entries = watchedEntries
+            _ = poll(&entries, nfds_t(entries.count), wait)
+            state.withLock { state in
+                guard !state.isEnded else { return }
+                if entries[0].revents != 0 { Sockets.drain(wake.read) }
+                if entries[1].revents != 0 { accept(&state) }
+                turn(&state)
+            }
+        }
+        for descriptor in [listener, wake.read, wake.write] { close(descriptor) }
+    }
+
+    /// What poll(2) has to look at, and for how many milliseconds.
+    private func watch(_ state: inout sending State, at now: ContinuousClock.Instant) -> ([pollfd], Int32) {
+        var entries = [
+            pollfd(fd: wake.read, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: listener, events: Int16(POLLIN), revents: 0),
+        ]
+        var next: ContinuousClock.Instant?
+        for link in state.links {
+            for interest in link.interests(state.conditions, at: now) {
+                if let entry = interest.entry { entries.append(entry) }
+                if let at = interest.at { next = min(next ?? at, at) }
+            }
+        }
+        guard let next else { return (entries, -1) }
+        let milliseconds = ((next - now) / .milliseconds(1)).rounded(.up)
+        return (entries, Int32(max(0, min(milliseconds, 1000))))
+    }
+
+    private func accept(_ state: inout sending State) {
+        while true {
+            let client = Glibc.accept(listener, nil, nil)
+            guard client >= 0 else { return }
+            Sockets.prepare(client)
+            guard !state.conditions.refuses, let server = state.target.connect() else {
+                Sockets.close(client, reset: false)
+                continue
+            }
+            state.links.append(Link(client: client, server: server, observer: observer?()))
+        }
+    }
+
+    private func turn(_ state: inout sending State) {
+        let now = ContinuousClock.now
+        for link in state.links {
+            link.move(state.conditions, &state.trap, at: now)
+            if link.wasTrapped { state.sprung += 1 }
+        }
+        for link in state.links where link.isOver { link.close(reset: false) }
+        state.links.removeAll(where: \.isOver)
+    }
+}

@@ -1,0 +1,170 @@
+import Foundation
+import Glibc
+
+/// Bytes that break the connection that sends them.
+struct Trap {
+    let bytes: [UInt8]
+    let moment: FaultProxy.Moment
+}
+
+/// One client's connection and the one to the server for it. Used under the proxy's lock.
+final class Link {
+    /// What one direction waits for: a socket to become ready, or a time.
+    struct Interest {
+        var entry: pollfd?
+        var at: ContinuousClock.Instant?
+    }
+
+    private let observer: FaultProxy.Observer?
+    private var toServer: Pipe
+    private var toClient: Pipe
+    /// Set by a trap that breaks the connection when the server answers.
+    private var isDoomed = false
+    /// A trap broke it in the last move.
+    private(set) var wasTrapped = false
+    private(set) var isOver = false
+    private var isClosed = false
+
+    init(client: Int32, server: Int32, observer: FaultProxy.Observer?) {
+        self.observer = observer
+        toServer = Pipe(source: client, sink: server)
+        toClient = Pipe(source: server, sink: client)
+    }
+
+    func interests(_ conditions: FaultProxy.Conditions, at now: ContinuousClock.Instant) -> [Interest] {
+        toServer.interests(conditions.toServer, at: now) + toClient.interests(conditions.toClient, at: now)
+    }
+
+    /// Reads and writes what can be read and written now.
+    func move(_ conditions: FaultProxy.Conditions, _ trap: inout Trap?, at now: ContinuousClock.Instant) {
+        wasTrapped = false
+        if let bytes = toServer.read(conditions.toServer, at: now) {
+            if let sprung = trap, toServer.hasSeen(sprung.bytes, endingIn: bytes) {
+                trap = nil
+                wasTrapped = true
+                isDoomed = true
+                if sprung.moment == .beforeRequest {
+                    isOver = true
+                    return
+                }
+            }
+            toServer.remember(bytes)
+            observer?(.toServer, bytes[...])
+        }
+        toServer.write(conditions.toServer, at: now)
+        if let bytes = toClient.read(conditions.toClient, at: now) {
+            if isDoomed {
+                isOver = true
+                return
+            }
+            observer?(.toClient, bytes[...])
+        }
+        toClient.write(conditions.toClient, at: now)
+        isOver = toServer.isOver || toClient.isOver
+    }
+
+    /// Past every condition and before what still waits.
+    func inject(_ bytes: [UInt8]) { toClient.sendAtOnce(bytes) }
+
+    /// The descriptors may be somebody else's afterwards.
+    func close(reset: Bool) {
+        guard !isClosed else { return }
+        isClosed = true
+        isOver = true
+        for descriptor in [toServer.source, toServer.sink] { Sockets.close(descriptor, reset: reset) }
+    }
+}
+
+/// One direction: read, kept as long as the conditions say, written.
+private struct Pipe {
+    /// More is left in the kernel, so that a slow reader slows its writer.
+    private static let keptMax = 256 << 10
+    private static let memoryBytes = 255
+
+    let source: Int32
+    let sink: Int32
+    private var kept: [(bytes: ArraySlice<UInt8>, due: ContinuousClock.Instant)] = []
+    private var keptBytes = 0
+    private var freeAt = ContinuousClock.now
+    private var isAtEnd = false
+    private var hasFailed = false
+    /// The last write found no room.
+    private var isFull = false
+    /// The end of what passed: what a trap waits for may lie across two reads.
+    private var memory: [UInt8] = []
+
+    init(source: Int32, sink: Int32) {
+        self.source = source
+        self.sink = sink
+    }
+
+    var isOver: Bool { hasFailed || (isAtEnd && kept.isEmpty) }
+
+    func interests(
+        _ conditions: FaultProxy.Conditions.Stream, at now: ContinuousClock.Instant
+    ) -> [Link.Interest] {
+        guard !conditions.isHeld else { return [] }
+        var interests: [Link.Interest] = []
+        if !isAtEnd, keptBytes < Self.keptMax {
+            interests.append(.init(entry: pollfd(fd: source, events: Int16(POLLIN), revents: 0)))
+        }
+        if let first = kept.first {
+            if isFull {
+                interests.append(.init(entry: pollfd(fd: sink, events: Int16(POLLOUT), revents: 0)))
+            } else {
+                interests.append(.init(at: max(first.due, freeAt)))
+            }
+        }
+        return interests
+    }
+
+    mutating func read(
+        _ conditions: FaultProxy.Conditions.Stream, at now: ContinuousClock.Instant
+    ) -> [UInt8]? {
+        guard !conditions.isHeld, !isAtEnd, keptBytes < Self.keptMax else { return nil }
+        let bytes = [UInt8](unsafeUninitializedCapacity: 64 << 10) { buffer, count in
+            count = recv(source, buffer.baseAddress, buffer.count, 0)
+            if count < 0 {
+                // EAGAIN also while the connection to the server is on its way.
+                if errno != EAGAIN && errno != EINTR { isAtEnd = true }
+                count = 0
+            } else if count == 0 {
+                isAtEnd = true
+            }
+        }
+        guard !bytes.isEmpty else { return nil }
+        kept.append((bytes[...], now + conditions.latency))
+        keptBytes += bytes.count
+        return bytes
+    }
+
+    mutating func write(_ conditions: FaultProxy.Conditions.Stream, at now: ContinuousClock.Instant) {
+        isFull = false
+        while !conditions.isHeld, let first = kept.first, first.due <= now, freeAt <= now {
+            var part = first.bytes.prefix(conditions.writeBytesMax)
+            // A hundredth of a second's bytes at a time.
+            if let rate = conditions.bytesPerSecond { part = part.prefix(max(1, rate / 100)) }
+            let sent = part.withUnsafeBytes { send(sink, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+            guard sent > 0 else {
+                if errno == EAGAIN || errno == EINTR { isFull = true } else { hasFailed = true }
+                return
+            }
+            keptBytes -= sent
+            kept[0].bytes = first.bytes.dropFirst(sent)
+            if kept[0].bytes.isEmpty { kept.removeFirst() }
+            if let rate = conditions.bytesPerSecond { freeAt = now + .seconds(Double(sent) / Double(rate)) }
+        }
+    }
+
+    mutating func sendAtOnce(_ bytes: [UInt8]) {
+        _ = bytes.withUnsafeBytes { send(sink, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+    }
+
+    func hasSeen(_ sought: [UInt8], endingIn bytes: [UInt8]) -> Bool {
+        Data(memory + bytes).range(of: Data(sought)) != nil
+    }
+
+    mutating func remember(_ bytes: [UInt8]) {
+        memory = Array((memory + bytes.suffix(Self.memoryBytes)).suffix(Self.memoryBytes))
+    }
+}

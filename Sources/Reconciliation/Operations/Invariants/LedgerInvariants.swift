@@ -1,0 +1,187 @@
+import Purchases
+
+extension Invariant {
+    /// What the database alone can tell. Fast on millions of rows: the recent ones are found by BRIN indexes on times.
+    package static let ofTheLedger: [Invariant] = [
+        Invariant(
+            "B1", "conservation", "received = granted + already granted + rejected + open, by app and day",
+            """
+            select app_id || ' ' || day || ': received ' || coalesce(received, 0) || ', rows ' || coalesce(receipts, 0)
+            from (
+              select app_id, (received_at at time zone 'UTC')::date as day, count(*) as receipts from receipts
+              where received_at >= (((now() at time zone 'UTC')::date - $1)::timestamp at time zone 'UTC')
+              group by 1, 2) as row_counts
+            full join (
+              select app_id, day, sum(received)::bigint as received from tallies
+              where day >= (now() at time zone 'UTC')::date - $1 group by 1, 2) as tally_counts using (app_id, day)
+            where coalesce(received, 0) <> coalesce(receipts, 0)
+            """),
+        Invariant(
+            "I3", "single_grants", "a transaction and a purchase are granted once, and the database sees to it",
+            """
+            select 'grants has no unique key on ' || k.name from (values ('transaction_id'), ('purchase_key')) k(name)
+            where not exists (
+              select from pg_constraint c join pg_index i on i.indexrelid = c.conindid
+              join pg_attribute a on a.attrelid = c.conrelid and a.attnum = c.conkey[1]
+              where c.conrelid = 'grants'::regclass and c.contype in ('p', 'u') and c.convalidated and i.indisvalid
+                and i.indisready and cardinality(c.conkey) = 1 and a.attname = k.name)
+            union all
+            select 'transaction …' || right(transaction_id, 4) from grants
+            where granted_at >= now() - make_interval(days => $1) group by transaction_id having count(*) > 1
+            union all
+            select 'purchase …' || right(purchase_key, 4) from grants
+            where granted_at >= now() - make_interval(days => $1) group by purchase_key having count(*) > 1
+            """),
+        Invariant(
+            "I5", "owners_of_grants", "who was found as the poster is the user of the receipt or of the order it names",
+            """
+            select 'transaction …' || right(g.transaction_id, 4) from grants g join receipts r on r.id = g.receipt_id
+            where g.granted_at >= now() - make_interval(days => $1) and g.binding_source in ('poster', 'shared')
+              and (g.app_id <> r.app_id or g.user_id is distinct from coalesce(r.user_id, (
+                select o.user_id from orders o where o.id::text = lower(r.order_id) and o.app_id = r.app_id)))
+            """),
+        Invariant(
+            "I6", "grants_told_by_outcomes", "every granted outcome has its grant",
+            """
+            select 'receipt ' || o.receipt_id || ' transaction …' || right(o.transaction_id, 4)
+            from outcomes o left join grants g on g.transaction_id = o.transaction_id and g.receipt_id = o.receipt_id
+            where o.state = 'granted' and g.transaction_id is null and o.decided_at >= now() - make_interval(days => $1)
+            """),
+        Invariant(
+            "I6", "outcomes_of_grants",
+            "every grant is a granted outcome of its receipt, or that receipt is still open",
+            """
+            select 'receipt ' || g.receipt_id || ' transaction …' || right(g.transaction_id, 4)
+            from grants g
+            join receipts r on r.id = g.receipt_id
+            left join outcomes o on o.receipt_id = g.receipt_id and o.transaction_id = g.transaction_id
+            where g.granted_at >= now() - make_interval(days => $1) and r.settled_at is not null
+              and o.state is distinct from 'granted'
+            """),
+        Invariant(
+            "I6", "receipts_of_grants", "every grant has the receipt that brought it",
+            """
+            select 'transaction …' || right(g.transaction_id, 4)
+            from grants g left join receipts r on r.id = g.receipt_id
+            where r.id is null and g.granted_at >= now() - make_interval(days => $1)
+            """),
+        Invariant(
+            "I6", "summary", "a receipt's state follows from its outcomes",
+            """
+            select 'receipt ' || r.id || ' is ' || r.state from receipts r
+            cross join lateral (
+              select case when bool_or(state in ('open', 'held')) then 'open' when bool_or(state = 'granted') then 'granted'
+                  when bool_or(state = 'already_granted') then 'already_granted' else 'rejected' end as state
+              from outcomes where receipt_id = r.id) o
+            where r.received_at >= now() - make_interval(days => $1) and r.settled_at is not null and r.state <> o.state
+            """),
+        Invariant(
+            "I7", "transitions",
+            "a receipt ends by a verdict, stays ended, is parked after its tries, and has its reason",
+            """
+            select 'receipt ' || id || ' is ' || state || ' without a verdict' from receipts
+            where received_at >= now() - make_interval(days => $1)
+              and settled_at is not null and (judged_at is null or judged_at < settled_at or settled_at < received_at)
+            union all
+            select 'receipt ' || id || ' is ' || state || ' without a reason' from receipts
+            where received_at >= now() - make_interval(days => $1)
+              and state in ('rejected', 'held', 'parked') and reason is null
+            union all
+            select 'receipt ' || id || ' was parked after ' || attempt || ' tries' from receipts
+            where due_at is not null and state = 'parked' and reason is distinct from 'never_worked'
+              and attempt < \(SettleBatch.Parking.attemptsMin)
+            union all
+            select 'receipt ' || r.id || ' is ' || r.state || ' again, after it ended' from receipts r
+            cross join lateral (
+              select bool_or(state in ('open', 'held')) as is_open, bool_or(state like '%granted') as is_granted
+              from outcomes where receipt_id = r.id) o
+            where r.due_at is not null and r.received_at >= now() - make_interval(days => $1)
+              and not o.is_open and o.is_granted
+            """),
+        Invariant(
+            "I8", "due", "no open receipt is overdue by more than two hours, unless its app is paused or halted",
+            """
+            select 'receipt ' || id || ' ' || state from receipts
+            where due_at is not null and due_at < now() - interval '2 hours'
+              and not exists (select from halts where halts.app_id = receipts.app_id)
+            """),
+        Invariant(
+            "I10", "order_of_attempts",
+            "the tries of a receipt follow one another: nobody works on an attempt that is over",
+            """
+            select 'receipt ' || receipt_id || ' attempt ' || attempt from (
+              select receipt_id, attempt, at, lag(at) over (partition by receipt_id order by attempt) as before
+              from attempts where at >= now() - make_interval(days => $1)) a
+            where at < before - \(clockSlack)
+            """),
+        Invariant(
+            "I11", "stale_writes", "nothing is written about a receipt after it ended, or for an attempt it never had",
+            """
+            select 'receipt ' || a.receipt_id || ' attempt ' || a.attempt
+            from attempts a left join receipts r on r.id = a.receipt_id
+            where a.at >= now() - make_interval(days => $1)
+              and (r.id is null or a.attempt > r.attempt or a.at > r.settled_at + \(clockSlack))
+            union all
+            select 'receipt ' || r.id || ' transaction …' || right(o.transaction_id, 4)
+            from outcomes o join receipts r on r.id = o.receipt_id
+            where o.decided_at >= now() - make_interval(days => $1) and o.decided_at > r.settled_at + \(clockSlack)
+            union all
+            select 'receipt ' || r.id || ' transaction …' || right(g.transaction_id, 4)
+            from grants g join receipts r on r.id = g.receipt_id
+            where g.granted_at >= now() - make_interval(days => $1) and g.granted_at > r.settled_at + \(clockSlack)
+            """),
+        Invariant(
+            "I13", "backoff", "between two tries at Apple lies the wait of the retry schedule",
+            """
+            select 'receipt ' || receipt_id || ' attempt ' || attempt from (
+              select receipt_id, attempt, at, lag(attempt) over w as before, lag(at) over w as before_at
+              from attempts where at >= now() - make_interval(days => $1)
+              window w as (partition by receipt_id order by attempt)) a
+            -- A parked receipt is tried whenever somebody asks for it.
+            where attempt = before + 1 and before < \(SettleBatch.Parking.attemptsMin)
+              and at < before_at + 0.9 * $2 * make_interval(secs => coalesce((array[\(rungSeconds)])[before],
+                \(RetrySchedule.afterLadder.inSeconds * (1 - RetrySchedule.jitter))))
+            """),
+        Invariant(
+            "I15", "payloads", "the proof of an open receipt is there, and every proof is what was posted",
+            """
+            select 'receipt ' || r.id || ' has lost its proof' from receipts r
+            where r.due_at is not null and r.kind <> 'identifier' and r.received_at >= now() - make_interval(days => $1)
+              and not exists (select from payloads p
+                where p.receipt_id = r.id and p.received_on = (r.received_at at time zone 'UTC')::date)
+            union all
+            select 'receipt ' || r.id || ' has another proof' from receipts r
+            join payloads p on p.receipt_id = r.id and p.received_on = (r.received_at at time zone 'UTC')::date
+            where r.received_at >= now() - make_interval(secs => $3)
+              and p.received_on >= (now() at time zone 'UTC')::date - $1
+              and sha256(convert_to(p.body, 'UTF8')) <> r.payload_sha256
+            """),
+        Invariant(
+            "I16", "refunds", "what was known to be refunded was not granted afterwards",
+            // Two statements that do not see each other may overlap: both within their time-out.
+            """
+            select 'transaction …' || right(g.transaction_id, 4)
+            from outcomes o join grants g on g.transaction_id = o.transaction_id
+            join transactions t on t.transaction_id = o.transaction_id
+            where o.decided_at >= now() - make_interval(days => $1) and o.state = 'rejected' and o.reason = 'refunded'
+              and o.decided_at < g.granted_at - interval '10 seconds'
+              and t.revoked_at is not null and t.signed_at <= g.granted_at
+            """),
+        Invariant(
+            "I17", "events_of_grants", "every grant was told, once, and nothing else was",
+            """
+            select 'transaction …' || right(transaction_id, 4) from (
+              select transaction_id, receipt_id, true as is_granted from grants
+              where granted_at >= now() - make_interval(days => $1)) g
+            full join (
+              select transaction_id, receipt_id, count(*) as times from events
+              where type = 'purchase.granted' and at >= now() - make_interval(days => $1) group by 1, 2) e
+              using (transaction_id, receipt_id)
+            where is_granted is null or times is distinct from 1
+            """),
+    ]
+
+    /// Two servers' clocks, before and after a fail-over.
+    private static let clockSlack = "interval '1 second'"
+    private static let rungSeconds = RetrySchedule.rungs.map { "\($0.inSeconds)" }.joined(separator: ", ")
+}

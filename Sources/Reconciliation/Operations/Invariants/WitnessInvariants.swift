@@ -1,0 +1,100 @@
+extension Invariant {
+    /// What takes the client's journal, the App Store's ledger and its log of calls (`Witness`).
+    static let ofTheWitness: [Invariant] = [
+        Invariant(
+            "I1", "acknowledged", needsWitness: true, "every acknowledged post has a row",
+            """
+            select 'submission ' || j.submission from witness.journal j left join receipts r on r.id = j.receipt_id
+            where j.status in (200, 202) and r.id is null
+            """),
+        Invariant(
+            "I2", "owed", needsWitness: true, "every accepted purchase that is valid is granted",
+            """
+            select 'transaction …' || right(s.transaction_id, 4) from witness.sales s
+            where s.is_valid and s.revoked_at is null
+              and exists (select from witness.journal j
+                where j.transaction_id = s.transaction_id and j.app_id = s.app_id and j.status in (200, 202))
+              and not exists (select from grants g where g.transaction_id = s.transaction_id)
+              -- Another id of a purchase that is granted.
+              and not exists (select from outcomes o
+                where o.transaction_id = s.transaction_id and o.state = 'already_granted')
+            """),
+        Invariant(
+            "I4", "phantoms", needsWitness: true, "nothing is granted but what Apple sold, as it sold it",
+            """
+            select 'transaction …' || right(g.transaction_id, 4)
+            from grants g left join witness.sales s on s.transaction_id = g.transaction_id
+            where s.transaction_id is null or not s.is_valid
+              or (s.app_id, s.environment, s.product_id, s.quantity)
+                is distinct from (g.app_id, g.environment, g.product_id, g.quantity)
+            """),
+        Invariant(
+            "I5", "owed_to", needsWitness: true, "who owns a grant is who must own it",
+            """
+            select 'transaction …' || right(g.transaction_id, 4)
+            from grants g join witness.sales s on s.transaction_id = g.transaction_id
+            left join orders o on o.id = s.account_token and o.app_id = s.app_id
+            where g.user_id <> s.user_id or g.user_id <> o.user_id
+            """),
+        Invariant(
+            "I8", "at_rest", needsWitness: true, "at rest nothing that is due waits",
+            """
+            select 'receipt ' || id || ' ' || state from receipts
+            where state = 'received' and due_at < now() - interval '2 minutes'
+              and not exists (select from halts where halts.app_id = receipts.app_id)
+            """),
+        Invariant(
+            "I9", "unexpected", needsWitness: true, "no row but of what was posted",
+            """
+            select 'receipt ' || r.id from receipts r
+            where not exists (select from witness.journal j where j.receipt_id = r.id)
+              -- Posts whose answer was lost: their rows are known by what was posted.
+              and not exists (select from witness.journal j
+                where j.receipt_id is null and (j.status = 0 or j.status >= 500) and j.app_id = r.app_id and (r.user_id is null or j.user_id = r.user_id)
+                  and case when r.kind = 'identifier'
+                    then j.transaction_id in (r.transaction_id, r.original_transaction_id)
+                    else j.body_sha256 = r.payload_sha256 end)
+            """),
+        Invariant(
+            "I12", "apple_budget", needsWitness: true,
+            "Apple gets no more calls at once, or about one proof, than the limits allow, and none before it said",
+            """
+            select 'calls at once: ' || max(open) from (
+              select sum(change) over (order by at, change) as open from (
+                select started_at as at, 1 as change from witness.calls
+                union all select ended_at, -1 from witness.calls) c) o
+            having max(open) > (select calls_at_once from witness.limits)
+            union all
+            -- Production and then sandbox: two calls an attempt. Who waits is not tried: 429 and 401 do not count.
+            select 'calls about ' || c.subject || ': ' || c.calls from (
+              select subject, count(*) as calls from witness.calls
+              where http_status is null or http_status not in (401, 429) group by 1) c
+            cross join lateral (
+              select sum(attempt + 1) as tries from receipts r
+              where left(encode(r.payload_sha256, 'hex'), 16) = c.subject
+                or c.subject in (r.transaction_id, r.original_transaction_id)
+                or exists (select from outcomes o where o.receipt_id = r.id and o.transaction_id = c.subject)) r
+            cross join witness.limits l
+            where c.calls > 2 * (r.tries + least(l.interruptions, r.tries * \(Statements.rescuesMax)))
+            union all
+            select 'called about ' || early.subject || ' before Apple said' from witness.calls answer
+            join witness.calls early on early.subject = answer.subject and early.started_at > answer.ended_at
+              and early.started_at < answer.retry_at - interval '1 second'
+            """),
+        Invariant(
+            "I14", "one_row", needsWitness: true, "the same submission is the same row, another one is another",
+            """
+            select 'submission ' || submission from witness.journal
+            where receipt_id is not null group by submission having count(distinct receipt_id) > 1
+            union all
+            select 'receipt ' || receipt_id from witness.journal where receipt_id is not null
+            group by receipt_id having count(distinct (app_id, user_id, body_sha256)) > 1
+            """),
+        Invariant(
+            "I15", "posted_payloads", needsWitness: true, "the stored proof is the one that was posted",
+            """
+            select 'receipt ' || r.id from receipts r join witness.journal j on j.receipt_id = r.id
+            where j.body_sha256 <> r.payload_sha256
+            """),
+    ]
+}

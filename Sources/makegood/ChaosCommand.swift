@@ -1,0 +1,138 @@
+import Adversary
+import ArgumentParser
+import Foundation
+
+/// `makegood chaos`: breaks a deployment of its own in every way it knows, and holds the books against it.
+struct ChaosCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "chaos",
+        abstract: "Break a deployment of one's own under load, and prove that nothing was lost or doubled.",
+        discussion: """
+            Starts private PostgreSQL and RabbitMQ, a simulated App Store, 2 ingests, 3 workers and 2 schedulers of \
+            this same program, and a proxy between every two of them. Nothing listens beyond loopback, and everything \
+            is ended at the end, also on SIGINT. Exit 0 only if every fault passed.
+            """,
+        subcommands: [ChaosMatrixCommand.self, ChaosKillsCommand.self, ChaosListCommand.self])
+}
+
+struct ChaosOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("Purchases a second.", valueName: "number"))
+    var rate = 200.0
+
+    @Option(
+        help: ArgumentHelp(
+            "Start of all random numbers. (default: another one each time, and printed)", valueName: "number"))
+    var seed: UInt64?
+
+    @Option(
+        help: ArgumentHelp(
+            "Factor on rungs, rescue delays, limits of calls and the durations of faults.", valueName: "factor"))
+    var scale = 0.1
+
+    @Option(
+        help: ArgumentHelp("The script that starts private servers; a copy of it is used.", valueName: "deploy/local"))
+    var local = ProcessInfo.processInfo.environment["MAKEGOOD_LOCAL"] ?? "deploy/local"
+
+    func validate() throws {
+        guard rate > 0, rate <= 5000 else { throw ValidationError("--rate must be above 0, at most 5000") }
+        guard scale > 0, scale <= 1 else { throw ValidationError("--scale must be above 0, at most 1") }
+        guard FileManager.default.isExecutableFile(atPath: local) else {
+            throw ValidationError("--local: there is no \(local)")
+        }
+    }
+
+    /// This program.
+    static var executable: String { URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().path }
+}
+
+struct ChaosMatrixCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "matrix", abstract: "Run faults one after the other, each on a deployment of its own.")
+
+    @Option(help: ArgumentHelp("all, or ids, numbers and ranges: 1,2,7-9,23a.", valueName: "faults"))
+    var faults = "all"
+
+    @OptionGroup var options: ChaosOptions
+
+    @Flag(help: "Print the table as JSON when all is done.")
+    var json = false
+
+    func validate() throws {
+        guard Drill.select(faults) != nil else { throw ValidationError("--faults: no such fault (makegood chaos list)") }
+    }
+
+    func run() async throws {
+        let plan = Matrix.Plan(
+            drills: Drill.select(faults) ?? [], seed: options.seed ?? .random(in: 0...999_999), scale: options.scale,
+            rate: options.rate, script: options.local, executable: ChaosOptions.executable)
+        let isJSON = json
+        let rows = try await Interrupted.ends {
+            try await Matrix(plan) { isJSON ? Terminal.tell($0) : Terminal.show($0) }.run()
+        }
+        if json {
+            let encoder = JSONEncoder()
+            encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
+            Terminal.show(Array(try encoder.encode(rows)))
+        }
+        let failed = rows.count { $0.outcome == .failed }
+        let skipped = rows.count { $0.outcome == .skipped }
+        Terminal.tell("\(rows.count - failed - skipped) passed, \(failed) failed, \(skipped) skipped; seed \(plan.seed)")
+        if failed > 0 { throw ExitCode.failure }
+    }
+}
+
+struct ChaosKillsCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "kills",
+        abstract: "kill -9 processes of each kind at random moments under load.",
+        discussion: """
+            A kill counts when the process had work in flight: it is stopped first (SIGSTOP), and counted if clients \
+            wait for its answers, or if the proxies before its servers saw a question without an answer, a message \
+            without an ack, or a publish without a confirm; then it is killed and started again.
+            """)
+
+    @Option(help: ArgumentHelp("Kills that must count.", valueName: "number"))
+    var count = 1000
+
+    @OptionGroup var options: ChaosOptions
+
+    func validate() throws {
+        guard (1...100_000).contains(count) else { throw ValidationError("--count must be 1 to 100000") }
+    }
+
+    func run() async throws {
+        let plan = Matrix.Plan(
+            drills: [], seed: options.seed ?? .random(in: 0...999_999), scale: options.scale, rate: options.rate,
+            script: options.local, executable: ChaosOptions.executable)
+        let count = count
+        let row = try await Interrupted.ends {
+            try await KillRun(plan, count: count) { Terminal.tell($0) }.run()
+        }
+        Terminal.show(row.text)
+        if row.outcome == .failed { throw ExitCode.failure }
+    }
+}
+
+struct ChaosListCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(commandName: "list", abstract: "Name the faults.")
+
+    func run() {
+        for drill in Drill.all { Terminal.show("\(drill.id)\t\(drill.name)\n\t\(drill.expected)") }
+    }
+}
+
+/// SIGINT and SIGTERM cancel what runs, so that it takes down what it started.
+private enum Interrupted {
+    static func ends<Result: Sendable>(_ body: @escaping @Sendable () async throws -> Result) async throws -> Result {
+        let task = Task { try await body() }
+        let sources = [SIGINT, SIGTERM].map { number in
+            signal(number, SIG_IGN)
+            let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
+            source.setEventHandler { task.cancel() }
+            source.resume()
+            return source
+        }
+        defer { for source in sources { source.cancel() } }
+        return try await task.value
+    }
+}
