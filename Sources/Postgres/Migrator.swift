@@ -39,6 +39,12 @@ package struct Migrator: Sendable {
         }
     }
 
+    /// Runs commands that are safe to repeat, such as GRANT, in one transaction, while no migration and no other script
+    /// runs.
+    package func run(script: String) async throws(MigrationError) {
+        try await withSession { (session) async throws(MigrationError) in try await session.run(script: script) }
+    }
+
     /// For a service at its start: throws unless it may work on this schema, its own version or a newer one whose
     /// migrations all say that they serve it (`-- serves: N`, N not above the service's own newest).
     package func check() async throws(MigrationError) {
@@ -129,6 +135,16 @@ private actor MigrationSession {
         try asking { () throws(PostgresError) in
             guard try run(Self.hasTable, ()).first == true else { return [] }
             return try run(Self.allRecords, migrations)
+        }
+    }
+
+    func run(script sql: String) throws(MigrationError) {
+        try asking { () throws(PostgresError) in
+            // If it fails, closing the connection rolls back.
+            try script("begin; set local statement_timeout = 0; set local lock_timeout = 0")
+            _ = try run(Self.lock, ())
+            try script(sql)
+            try script("commit")
         }
     }
 

@@ -51,6 +51,8 @@ import Glibc
     /// Whether the stream is still in order, so that a goodbye would be understood.
     private var isInOrder = false
     private var content: Content?
+    /// False where the broker does not let this user declare: then queues are only asked for.
+    private(set) var mayDeclare = true
 
     /// Connects, logs in, opens the channel. Blocks up to the sum of connect, handshake and RPC time-out, and for the
     /// name lookup, which has no limit of ours (getaddrinfo(3)).
@@ -207,15 +209,27 @@ import Glibc
 
     // MARK: Questions
 
+    /// Declares the queues. Where this user may not (403), somebody with more rights has: then makes sure that they are
+    /// there, and from now on only asks. For the beginning: the refusal ends the channel and everything on it.
+    func establish(_ topology: Topology) throws(RabbitMQError) {
+        do {
+            for queue in topology.queues { try declare(queue) }
+        } catch .accessRefused where mayDeclare {
+            mayDeclare = false
+            try channelOpen()
+            for queue in topology.queues { try declare(queue) }
+        }
+    }
+
     /// Declares a queue and tells how many messages are ready in it. Harmless if it exists with these arguments.
     @discardableResult
     func declare(_ queue: QueueDeclaration) throws(RabbitMQError) -> Int {
-        try declare(queue.name, arguments: queue.arguments, passive: false).messages
+        try counts(of: queue).messages
     }
 
     /// Messages ready in a queue, and how many consumers it knows of. Declares it, so it is there afterwards.
     func counts(of queue: QueueDeclaration) throws(RabbitMQError) -> (messages: Int, consumers: Int) {
-        try declare(queue.name, arguments: queue.arguments, passive: false)
+        try declare(queue.name, arguments: queue.arguments, passive: !mayDeclare)
     }
 
     /// The same of a queue that may be missing: then the channel is gone, and the connection must be closed.
@@ -457,8 +471,10 @@ import Glibc
         case AMQP_CONNECTION_BLOCKED_METHOD: return .blocked
         case AMQP_CONNECTION_UNBLOCKED_METHOD: return .unblocked
         case AMQP_CHANNEL_CLOSE_METHOD, AMQP_CONNECTION_CLOSE_METHOD:
+            let code = unsafe Self.closeCode(method)
             unsafe answerClose(method.id)
-            throw .lost
+            // A publish that is not permitted ends the channel (AMQP 0-9-1, reply code 403).
+            throw code == 403 ? .accessRefused : .lost
         default:
             // Nothing else is sent unasked to a client that opened one channel.
             throw violated()

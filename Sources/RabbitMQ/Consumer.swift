@@ -165,7 +165,7 @@ package actor Consumer {
             self.connection = connection
             generation += 1
             window = AcknowledgementWindow()
-            for queue in topology.queues { try connection.declare(queue) }
+            try connection.establish(topology)
             if !isDraining {
                 for queue in prefetches.keys.sorted() { try consume(queue, connection) }
             }

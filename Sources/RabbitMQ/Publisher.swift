@@ -125,6 +125,13 @@ package actor Publisher {
         if door.isFresh { Task { await start() } }
     }
 
+    /// Declares the topology. Unlike on connecting, `accessRefused` where this user may not.
+    package func declare() throws(RabbitMQError) {
+        if door.isFresh { connect() }
+        guard let connection else { throw door.reason }
+        guard connection.mayDeclare else { throw .accessRefused }
+    }
+
     /// How many messages are ready in a queue, exact for quorum queues.
     ///
     /// A queue of the topology is declared (and so comes back if somebody deleted it); another one is asked for
@@ -204,7 +211,7 @@ package actor Publisher {
     private func connect() {
         do {
             let connection = try BrokerConnection(configuration)
-            for queue in topology.queues { try connection.declare(queue) }
+            try connection.establish(topology)
             try connection.selectConfirms()
             opened(connection)
         } catch {

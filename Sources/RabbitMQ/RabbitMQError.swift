@@ -78,7 +78,7 @@ extension RabbitMQError: CustomStringConvertible {
         switch self {
         case .unreachable: "the broker cannot be reached"
         case .accessRefused: "the broker refused the user, the vhost or a permission"
-        case .untrusted: "the broker's certificate was not accepted"
+        case .untrusted: "the broker's certificate was not accepted: cacertfile, or the host name in the URL"
         case .lost: "the connection to the broker was lost, outcome unknown"
         case .returned: "no queue took the message"
         case .refused: "the broker refused the message"
@@ -86,7 +86,7 @@ extension RabbitMQError: CustomStringConvertible {
         case .blocked: "the broker accepts no messages because of a resource alarm"
         case .tooManyWaiting: "too many publishes are waiting"
         case .closed: "closed"
-        case .topology(let queue): "the queue \(queue) is not as declared"
+        case .topology(let queue): "the queue \(queue) is missing or not as declared"
         case .protocolViolation: "the broker broke the protocol"
         case .badURL(let field): "the broker URL is wrong: \(field)"
         case .tooLarge: "the message is too large"

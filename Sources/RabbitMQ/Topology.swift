@@ -1,4 +1,5 @@
-/// The queues a process needs. Declared on every connect; declaring twice is harmless.
+/// The queues a process needs. Declared on every connect; declaring twice is harmless. A user without the permission to
+/// configure them only asks for them; a missing one is then an error, until somebody has declared it.
 ///
 /// Routing is by queue name through the default exchange, for publishes and for dead letters. A queue that exists
 /// with other arguments is an error (`RabbitMQError.topology`): changed arguments mean a new name.

@@ -21,6 +21,14 @@ enum Deployment {
             case .scheduler: .scheduler
             }
         }
+
+        var databaseRole: DatabaseRole {
+            switch self {
+            case .ingest: .ingest
+            case .worker: .worker
+            case .scheduler: .scheduler
+            }
+        }
     }
 
     /// Connections beside the writers: single statements, health, the scheduler.
@@ -47,9 +55,10 @@ enum Deployment {
         let database = Database(
             postgres(settings, name),
             connections: settings.postgresWriters + plainConnections, logger: logger)
+        try await checkRights(roles, database)
         let ledger = Ledger(database: database, writers: settings.postgresWriters, schedule: schedule)
         let http = appleHTTPClient(settings)
-        let apps = AppDirectory(http: http)
+        let apps = AppDirectory(http: http, judges: roles.contains(.worker))
         try await apps.update(configuration, ledger: ledger)
         let queues = Queues(prefix: settings.queuePrefix, schedule: schedule)
         let publisher = Publisher(broker, topology: queues.topology, logger: logger)
@@ -105,6 +114,21 @@ enum Deployment {
         }
     }
 
+    /// What a role may not do is said now, by name, not by the first purchase.
+    private static func checkRights(_ roles: [Role], _ database: Database) async throws {
+        do {
+            try await MissingRight.check(roles.map(\.databaseRole), in: database)
+        } catch {
+            await database.close()
+            throw error
+        }
+    }
+
+    static func migrator(_ settings: Settings, _ command: String) -> Migrator {
+        Migrator(
+            postgres(settings, command), migrations: Schema.migrations, logger: logger(settings, isCommand: true))
+    }
+
     static func postgres(_ settings: Settings, _ role: String, patience: Duration = .seconds(5))
         -> PostgresConfiguration
     {
@@ -143,22 +167,32 @@ enum Deployment {
 
     /// Ready messages of every queue, the dead letters last. Declares the queues if they are not there yet.
     static func queueDepths() async throws -> [(String, Int)] {
+        try await withQueues { publisher, queues in
+            var depths: [(String, Int)] = []
+            let names = Lane.allCases.map(queues.verify) + RetrySchedule.rungs.indices.map { queues.retry(rung: $0) }
+            for name in names + [queues.dead] { depths.append((name, try await publisher.depth(of: name))) }
+            return depths
+        }
+    }
+
+    /// A connection to the broker for one command, closed when the command is done.
+    static func withQueues<Result: Sendable>(
+        _ body: (Publisher, Queues) async throws -> Result
+    ) async throws -> Result {
         let settings = try Settings()
         let queues = Queues(prefix: settings.queuePrefix, schedule: RetrySchedule(scale: settings.timeScale))
         let publisher = Publisher(
             try BrokerConfiguration(url: settings.requiredAMQPURL()), topology: queues.topology,
             logger: logger(settings, isCommand: true))
         await publisher.start()
-        var depths: [(String, Int)] = []
         do {
-            let names = Lane.allCases.map(queues.verify) + RetrySchedule.rungs.indices.map { queues.retry(rung: $0) }
-            for name in names + [queues.dead] { depths.append((name, try await publisher.depth(of: name))) }
+            let result = try await body(publisher, queues)
+            await publisher.close()
+            return result
         } catch {
             await publisher.close()
             throw error
         }
-        await publisher.close()
-        return depths
     }
 
     private static func appleHTTPClient(_ settings: Settings) -> HTTPClient {

@@ -3,23 +3,31 @@ import Foundation
 import Logging
 import Postgres
 import Purchases
+import RabbitMQ
 import Reconciliation
 
 struct MigrateCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "migrate", abstract: "Bring the database to this program's schema. Safe to repeat.")
+        commandName: "migrate",
+        abstract: "Bring the database to this program's schema. Safe to repeat.",
+        discussion: "Runs as the schema's owner. Where the roles of `makegood roles` exist, their rights follow.")
 
     @Flag(help: "Only list what would be applied.")
     var plan = false
 
     func run() async throws {
         let settings = try Settings()
-        let migrator = Migrator(
-            Deployment.postgres(settings, "migrate"), migrations: Schema.migrations,
-            logger: Deployment.logger(settings, isCommand: true))
+        let migrator = Deployment.migrator(settings, "migrate")
         let migrations = plan ? try await migrator.plan() : try await migrator.migrate()
         for migration in migrations { print("\(plan ? "pending" : "applied") \(migration.fileName)") }
         if migrations.isEmpty { print("nothing to do: the schema is up to date") }
+        if !plan { try await renewRights(migrator, RoleScript(prefix: settings.rolePrefix)) }
+    }
+
+    /// A new table must not wait for somebody to think of its rights.
+    private func renewRights(_ migrator: Migrator, _ script: RoleScript) async throws {
+        let roles = try await Deployment.withDatabase("migrate") { try await script.existing(in: $0) }
+        if !roles.isEmpty { try await migrator.run(script: script.rights(of: roles)) }
     }
 }
 
@@ -63,7 +71,7 @@ struct CheckCommand: AsyncParsableCommand {
 struct QueueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "queue", abstract: "Look at what is open, and set it in motion or to rest.",
-        subcommands: [Status.self, Redrive.self, Pause.self, Resume.self])
+        subcommands: [Status.self, Redrive.self, Pause.self, Resume.self, Declare.self])
 
     struct Status: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
@@ -90,6 +98,23 @@ struct QueueCommand: AsyncParsableCommand {
                 print("\(row.appID) \(row.lane) \(row.state): \(row.receipts), oldest due for \(overdue) s")
             }
             if rows.allSatisfy({ $0.receipts == 0 }) { print("no receipt is open") }
+        }
+    }
+
+    struct Declare: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Declare the queues, where the services' users may not. Safe to repeat.",
+            discussion: """
+                Services whose user may configure the queues declare them by themselves whenever they connect. With \
+                the permissions of `makegood roles --rabbitmq` they only look whether the queues are there: then run \
+                this once for a new broker, a new MAKEGOOD_QUEUE_PREFIX or a new MAKEGOOD_TIME_SCALE, as a user who may.
+                """)
+
+        func run() async throws {
+            try await Deployment.withQueues { publisher, queues in
+                try await publisher.declare()
+                for queue in queues.topology.queues { print("declared \(queue.name)") }
+            }
         }
     }
 

@@ -97,13 +97,14 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a queue that somebody deletes is declared again and consumed again by itself (P29, P30).
+        /// Goal: a queue that somebody deletes is declared again and consumed again by itself (P29, P30), where the
+        /// services may declare, as in the default set-up.
         /// Method: three times, both verify queues are deleted under a running system; a purchase of each kind posted
         /// afterwards is granted, and none of the processes had to be restarted. The scheduler, which declares queues
         /// at each tick, is stopped (SIGSTOP) while RabbitMQ deletes: a quorum queue that comes back within some 30 ms
         /// may be half dead in 3.10, it confirms messages that nobody gets.
         @Test func deletedQueuesAreMadeAgain() async throws {
-            try await System.run { system in
+            try await System.run(.init(declaresQueues: true)) { system in
                 try await system.start(.ingest)
                 let worker = try await system.start(.worker)
                 let scheduler = try await system.start(.scheduler)

@@ -16,6 +16,9 @@ import Testing
 ///
 /// `run` starts nothing by itself but the App Store; the test starts the processes it needs. Afterwards `run` holds
 /// what must be true after every test (`Books`), and ends everything, however the test went.
+///
+/// Every process works with the rights of its role, at the database (`makegood roles`) and at the broker, whose users
+/// deploy/local makes: what one of them lacks fails a test.
 final class System: Sendable {
     struct Shape: Sendable {
         /// On every delay of retries, rescues and parking: hours become minutes.
@@ -24,6 +27,8 @@ final class System: Sendable {
         var hasProxies = false
         /// Instead of a new database and new queues on the servers of the environment.
         var servers: PrivateServers?
+        /// Services may declare queues, as in the default set-up, so that they bring back what somebody deletes.
+        var declaresQueues = false
         /// False where a test ends with receipts that are still being tried.
         var endsQuiet = true
     }
@@ -120,7 +125,9 @@ final class System: Sendable {
             throw error
         }
         do {
-            try await system.command("migrate")
+            try await system.command("migrate", as: nil)
+            try await system.command("roles", as: nil)
+            try await system.command("queue", "declare", as: nil)
             try await body(system)
             try await system.closeBooks()
         } catch {
@@ -171,10 +178,19 @@ extension System {
         ?? URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().appending(path: "deploy/local").path
 
-    private func environment(_ extra: [String: String]) -> [String: String] {
+    /// A server's address for the user of this role; nil: as it was given to us, with all rights.
+    private func address(_ url: String, as role: DatabaseRole?) throws -> String {
+        guard let role else { return url }
+        guard var parts = URLComponents(string: url) else { throw Failure(description: "the address of a server") }
+        parts.user = "makegood_\(role.rawValue)"
+        if parts.password != nil { parts.password = parts.user }
+        return parts.string ?? url
+    }
+
+    private func environment(as role: DatabaseRole?) throws -> [String: String] {
         var environment = [
-            "MAKEGOOD_POSTGRES_URL": postgresProxy?.url(postgresURL) ?? postgresURL,
-            "MAKEGOOD_AMQP_URL": brokerProxy?.url(amqpURL) ?? amqpURL,
+            "MAKEGOOD_POSTGRES_URL": try address(postgresURL, as: role),
+            "MAKEGOOD_AMQP_URL": try address(amqpURL, as: shape.declaresQueues ? nil : role),
             "MAKEGOOD_CONFIG": "\(directory)/makegood.yaml", "MAKEGOOD_QUEUE_PREFIX": queuePrefix,
             "MAKEGOOD_HTTP_PORT": "0", "MAKEGOOD_TIME_SCALE": "\(shape.timeScale)",
             "MAKEGOOD_DRAIN_DELAY_SECONDS": "0",
@@ -182,7 +198,15 @@ extension System {
         for name in ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR"] {
             environment[name] = ProcessInfo.processInfo.environment[name]
         }
-        return environment.merging(extra) { $1 }
+        return environment
+    }
+
+    private func serviceEnvironment(_ role: Role) throws -> [String: String] {
+        var environment = try environment(as: DatabaseRole(rawValue: role.rawValue))
+        for (name, proxy) in [("MAKEGOOD_POSTGRES_URL", postgresProxy), ("MAKEGOOD_AMQP_URL", brokerProxy)] {
+            if let proxy, let url = environment[name] { environment[name] = proxy.url(url) }
+        }
+        return environment
     }
 
     /// Starts a process of this role. Ingest answers and a worker has said that it started when this returns.
@@ -207,7 +231,8 @@ extension System {
         }
         let name = "\(role.rawValue)-\(number)"
         let process = try RunningProcess(
-            name, executable: Self.binary, arguments: [role.rawValue], environment: environment(extra),
+            name, executable: Self.binary, arguments: [role.rawValue],
+            environment: try serviceEnvironment(role).merging(extra) { $1 },
             logPath: "\(directory)/\(name).log")
         state.withLock { $0.processes.append(process) }
         return process
@@ -253,12 +278,14 @@ extension System {
     }
 
     /// Runs a command to its end, without proxies; what it printed. Fails unless it ends with exit 0.
+    ///
+    /// - Parameter role: nil: with all rights.
     @discardableResult
-    func command(_ arguments: String...) async throws -> String {
+    func command(_ arguments: String..., as role: DatabaseRole? = .support) async throws -> String {
         let name = "command-\(UUID().uuidString.prefix(8))"
         let process = try RunningProcess(
             name, executable: Self.binary, arguments: arguments,
-            environment: environment(["MAKEGOOD_POSTGRES_URL": postgresURL, "MAKEGOOD_AMQP_URL": amqpURL]),
+            environment: try environment(as: role),
             logPath: "\(directory)/\(name).log")
         let ending: RunningProcess.Ending
         do {

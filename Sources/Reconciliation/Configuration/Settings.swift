@@ -25,6 +25,8 @@ package struct Settings: Sendable {
     package var drainDelay: Duration
     /// Names of the queues begin with it.
     package var queuePrefix: String
+    /// Names of the database's roles begin with it; only `roles` and `migrate` ask.
+    package var rolePrefix: String
     /// Multiplies every delay of retries, rescues and parking. 1 in production.
     package var timeScale: Double
     package var logLevel: Logger.Level
@@ -43,6 +45,7 @@ package struct Settings: Sendable {
         "MAKEGOOD_APPLE_IN_FLIGHT": "receipts in flight, calls to Apple",
         "MAKEGOOD_DRAIN_DELAY_SECONDS": "listener stays open after SIGTERM",
         "MAKEGOOD_QUEUE_PREFIX": "queues begin with it",
+        "MAKEGOOD_ROLE_PREFIX": "the database's roles begin with it",
         "MAKEGOOD_TIME_SCALE": "factor on every delay",
         "MAKEGOOD_LOG_LEVEL": "trace to critical",
     ]
@@ -67,6 +70,7 @@ package struct Settings: Sendable {
         appleInFlight = try Self.integer("MAKEGOOD_APPLE_IN_FLIGHT", environment, 1...10_000) ?? 64
         drainDelay = .seconds(try Self.integer("MAKEGOOD_DRAIN_DELAY_SECONDS", environment, 0...300) ?? 5)
         queuePrefix = environment["MAKEGOOD_QUEUE_PREFIX"] ?? "makegood"
+        rolePrefix = try Self.word("MAKEGOOD_ROLE_PREFIX", environment) ?? "makegood"
         timeScale = try Self.factor("MAKEGOOD_TIME_SCALE", environment) ?? 1
         logLevel = try Self.level("MAKEGOOD_LOG_LEVEL", environment) ?? .info
     }
@@ -106,6 +110,16 @@ package struct Settings: Sendable {
         guard let text = environment[key] else { return nil }
         guard let value = Bool(text) else { throw ConfigurationError(key: key, problem: "must be true or false") }
         return value
+    }
+
+    /// A name that SQL takes without quotes, with room for a suffix below PostgreSQL's 63 bytes.
+    private static func word(_ key: String, _ environment: [String: String]) throws(ConfigurationError) -> String? {
+        guard let text = environment[key] else { return nil }
+        guard text.wholeMatch(of: /[a-z][a-z0-9_]{0,39}/) != nil else {
+            throw ConfigurationError(
+                key: key, problem: "must be 1 to 40 lower-case letters, digits and _, beginning with a letter")
+        }
+        return text
     }
 
     private static func factor(_ key: String, _ environment: [String: String]) throws(ConfigurationError) -> Double? {

@@ -39,7 +39,8 @@ extension Statements {
         """
         select r.id, r.app_id, r.user_id, r.kind, r.state, r.reason, r.transaction_id, r.received_at, r.due_at, t.list
         from unnest($1::uuid[]) as i(id)
-        cross join lateral (select * from receipts where id = i.id offset 0) r
+        cross join lateral (select id, app_id, user_id, kind, state, reason, transaction_id, received_at, due_at
+          from receipts where id = i.id offset 0) r
         cross join lateral (
           select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
               'transactionId', o.transaction_id, 'originalTransactionId', f.original_transaction_id,
@@ -53,7 +54,8 @@ extension Statements {
               order by f.purchased_at, o.transaction_id), '[]'::jsonb) as list
           from outcomes o
           -- A bare id shows nothing of a purchase that others have posted.
-          left join lateral (select * from transactions where transaction_id = o.transaction_id and app_id = r.app_id
+          left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at
+            from transactions where transaction_id = o.transaction_id and app_id = r.app_id
             and o.reason is distinct from 'possession_missing' offset 0) f on true
           left join lateral (select goods from grants where transaction_id = o.transaction_id offset 0) g on true
           where o.receipt_id = r.id) t

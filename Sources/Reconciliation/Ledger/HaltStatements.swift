@@ -65,17 +65,7 @@ extension Statements {
 
     /// Ends a halt and makes the rows that waited for it due.
     package static let endHalt = Statement<Halt, Int>(
-        "ledger.end_halt",
-        """
-        with ended as (
-          delete from halts where app_id = $1 and service = $2 and environment = $3 and credential = $4
-          returning app_id),
-        freed as (
-          update receipts set due_at = now()
-          where lane in ('local', 'apple') and app_id in (select app_id from ended) and reason = 'halted' and due_at > now()
-          returning id)
-        select count(*) from freed
-        """,
+        "ledger.end_halt", "select end_halt($1, $2, $3, $4)",
         bind: { halt in
             [
                 .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
@@ -90,18 +80,7 @@ extension Statements {
 
     /// Ends the halts of credentials that the configuration no longer names, and makes the rows that waited due.
     package static let endStaleHalts = Statement<Credentials, Int>(
-        "ledger.end_stale_halts",
-        """
-        with ended as (
-          delete from halts where app_id = $1 and service <> '*' and credential <> all($2::text[])
-          returning app_id),
-        freed as (
-          update receipts set due_at = now()
-          where lane in ('local', 'apple') and app_id in (select app_id from ended) and reason = 'halted'
-            and due_at > now()
-          returning id)
-        select count(*) from freed
-        """,
+        "ledger.end_stale_halts", "select end_stale_halts($1, $2)",
         bind: { [.text($0.appID), .texts($0.hashes)] },
         read: { row throws(PostgresError) in try row.int(0) })
 }

@@ -102,7 +102,8 @@ extension Statements {
               and later.state in ('granted', 'already_granted')),
           r.rescues
         from unnest($1::uuid[]) as i(id)
-        cross join lateral (select * from receipts where id = i.id offset 0) r
+        cross join lateral (select id, app_id, user_id, order_id, kind, transaction_id, original_transaction_id, is_vouched,
+          lane, state, reason, attempt, rescues, received_at from receipts where id = i.id offset 0) r
         left join lateral (select body from payloads where receipt_id = r.id
           and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
         left join lateral (select user_id from orders where id::text = lower(r.order_id) and app_id = r.app_id

@@ -71,18 +71,23 @@ package struct AppServices: Sendable {
 /// The apps of the configuration in force.
 package final class AppDirectory: Sendable {
     private let http: HTTPClient
+    private let judges: Bool
     private let apps = Mutex<[String: AppServices]>([:])
 
-    package init(http: HTTPClient) {
+    /// - Parameter judges: whether this process judges receipts. Only then a new configuration wakes what the old one
+    ///   held: others have no say in that, and no right to it in the database.
+    package init(http: HTTPClient, judges: Bool = true) {
         self.http = http
+        self.judges = judges
     }
 
     package subscript(_ appID: String) -> AppServices? { apps.withLock { $0[appID] } }
 
     package var ids: [String] { apps.withLock { $0.keys.sorted() } }
 
-    /// Takes a configuration whole, or throws and leaves the old one. The ledger remembers each app's first start, and
-    /// held receipts become due where the app's configuration changed; a halt ends with the credential it was for.
+    /// Takes a configuration whole, or throws and leaves the old one. The ledger remembers each app's first start.
+    /// In a process that judges, held receipts become due where the app's configuration changed, and a halt ends with
+    /// the credential it was for.
     package func update(_ configuration: Configuration, ledger: Ledger) async throws {
         var updated: [String: AppServices] = [:]
         for var app in configuration.apps.values {
@@ -95,6 +100,7 @@ package final class AppDirectory: Sendable {
             defer { apps = updated }
             return apps.mapValues(\.configuration.hash)
         }
+        guard judges else { return }
         // Only now: what is woken is judged by what is in force.
         for (id, app) in updated {
             let hash = app.configuration.hash

@@ -1,0 +1,167 @@
+/// Who works on the database: one PostgreSQL role each. The owner of the schema, who runs the migrations, is none of
+/// them: nobody here may create, change or drop anything.
+package enum DatabaseRole: String, CaseIterable, Sendable {
+    /// The three services. `all` is the process that is all three, and a member of their roles.
+    case ingest, worker, scheduler, all
+    /// People: the commands `check`, `queue` and `support`.
+    case support
+    /// Dashboards: the views, read-only, without payloads.
+    case dashboard
+}
+
+/// One right of one role on one object. Without columns: all of them, also those a later migration adds.
+package struct Right: Sendable, Hashable {
+    package enum Verb: String, Sendable {
+        case select, insert, update, execute
+    }
+
+    package let verb: Verb
+    package let columns: [String]
+
+    static let select = Right(verb: .select, columns: [])
+    static let insert = Right(verb: .insert, columns: [])
+    static let execute = Right(verb: .execute, columns: [])
+
+    static func select(_ columns: String...) -> Right { Right(verb: .select, columns: columns) }
+    static func insert(_ columns: String...) -> Right { Right(verb: .insert, columns: columns) }
+    static func update(_ columns: String...) -> Right { Right(verb: .update, columns: columns) }
+
+    /// As GRANT and a person read it: `update (due_at, lane)`.
+    package var text: String {
+        columns.isEmpty ? verb.rawValue : "\(verb.rawValue) (\(columns.joined(separator: ", ")))"
+    }
+}
+
+/// Who may do what, one line for each table, view and function of the schema: what a migration adds has its line here,
+/// or a test fails. `makegood roles` and `makegood migrate` grant it, services look at their start whether they have it.
+///
+/// Nobody deletes, nobody changes a grant. Partitions need no line: rights are asked of the table they belong to.
+package struct Rights: Sendable {
+    /// As GRANT wants it: `table receipts`, `function end_halt(text, text, text, text)`. A view is a table here.
+    package let object: String
+    package let ofRoles: [DatabaseRole: [Right]]
+
+    package static let all: [Rights] = [
+        table(
+            "receipts",
+            [
+                // The state and its times are not for ingest to say: a row begins as received.
+                .ingest: [
+                    .insert(
+                        "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
+                        "original_transaction_id", "is_vouched", "details", "payload_sha256", "due_at"),
+                    .select(
+                        "id", "app_id", "user_id", "kind", "lane", "state", "reason", "transaction_id", "is_vouched",
+                        "rescues", "received_at", "judged_at", "due_at"),
+                    .update("due_at"),
+                ],
+                .worker: [
+                    .select(
+                        "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
+                        "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
+                        "received_at", "judged_at", "due_at", "settled_at"),
+                    .update(
+                        "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at"),
+                ],
+                .scheduler: [
+                    .select(
+                        "id", "app_id", "lane", "state", "reason", "attempt", "rescues", "received_at", "judged_at",
+                        "due_at", "settled_at"),
+                    .update("state", "reason", "attempt", "rescues", "judged_at", "due_at"),
+                ],
+                .support: [
+                    .select(
+                        "id", "app_id", "lane", "state", "reason", "attempt", "received_at", "due_at", "settled_at"),
+                    .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
+                ],
+            ]),
+        table("payloads", [.ingest: [.insert], .worker: [.select]]),
+        table(
+            "transactions",
+            [
+                .ingest: [
+                    .select(
+                        "transaction_id", "app_id", "original_transaction_id", "product_id", "quantity", "environment",
+                        "purchased_at")
+                ],
+                .worker: [
+                    .select, .insert,
+                    .update(
+                        "revoked_at", "facts", "expires_at", "signed_at", "ownership", "app_account_token", "kind"),
+                ],
+            ]),
+        table(
+            "grants",
+            [
+                .ingest: [.select("transaction_id", "goods")],
+                .worker: [.select, .insert],
+                .scheduler: [.select("transaction_id", "receipt_id", "granted_at")],
+                .support: [.select("transaction_id", "receipt_id", "granted_at")],
+            ]),
+        table(
+            "outcomes",
+            [
+                .ingest: [.select("receipt_id", "transaction_id", "state", "reason")],
+                .worker: [.select, .insert, .update("state", "reason", "binding_source", "decided_at")],
+                .scheduler: [.select("receipt_id", "transaction_id", "state", "decided_at")],
+                .support: [
+                    .select("receipt_id", "transaction_id", "state", "decided_at"), .update("state", "reason"),
+                ],
+            ]),
+        table("attempts", [.worker: [.insert]]),
+        table(
+            "events",
+            [
+                // GET /v1/events is ingest's.
+                .ingest: [.select],
+                .worker: [
+                    .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
+                    .select("event_id"),
+                ],
+                .scheduler: [.select("xid", "type", "transaction_id", "receipt_id", "at")],
+                .support: [.select("xid", "type", "transaction_id", "receipt_id", "at")],
+            ]),
+        table(
+            "halts",
+            [
+                .ingest: [.select],
+                .worker: [.select, .insert, .update("probe_at")],
+                .scheduler: [.select],
+                .support: [.select, .insert],
+            ]),
+        table(
+            "tallies",
+            [.ingest: [.select, .insert, .update("received")], .scheduler: [.select], .support: [.select]]),
+        table("orders", [.worker: [.select("id", "app_id", "user_id")]]),
+        table(
+            "apps",
+            [
+                .ingest: [.select, .insert("app_id", "configuration_sha256")],
+                .worker: [.select, .insert("app_id", "configuration_sha256"), .update("configuration_sha256")],
+                .scheduler: [.select, .insert("app_id", "configuration_sha256")],
+                .support: [.select],
+            ]),
+        table("audits", [.support: [.insert("actor", "action", "details")]]),
+        table("schema_migrations", [.ingest: [.select], .worker: [.select], .scheduler: [.select]]),
+
+        table("v_receipts", [.support: [.select], .dashboard: [.select]]),
+        table("v_backlog", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
+        table("v_grants", [.support: [.select], .dashboard: [.select]]),
+        table("v_attempts", [.support: [.select], .dashboard: [.select]]),
+        table("v_halts", [.support: [.select], .dashboard: [.select]]),
+        table("v_audits", [.support: [.select], .dashboard: [.select]]),
+        table("v_conservation", [.support: [.select], .dashboard: [.select]]),
+
+        function("create_payload_partitions(integer)", [.scheduler: [.execute]]),
+        function("end_halt(text, text, text, text)", [.worker: [.execute], .support: [.execute]]),
+        function("end_stale_halts(text, text[])", [.worker: [.execute]]),
+    ]
+
+    private static func table(_ name: String, _ rights: [DatabaseRole: [Right]]) -> Rights {
+        Rights(object: "table \(name)", ofRoles: rights)
+    }
+
+    private static func function(_ signature: String, _ rights: [DatabaseRole: [Right]]) -> Rights {
+        Rights(object: "function \(signature)", ofRoles: rights)
+    }
+}

@@ -1,0 +1,330 @@
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: each role does its service's work and nothing else (reliability.md 8.5). Method: the real script on a database
+/// of its own; every statement of each service runs as its role, and a table of what must be refused with 42501. The
+/// roles belong to the server and stay there; their rights go with the database.
+@Suite(.serialized, .timeLimit(.minutes(8))) struct RightsTests {
+    private static let script = RoleScript(prefix: "makegood")
+
+    private static func make(in lab: LedgerLab) async throws {
+        try await run(script.roles + script.rights(of: DatabaseRole.allCases), in: lab)
+    }
+
+    private static func run(_ script: String, in lab: LedgerLab) async throws {
+        try await Migrator(LedgerLab.configuration(lab.url), migrations: Schema.migrations, logger: .silent)
+            .run(script: script)
+    }
+
+    /// Lends a connection of this role.
+    private static func with(
+        _ role: DatabaseRole, in lab: LedgerLab, _ body: (Database) async throws -> Void
+    ) async throws {
+        var url = try #require(URLComponents(string: lab.url))
+        url.user = script.name(role)
+        // A dashboard's transactions are read-only, which our services take for a standby.
+        url.queryItems = [URLQueryItem(name: "target_session_attrs", value: "any")]
+        let database = Database(
+            LedgerLab.configuration(try #require(url.string)), connections: 1, logger: .silent)
+        do {
+            try await body(database)
+        } catch {
+            await database.close()
+            throw error
+        }
+        await database.close()
+    }
+
+    @Test("S4: a table, view or function that a migration adds has its line in the list")
+    func everythingIsListed() async throws {
+        try await LedgerLab.with { lab in
+            let objects = try await lab.texts(
+                """
+                select 'table ' || relname from pg_class
+                where relnamespace = current_schema()::regnamespace and relkind in ('r', 'p', 'v', 'm', 'f')
+                  and not relispartition
+                union all select 'function ' || p.oid::regprocedure from pg_proc p
+                where pronamespace = current_schema()::regnamespace
+                """)
+            #expect(Set(Rights.all.map { $0.object.replacing(", ", with: ",") }) == Set(objects))
+            #expect(Rights.all.count == objects.count)
+            // With the owner's rights only where nobody can slip another table under it, and for nobody by default.
+            let definers = try await lab.texts(
+                """
+                select proname || ' ' || array_to_string(proconfig, ',') || ' ' || coalesce(array_to_string(proacl, ','), '=X')
+                from pg_proc where pronamespace = current_schema()::regnamespace and prosecdef
+                """)
+            #expect(!definers.isEmpty)
+            #expect(
+                definers.allSatisfy { $0.contains("search_path=public, pg_temp") && !$0.contains("{=X") }, "\(definers)"
+            )
+        }
+    }
+
+    @Test("S4: each service does all of its work as its role, and the check at its start agrees")
+    func whatIsAllowed() async throws {
+        try await LedgerLab.with { lab in
+            try await Self.make(in: lab)
+            for role in [DatabaseRole.ingest, .worker, .scheduler, .support, .dashboard] {
+                try await Self.with(role, in: lab) { try await MissingRight.check([role], in: $0) }
+            }
+            try await Self.with(.all, in: lab) {
+                try await MissingRight.check([.ingest, .worker, .scheduler], in: $0)
+            }
+            let start = Statements.AppStart(appID: "game", configurationHash: [1])
+            var id = UUID()
+            try await Self.with(.ingest, in: lab) { database in
+                let submission = Submission(
+                    appID: "game", userID: "u1", proof: Proof(kind: .receipt, payload: "payload"))
+                id = submission.receiptID
+                try await database.run(Statements.rememberApp, start)
+                try await database.run(
+                    Statements.insertReceipts, .init(submissions: [submission], schedule: RetrySchedule()))
+                #expect(try await database.run(Statements.readReceipts, [id]).count == 1)
+                try await database.run(Statements.finishedReceipts, [id])
+                try await database.run(Statements.nudge, [id])
+                try await database.run(Statements.countFruitlessQuestions, (appID: "game", userID: "u1"))
+                try await database.run(Statements.readEvents, .init(apps: ["game"], after: .start, limit: 1))
+                try await database.run(Statements.listHalts, ())
+            }
+            let posted = Posted(id: id, userID: "u1", appID: "game")
+            try await Self.with(.worker, in: lab) { database in
+                try await database.run(Statements.rememberApp, start)
+                try await database.run(
+                    Statements.takeConfiguration, .init(appID: "game", configurationHash: [2], isChanged: true))
+                try await database.run(Statements.endStaleHalts, .init(appID: "game", hashes: ["a"]))
+                let halt = Halt(
+                    appID: "game", service: "serverApi", environment: "Production", credential: "a", reason: "r")
+                #expect(try await database.run(Statements.halt, halt) == [true])
+                try await database.run(Statements.takeProbe, halt)
+                try await database.run(Statements.endHalt, halt)
+                #expect(try await database.run(Statements.listHalts, ()) == [])
+                #expect(try await database.run(Statements.fetchReceipts, [id]).first?.hasPayload == true)
+                try await database.run(
+                    Statements.strike, .init(pointers: [Pointer(receiptID: id, attempt: 0)], parking: lab.parking))
+                let later = Postponement(receiptID: id, attempt: 0, dueIn: .zero, reason: .productUnknown)
+                #expect(try await database.run(Statements.postpone, [later]) == [id])
+                #expect(try await database.run(Statements.reroute, [later]) == [id])
+                try await database.run(
+                    Statements.countBrakes,
+                    [BrakeQuestion(appID: "game", userID: "u1", customerID: "c", isSandbox: true)])
+                #expect(
+                    try await lab.settle(lab.verdict(posted, .transactions([.purchase("t1")])), on: database) == [
+                        id: .granted
+                    ])
+            }
+            let rejected = try await lab.post()
+            try await lab.settle(lab.verdict(rejected, .receipt(.rejected(.wrongApp))))
+            _ = try await lab.post()
+            try await lab.run("update receipts set due_at = now() where state = 'received'")
+            try await Self.with(.scheduler, in: lab) { database in
+                try await database.run(Statements.rememberApp, start)
+                try await database.run(Statements.listHalts, ())
+                let claimed = try await database.run(
+                    Statements.claim,
+                    .init(
+                        lane: .apple, apps: ["game"], limit: 10, rescueDelay: .seconds(1), rescueDelayMax: .seconds(2)))
+                #expect(claimed.count == 1)
+                try await database.run(Statements.backlog, ())
+                try await database.run(Statements.feedLag, ())
+                try await database.run(Statements.createPayloadPartitions, 3)
+                #expect(try await Invariant.check(database, span: .all) == [])
+            }
+            #expect(try await lab.number("select count(*) from pg_class where relname ~ '^payloads_2[0-9]{7}$'") == 3)
+            try await Self.with(.support, in: lab) { database in
+                let repairs = Repairs(database: database, actor: "ann")
+                #expect(try await repairs.countRejected("game", reason: nil, since: nil).count == 1)
+                #expect(try await repairs.reopen("game", reason: nil, since: nil) == 1)
+                #expect(try await repairs.redrive([.parked, .held], appID: nil, reason: nil) == 0)
+                try await repairs.pause("game")
+                _ = try await repairs.resume("game")
+                try await database.run(Statements.backlog, ())
+                #expect(try await Invariant.check(database, span: .all) == [])
+            }
+            try await Self.with(.dashboard, in: lab) { database in
+                for line in Rights.all where line.object.hasPrefix("table v_") {
+                    try await database.run(
+                        Statement<Void, Void>("test.view", "select * from \(line.object.dropFirst("table ".count))"))
+                }
+            }
+        }
+    }
+
+    struct Refusal: Sendable {
+        let roles: [DatabaseRole]
+        let sql: String
+
+        init(_ roles: [DatabaseRole], _ sql: String) {
+            self.roles = roles
+            self.sql = sql
+        }
+    }
+
+    private static let services: [DatabaseRole] = [.ingest, .worker, .scheduler, .all]
+    private static let everybody = DatabaseRole.allCases
+
+    static let refusals = [
+        // Nothing is deleted, by nobody.
+        Refusal(everybody, "delete from receipts"),
+        Refusal(everybody, "delete from payloads"),
+        Refusal(everybody, "delete from grants"),
+        Refusal(everybody, "delete from outcomes"),
+        Refusal(everybody, "delete from events"),
+        Refusal(everybody, "delete from halts"),
+        Refusal(everybody, "delete from audits"),
+        Refusal(everybody, "truncate tallies"),
+        // A grant stays what it is, and only a worker writes one.
+        Refusal(everybody, "update grants set user_id = 'thief'"),
+        Refusal(everybody, "update grants set goods = '[]'"),
+        Refusal(
+            [.ingest, .scheduler, .support, .dashboard],
+            """
+            insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
+              quantity, goods, binding_source)
+            values ('1', '1', 'game', 'Production', 'thief', gen_random_uuid(), 'p', 1, '[]', 'poster')
+            """),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select user_id from grants"),
+        Refusal(everybody, "update events set user_id = 'thief'"),
+        Refusal(everybody, "update payloads set body = ''"),
+        Refusal(everybody, "update receipts set received_at = now()"),
+        Refusal(everybody, "update receipts set user_id = 'thief'"),
+        Refusal(everybody, "update tallies set app_id = 'other'"),
+        // A row begins as received: ingest does not say what became of it.
+        Refusal([.ingest], "update receipts set state = 'granted'"),
+        Refusal([.ingest], "update receipts set settled_at = now()"),
+        Refusal([.ingest], "update receipts set lane = 'local'"),
+        Refusal(
+            [.ingest],
+            """
+            insert into receipts (id, app_id, user_id, kind, lane, is_vouched, details, payload_sha256, state, settled_at)
+            values (gen_random_uuid(), 'game', 'u', 'receipt', 'apple', false, '{}', '', 'granted', now())
+            """),
+        Refusal(
+            [.ingest],
+            "insert into outcomes (receipt_id, transaction_id, state) values (gen_random_uuid(), '', 'granted')"),
+        Refusal(
+            [.worker, .scheduler, .support, .dashboard],
+            "insert into payloads (receipt_id, received_on, body) values (gen_random_uuid(), now(), '')"),
+        // Who needs no proof reads none.
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select body from payloads"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select body from payloads_default"),
+        Refusal(everybody, "select details from receipts"),
+        Refusal(everybody, "select * from receipts"),
+        Refusal([.scheduler, .support, .dashboard], "select user_id from receipts"),
+        Refusal([.scheduler, .support, .dashboard], "select facts from transactions"),
+        Refusal([.ingest], "select facts from transactions"),
+        Refusal([.scheduler, .support, .worker, .dashboard], "select user_id from events"),
+        // Dashboards: the views and nothing else.
+        Refusal([.dashboard], "select id from receipts"),
+        Refusal([.dashboard], "select transaction_id from grants"),
+        Refusal([.dashboard], "select * from events"),
+        Refusal([.dashboard], "select * from orders"),
+        Refusal([.dashboard], "select * from audits"),
+        Refusal([.dashboard], "select * from halts"),
+        Refusal([.dashboard], "select * from schema_migrations"),
+        // What needs the owner's rights is for those who do it.
+        Refusal([.ingest, .worker, .support, .dashboard], "select create_payload_partitions(1)"),
+        Refusal([.ingest, .scheduler, .dashboard], "select end_halt('game', '*', '*', 'operator')"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select end_stale_halts('game', '{}')"),
+        // What people did stays, and no service writes it.
+        Refusal(everybody, "update audits set actor = 'somebody else'"),
+        Refusal(services + [.dashboard], "insert into audits (actor, action, details) values ('a', 'b', '{}')"),
+        // Nobody but the owner changes the schema, or history.
+        Refusal(everybody, "create table mine (id int)"),
+        Refusal(everybody, "create temporary table mine (id int)"),
+        Refusal(everybody, "alter table receipts add column mine int"),
+        Refusal(everybody, "drop table payloads_default"),
+        Refusal(everybody, "create index mine on receipts (id)"),
+        Refusal(everybody, "create function mine() returns int language sql as 'select 1'"),
+        Refusal(everybody, "insert into schema_migrations (number, name, checksum) values (99, 'mine', '')"),
+        Refusal(everybody, "create role mine"),
+        Refusal(everybody, "copy (select 1) to program 'true'"),
+        Refusal(everybody, "set role postgres"),
+    ]
+
+    @Test("S4: what a role has no business with is refused with 42501")
+    func whatIsRefused() async throws {
+        try await LedgerLab.with { lab in
+            try await Self.make(in: lab)
+            for role in DatabaseRole.allCases {
+                try await Self.with(role, in: lab) { database in
+                    // The limit of a dashboard is its role's default; whoever lifts it still has no right.
+                    try await database.run(
+                        Statement<Void, Void>("test.write", "set default_transaction_read_only = off"))
+                    for refusal in Self.refusals where refusal.roles.contains(role) {
+                        await #expect(
+                            throws: PostgresError.misconfigured(sqlState: "42501", statement: "test.refused"),
+                            "\(role.rawValue): \(refusal.sql)"
+                        ) {
+                            try await database.run(Statement<Void, Void>("test.refused", refusal.sql))
+                        }
+                    }
+                }
+            }
+            // By the catalogue, for every table there is or will be.
+            let excess = try await lab.texts(
+                """
+                select r || ' ' || c.relname || ' ' || p from unnest(array[\
+                \(DatabaseRole.allCases.map { "'\(Self.script.name($0))'" }.joined(separator: ","))]) r,
+                  pg_class c, unnest(array['delete', 'truncate', 'trigger', 'references']) p
+                where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p', 'v')
+                  and has_table_privilege(r, c.oid, p)
+                """)
+            #expect(excess == [])
+        }
+    }
+
+    @Test("S4: the dashboard's limits are its role's own")
+    func dashboardLimits() async throws {
+        try await LedgerLab.with { lab in
+            try await Self.make(in: lab)
+            try await Self.make(in: lab)
+            let settings = try await lab.texts(
+                """
+                select rolconnlimit || ' ' || array_to_string(rolconfig, ' ') from pg_roles
+                where rolname = 'makegood_dashboard'
+                """)
+            #expect(
+                settings == [
+                    "5 default_transaction_read_only=on statement_timeout=5s idle_in_transaction_session_timeout=10s"
+                ])
+            try await Self.with(.dashboard, in: lab) { database in
+                await #expect(throws: PostgresError.readOnly) {
+                    try await database.run(Statement<Void, Void>("test.write", "create table mine (id int)"))
+                }
+            }
+        }
+    }
+
+    @Test("S4: a right that is missing is named before the service starts, and one too many is taken back")
+    func rightsFollowTheList() async throws {
+        try await LedgerLab.with { lab in
+            try await Self.make(in: lab)
+            try await lab.run("revoke update (lane) on receipts from makegood_worker")
+            try await Self.with(.worker, in: lab) { database in
+                let missing = await #expect(throws: MissingRight.self) {
+                    try await MissingRight.check([.worker], in: database)
+                }
+                #expect(missing == MissingRight(role: "makegood_worker", right: "update (lane) on table receipts"))
+            }
+            try await lab.run("grant delete on grants to makegood_worker")
+            try await lab.run("grant select (details) on receipts to makegood_support")
+            try await lab.run("grant select on payloads to public")
+            #expect(try await Self.script.existing(in: lab.database) == DatabaseRole.allCases)
+            // As `makegood migrate` does it, for the roles that are there.
+            try await Self.run(Self.script.rights(of: DatabaseRole.allCases), in: lab)
+            #expect(
+                try await lab.texts(
+                    """
+                    select concat_ws(' ', has_table_privilege('makegood_worker', 'grants', 'delete'),
+                      has_column_privilege('makegood_support', 'receipts', 'details', 'select'),
+                      has_table_privilege('makegood_scheduler', 'payloads', 'select'))
+                    """) == ["f f f"])
+            try await Self.with(.worker, in: lab) { try await MissingRight.check([.worker], in: $0) }
+        }
+    }
+}
