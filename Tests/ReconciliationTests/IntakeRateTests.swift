@@ -60,6 +60,23 @@ import Testing
         }
     }
 
+    @Test("A reload changes the rate: nobody waits for what the old one owed, and nobody starts full again")
+    func changedRate() throws {
+        let limiter = RateLimiter()
+        let now = ContinuousClock.now
+        func isRefused(_ rate: Rate, after seconds: Int) -> Int? {
+            let problem: Problem? = Result {
+                try limiter.take(.gateway, name: "test", rate, at: now + .seconds(seconds))
+            }.problem
+            return problem?.headers[.retryAfter].flatMap { Int($0) }
+        }
+        // A burst that takes a quarter of an hour to come back.
+        for _ in 0..<1000 { #expect(isRefused(Rate(perSecond: 1, burst: 1000), after: 0) == nil) }
+        #expect(isRefused(Rate(perSecond: 1, burst: 1000), after: 0) == 1)
+        #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 0) == 1)
+        #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 1) == nil)
+    }
+
     @Test("429 with Retry-After, for that key alone; a stranger's tries do not count; it comes back")
     func overHTTP() async throws {
         let access = IntakeFixture.entry(

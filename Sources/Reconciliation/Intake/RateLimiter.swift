@@ -6,7 +6,8 @@ import Synchronization
 ///
 /// A token bucket per key, kept as one instant (the generic cell rate algorithm, ITU-T I.371): `full` is when the
 /// bucket will have filled up again. Each request moves it on by one interval; one that would move it further than a
-/// burst ahead of now is refused, and moves nothing. A reload of the configuration keeps the buckets.
+/// burst ahead of now is refused, and moves nothing. A reload of the configuration keeps the
+/// buckets, each at most as empty as its new rate allows.
 ///
 /// Costs one lock for callers with a rate, nothing for the others, and allocates on a key's first request only.
 package final class RateLimiter: Sendable {
@@ -41,7 +42,8 @@ package final class RateLimiter: Sendable {
     private static func take(
         _ bucket: inout Bucket, _ interval: Duration, burst: Int, _ now: ContinuousClock.Instant
     ) -> Duration? {
-        let next = max(bucket.full, now) + interval
+        // Only a reload with a higher rate or a smaller burst finds a bucket emptier than empty.
+        let next = min(max(bucket.full, now), now + interval * burst) + interval
         let wait = next - interval * burst - now
         guard wait <= .zero else {
             bucket.refused.increment()
