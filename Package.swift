@@ -14,6 +14,7 @@ let house: [SwiftSetting] = [
 let cWall: [SwiftSetting] = house + [.strictMemorySafety()]
 
 let hummingbird = Target.Dependency.product(name: "Hummingbird", package: "hummingbird")
+let hummingbirdCore = Target.Dependency.product(name: "HummingbirdCore", package: "hummingbird")
 let httpClient = Target.Dependency.product(name: "AsyncHTTPClient", package: "async-http-client")
 let jwtKit = Target.Dependency.product(name: "JWTKit", package: "jwt-kit")
 let x509 = Target.Dependency.product(name: "X509", package: "swift-certificates")
@@ -32,6 +33,7 @@ let yams = Target.Dependency.product(name: "Yams", package: "Yams")
 let nioCore = Target.Dependency.product(name: "NIOCore", package: "swift-nio")
 let nioPosix = Target.Dependency.product(name: "NIOPosix", package: "swift-nio")
 let nioHTTP1 = Target.Dependency.product(name: "NIOHTTP1", package: "swift-nio")
+let nioHTTPTypes = Target.Dependency.product(name: "NIOHTTPTypes", package: "swift-nio-extras")
 let httpTypes = Target.Dependency.product(name: "HTTPTypes", package: "swift-http-types")
 
 let package = Package(
@@ -56,6 +58,7 @@ let package = Package(
         .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", exact: "0.2.0"),
         .package(url: "https://github.com/jpsim/Yams", exact: "6.2.2"),
         .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-extras", exact: "1.35.2"),
         .package(url: "https://github.com/apple/swift-http-types", exact: "1.8.0"),
     ],
     targets: [
@@ -75,8 +78,9 @@ let package = Package(
         .target(
             name: "Reconciliation",
             dependencies: [
-                "Purchases", "AppStore", "Postgres", "RabbitMQ", hummingbird, httpClient, jwtKit, crypto, lifecycle,
-                unixSignals, log, metrics, coreMetrics, yams, nioCore, httpTypes,
+                "Purchases", "AppStore", "Postgres", "RabbitMQ", hummingbird, hummingbirdCore, httpClient, jwtKit,
+                crypto,
+                lifecycle, unixSignals, log, metrics, coreMetrics, yams, nioCore, nioHTTP1, nioHTTPTypes, httpTypes,
             ],
             resources: [.embedInCode("Migrations")],
             swiftSettings: house),
@@ -129,7 +133,9 @@ let package = Package(
         .testTarget(
             name: "CommandTests",
             dependencies: [
-                "makegood", "AppStoreSimulator", hummingbird, httpClient, lifecycle, log, nioCore, nioHTTP1, httpTypes,
+                "makegood", "AppStoreSimulator", "Postgres", "RabbitMQ", hummingbird, httpClient, lifecycle, log,
+                nioCore,
+                nioHTTP1, httpTypes,
             ],
             swiftSettings: house),
         .testTarget(

@@ -1,4 +1,5 @@
 import Crypto
+package import Foundation
 import SwiftASN1
 import X509
 
@@ -44,6 +45,11 @@ package struct TrustAnchors: Sendable {
         } catch {
             throw UnreadableRoot()
         }
+    }
+
+    /// When a root of ``load(pemOrDER:)`` ends: what it signed is not believed from then on.
+    package static func expiry(of der: [UInt8]) throws(UnreadableRoot) -> Date {
+        do { return try Certificate(derEncoded: der).notValidAfter } catch { throw UnreadableRoot() }
     }
 
     /// A configured root is not an X.509 certificate in DER or PEM.

@@ -42,6 +42,8 @@ enum Deployment {
     static var actor: String { ProcessInfo.processInfo.environment["USER"] ?? NSUserName() }
 
     static func run(_ roles: [Role]) async throws {
+        try LibPQVersion.loaded.check()
+        try LibRabbitMQVersion.loaded.check()
         let settings = try Settings()
         let configuration = try settings.loadConfiguration()
         let name = roles.map(\.rawValue).joined(separator: "-")

@@ -33,6 +33,8 @@ struct Client: Sendable {
         var receipt: String?
         var transactionId: String?
         var originalTransactionId: String?
+        /// The session string of a stored record (S0-1).
+        var token: String?
     }
 
     /// Many connections: a hundred callers at once are a hundred.
@@ -48,7 +50,8 @@ struct Client: Sendable {
     func with(_ caller: ConfigurationFile.Caller) -> Client { Client(url: url, credential: caller.rawValue) }
 
     func post(_ post: Post, wait seconds: Int? = nil) async throws -> Answer {
-        try await postBody(JSONEncoder().encode(post), wait: seconds)
+        LogSearch.note(user: post.userId)
+        return try await postBody(JSONEncoder().encode(post), wait: seconds)
     }
 
     func postBody(_ body: Data, wait seconds: Int? = nil) async throws -> Answer {
@@ -82,6 +85,7 @@ struct Client: Sendable {
     ) async throws -> Answer {
         var request = HTTPClientRequest(url: url + path)
         request.method = method
+        LogSearch.note(credential: credential)
         if let credential { request.headers.add(name: "Authorization", value: "Bearer \(credential)") }
         if let body {
             request.headers.add(name: "Content-Type", value: "application/json")
@@ -89,6 +93,10 @@ struct Client: Sendable {
         }
         let response = try await Self.http.execute(request, timeout: .seconds(60))
         let bytes = try await response.body.collect(upTo: 64 << 20)
+        if response.status.code >= 400 {
+            LogSearch.examine(
+                "\(response.headers)\n\(String(buffer: bytes))", of: "the answer \(response.status.code) to \(method)")
+        }
         return Answer(
             status: Int(response.status.code), headers: response.headers, body: Data(bytes.readableBytesView))
     }

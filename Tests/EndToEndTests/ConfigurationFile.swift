@@ -52,6 +52,12 @@ struct ConfigurationFile: Encodable, Sendable {
         var keySha256: String
         var scopes: [String]
         var apps: [String]
+        var rate: Rate?
+    }
+
+    struct Rate: Encodable, Sendable {
+        var perSecond: Int
+        var burst: Int
     }
 
     struct GatewayJWT: Encodable, Sendable {

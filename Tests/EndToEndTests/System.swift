@@ -143,11 +143,15 @@ final class System: Sendable {
         let processes = state.withLock { $0.processes }
         for process in processes { process.send(SIGKILL) }
         for process in processes { await process.killHard() }
+        for log in logs { LogSearch.examine(log.text, of: log.name) }
         await database.close()
         postgresProxy?.end()
         brokerProxy?.end()
         await appStore.stop()
     }
+
+    /// What every process printed so far.
+    var logs: [(name: String, text: String)] { state.withLock { $0.processes }.map { ($0.name, $0.log) } }
 
     private func report(_ error: any Error) async -> String {
         var lines = ["--- \(error)", "--- rows", await describeRows()]

@@ -234,7 +234,10 @@ import Testing
         #expect(await Self.user(try Self.token(kid: "two", key: second), configuration) == "u1")
         #expect(await Self.user(try Self.token(kid: "one", key: second), configuration) == nil)
         #expect(await Self.user(try Self.token(kid: "three"), configuration) == nil)
-        #expect(await Self.user(try Self.token(), configuration) == "u1")
+        // Several named keys: a token must say which one it is of.
+        #expect(await Self.user(try Self.token(), configuration) == nil)
+        let one = try Self.configuration(["jwks.json": #"{"keys":[\#(entry(Self.es256, "one"))]}"#])
+        #expect(await Self.user(try Self.token(), one) == "u1")
     }
 
     @Test("A file that holds no key is refused at start", arguments: ["", "hello", "{}", #"{"keys":[]}"#])

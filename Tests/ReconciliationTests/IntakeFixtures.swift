@@ -20,11 +20,16 @@ enum IntakeFixture {
     static let supportKey = "support-key-4"
     static let claimKey = "claim-key-5"
 
-    static func configuration(gatewayJWT: String = "", directory: URL = .temporaryDirectory) throws -> Configuration {
-        func entry(_ name: String, _ key: String, _ scopes: String, _ apps: String) -> String {
-            let hash = SHA256.hash(data: Data(key.utf8)).map { String(format: "%02x", $0) }.joined()
-            return "  - {name: \(name), keySha256: \(hash), scopes: [\(scopes)], apps: [\(apps)]}"
-        }
+    /// An entry of `access`.
+    static func entry(_ name: String, _ key: String, _ scopes: String, _ apps: String, _ more: String = "") -> String {
+        let hash = SHA256.hash(data: Data(key.utf8)).map { String(format: "%02x", $0) }.joined()
+        return "  - {name: \(name), keySha256: \(hash), scopes: [\(scopes)], apps: [\(apps)]\(more)}"
+    }
+
+    /// - Parameter access: further entries.
+    static func configuration(
+        access: String = "", gatewayJWT: String = "", directory: URL = .temporaryDirectory
+    ) throws -> Configuration {
         let yaml = """
             apps:
               - id: game
@@ -43,6 +48,7 @@ enum IntakeFixture {
             \(entry("backend", backendKey, "events", "game"))
             \(entry("support", supportKey, "support", "game"))
             \(entry("vouching", claimKey, "intake, claim", "game"))
+            \(access)
             \(gatewayJWT)
             """
         return try Configuration.parse(yaml, directory: directory)
@@ -79,7 +85,7 @@ struct RunningIntake: Sendable {
     ///   - url: nil takes the suite's `TestDatabase`, migrated.
     ///   - environment: further `MAKEGOOD_` settings.
     static func run(
-        url: String? = nil, environment: [String: String] = [:], gatewayJWT: String = "",
+        url: String? = nil, environment: [String: String] = [:], access: String = "", gatewayJWT: String = "",
         directory: URL = .temporaryDirectory, requestLimit: Duration = .seconds(30),
         broker: @escaping @Sendable () -> Bool = { true },
         _ body: (RunningIntake) async throws -> Void
@@ -92,7 +98,7 @@ struct RunningIntake: Sendable {
             _ = try await Migrator(database, migrations: Schema.migrations, logger: logger).migrate()
         }
         let holder = ConfigurationHolder(
-            try IntakeFixture.configuration(gatewayJWT: gatewayJWT, directory: directory))
+            try IntakeFixture.configuration(access: access, gatewayJWT: gatewayJWT, directory: directory))
         var variables = [
             "MAKEGOOD_POSTGRES_URL": database.url, "MAKEGOOD_HTTP_PORT": "0", "MAKEGOOD_DRAIN_DELAY_SECONDS": "0",
         ]

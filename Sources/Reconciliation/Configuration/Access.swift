@@ -11,6 +11,29 @@ package enum Scope: String, Sendable, CaseIterable {
     case support
 }
 
+/// How often a caller may come, in one process: with three ingest processes, three times as often.
+package struct Rate: Sendable, Equatable {
+    package let perSecond: Int
+    /// Requests that may come at once after a rest of `burst / perSecond` seconds.
+    package let burst: Int
+
+    package init(perSecond: Int, burst: Int) {
+        self.perSecond = perSecond
+        self.burst = burst
+    }
+
+    /// `rate: {perSecond: 200, burst: 400}`; without `burst`, it is what one second allows.
+    static func read(_ section: inout ConfigurationReader) throws(ConfigurationError) -> Rate? {
+        guard var reader = try section.section("rate") else { return nil }
+        guard let perSecond = try reader.integer("perSecond", in: 1...1_000_000) else {
+            throw reader.error("perSecond", "is missing")
+        }
+        let burst = try reader.integer("burst", in: 1...1_000_000) ?? perSecond
+        try reader.finish()
+        return Rate(perSecond: perSecond, burst: burst)
+    }
+}
+
 /// One service key: only its hash is known here.
 package struct AccessKey: Sendable, Equatable {
     package let name: String
@@ -18,6 +41,8 @@ package struct AccessKey: Sendable, Equatable {
     package let keySHA256: [UInt8]
     package let scopes: Set<Scope>
     package let apps: Set<String>
+    /// Nil: no limit.
+    package let rate: Rate?
 
     static func read(
         _ section: ConfigurationReader, apps known: Set<String>
@@ -29,7 +54,8 @@ package struct AccessKey: Sendable, Equatable {
             throw reader.error("keySha256", "must be 64 hexadecimal digits, the SHA-256 of the key")
         }
         let key = AccessKey(
-            name: name, keySHA256: hash, scopes: try reader.scopes("scopes"), apps: try reader.apps("apps", known))
+            name: name, keySHA256: hash, scopes: try reader.scopes("scopes"), apps: try reader.apps("apps", known),
+            rate: try Rate.read(&reader))
         try reader.finish()
         return key
     }
@@ -53,6 +79,8 @@ package struct GatewayJWTConfiguration: Sendable {
     package let scopes: Set<Scope>
     package let apps: Set<String>
     package let leeway: Duration
+    /// Of all users of the gateway together. Nil: no limit.
+    package let rate: Rate?
 
     static func read(
         _ section: ConfigurationReader, directory: URL, apps known: Set<String>
@@ -75,7 +103,7 @@ package struct GatewayJWTConfiguration: Sendable {
             issuer: try reader.requiredText("issuer"), audience: try reader.requiredText("audience"),
             algorithms: algorithms, keys: keys, userClaim: try reader.text("userClaim") ?? "sub",
             scopes: try reader.scopes("scopes"), apps: try reader.apps("apps", known),
-            leeway: .seconds(try reader.integer("leewaySeconds", in: 0...300) ?? 30))
+            leeway: .seconds(try reader.integer("leewaySeconds", in: 0...300) ?? 30), rate: try Rate.read(&reader))
         try reader.finish()
         return value
     }

@@ -44,28 +44,40 @@ package final class Door: Sendable {
     private let configuration: ConfigurationHolder
     private let now: @Sendable () -> Date
     private let gateway = Mutex<Gateway?>(nil)
+    private let rates = RateLimiter()
 
     package init(configuration: ConfigurationHolder, now: @escaping @Sendable () -> Date = { Date() }) {
         self.configuration = configuration
         self.now = now
     }
 
-    /// - Throws: 401 without credentials or with wrong ones.
+    /// - Throws: 401 without credentials or with wrong ones; 429 where a good one comes more often than it may. What
+    ///   is answered 401 counts against nobody.
     package func admit(_ headers: HTTPFields) async throws(Problem) -> Caller {
         guard let credential = Self.credential(headers) else { throw .unauthenticated(wasGiven: false) }
         let configuration = configuration.current
         // A JWT has three parts; a key with dots would have to have exactly two to be taken for one.
         if credential.utf8.count(where: { $0 == UInt8(ascii: ".") }) == 2 {
             guard let section = configuration.gatewayJWT else { throw .unauthenticated(wasGiven: true) }
-            guard let userID = try await verifier(section).userID(of: credential, now: now()) else {
-                throw .unauthenticated(wasGiven: true)
-            }
+            let userID = try Self.user(of: credential, try await verifier(section), now())
+            if let rate = section.rate { try rates.take(.gateway, name: "gatewayJwt", rate) }
             // Whatever the file says: one user's token neither vouches for others nor reads everyone's events.
             return Caller(
                 name: "gatewayJwt", userID: userID, scopes: section.scopes.intersection([.intake]), apps: section.apps)
         }
         guard let key = Self.key(credential, in: configuration.access) else { throw .unauthenticated(wasGiven: true) }
+        if let rate = key.rate { try rates.take(.key(key.keySHA256), name: key.name, rate) }
         return Caller(name: key.name, userID: nil, scopes: key.scopes, apps: key.apps)
+    }
+
+    private static func user(
+        of token: String, _ verifier: GatewayVerifier, _ now: Date
+    ) throws(Problem) -> String {
+        do throws(TokenDefect) {
+            return try verifier.userID(of: token, now: now)
+        } catch {
+            throw .unauthenticated(error)
+        }
     }
 
     /// Nil where the header is missing or no bearer credential of one word.

@@ -3,6 +3,25 @@ package import Foundation
 import JWTKit
 import Purchases
 
+/// Why a gateway's token is not accepted. Says which part of it is wrong, never what stood there.
+package enum TokenDefect: Error, Equatable, CaseIterable {
+    case malformed, algorithm, keyID, signature, issuer, audience, expired, notYetValid, user
+
+    var sentence: String {
+        switch self {
+        case .malformed: "the token is no JWT: three parts of base64url, its header and claims without doubles"
+        case .algorithm: "the token's algorithm (alg) is not one that is allowed here"
+        case .keyID: "the token names no key (kid) of this server"
+        case .signature: "the token's signature is not of a key of this server"
+        case .issuer: "the token's issuer (iss) is another"
+        case .audience: "the token is for another audience (aud)"
+        case .expired: "the token has expired, or does not say when it will (exp)"
+        case .notYetValid: "the token is not valid yet (nbf)"
+        case .user: "the token names no user"
+        }
+    }
+}
+
 /// Verifies the tokens a gateway signs for its users (RFC 7519, RFC 8725).
 ///
 /// The algorithm is the key's, never the header's word alone: a token must name an algorithm that the configuration
@@ -36,51 +55,61 @@ package struct GatewayVerifier: Sendable {
         self.keys = keys
     }
 
-    /// The user that the token names; nil where the token is not good. Says no more, so that nobody can probe.
-    package func userID(of token: String, now: Date) -> String? {
+    /// The user that the token names. What its claims lack is told only once its signature is good, so that a
+    /// stranger learns nothing but what he wrote himself.
+    package func userID(of token: String, now: Date) throws(TokenDefect) -> String {
         let parts = Array(token.utf8).split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         guard parts.count == 3, let header = Self.object(parts[0]), let claims = Self.object(parts[1]),
-            let signature = Self.decode(parts[2]), isSigned(parts, header, signature), isMeantForUs(claims, now)
-        else { return nil }
-        return Self.user(claims[configuration.userClaim])
+            let signature = Self.decode(parts[2])
+        else { throw .malformed }
+        try checkSignature(parts, header, signature)
+        try checkClaims(claims, now)
+        guard let user = Self.user(claims[configuration.userClaim]) else { throw .user }
+        return user
     }
 
-    private func isSigned(_ parts: [ArraySlice<UInt8>], _ header: JSONValue, _ signature: Data) -> Bool {
+    private func checkSignature(
+        _ parts: [ArraySlice<UInt8>], _ header: JSONValue, _ signature: Data
+    ) throws(TokenDefect) {
         guard case .string(let name)? = header["alg"],
-            configuration.algorithms.contains(where: { $0.rawValue == name }),
-            // An extension that must be understood, and we understand none (RFC 7515, 4.1.11).
-            header["crit"] == nil
-        else { return false }
+            configuration.algorithms.contains(where: { $0.rawValue == name })
+        else { throw .algorithm }
+        // An extension that must be understood, and we understand none (RFC 7515, 4.1.11).
+        guard header["crit"] == nil else { throw .malformed }
         let keyID: String?
         switch header["kid"] {
         case nil, .null: keyID = nil
         case .string(let text): keyID = text
-        default: return false
+        default: throw .keyID
         }
+        // Several keys that have names: a token must say which one. Keys of PEM files have none, and each is tried.
+        if keyID == nil, keys.count > 1, keys.contains(where: { $0.id != nil }) { throw .keyID }
+        let candidates = keys.filter { $0.algorithm.name == name && ($0.id == nil || keyID == nil || $0.id == keyID) }
+        guard !candidates.isEmpty else { throw .keyID }
         let signed = Array(parts[0]) + [UInt8(ascii: ".")] + Array(parts[1])
-        for key in keys where key.algorithm.name == name && (key.id == nil || keyID == nil || key.id == keyID) {
-            if (try? key.algorithm.verify(signature, signs: signed)) == true { return true }
+        guard candidates.contains(where: { (try? $0.algorithm.verify(signature, signs: signed)) == true }) else {
+            throw .signature
         }
-        return false
     }
 
-    private func isMeantForUs(_ claims: JSONValue, _ now: Date) -> Bool {
-        guard claims["iss"] == .string(configuration.issuer) else { return false }
+    private func checkClaims(_ claims: JSONValue, _ now: Date) throws(TokenDefect) {
+        guard claims["iss"] == .string(configuration.issuer) else { throw .issuer }
         switch claims["aud"] {
-        case .string(let audience): guard audience == configuration.audience else { return false }
+        case .string(let audience): guard audience == configuration.audience else { throw .audience }
         case .array(let audiences):
-            guard audiences.contains(.string(configuration.audience)) else { return false }
-        default: return false
+            guard audiences.contains(.string(configuration.audience)) else { throw .audience }
+        default: throw .audience
         }
         // A token without an end would outlive every key.
         let leeway = configuration.leeway.inSeconds
         guard let expiry = Self.seconds(claims["exp"]), now.timeIntervalSince1970 < expiry + leeway else {
-            return false
+            throw .expired
         }
         if let claim = claims["nbf"] {
-            guard let start = Self.seconds(claim), now.timeIntervalSince1970 >= start - leeway else { return false }
+            guard let start = Self.seconds(claim), now.timeIntervalSince1970 >= start - leeway else {
+                throw .notYetValid
+            }
         }
-        return true
     }
 
     /// A text of 1 to 256 bytes; a whole number is taken as its digits.
@@ -93,14 +122,16 @@ package struct GatewayVerifier: Sendable {
     }
 
     private static func seconds(_ claim: JSONValue?) -> Double? {
-        guard case .number(let text)? = claim else { return nil }
-        return Double(text)
+        guard case .number(let text)? = claim, let seconds = Double(text), seconds.isFinite else { return nil }
+        return seconds
     }
 
     private static func object(_ part: ArraySlice<UInt8>) -> JSONValue? {
-        guard let bytes = decode(part), let value = try? JSONValue(parsing: Array(bytes)), case .object = value else {
-            return nil
-        }
+        guard let bytes = decode(part), let value = try? JSONValue(parsing: Array(bytes)),
+            case .object(let members) = value,
+            // Of two members of one name, a gateway may have meant the other one (RFC 7515, section 4).
+            Set(members.map { Array($0.key.utf8) }).count == members.count
+        else { return nil }
         return value
     }
 

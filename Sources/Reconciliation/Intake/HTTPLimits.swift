@@ -1,3 +1,4 @@
+import HummingbirdCore
 import Logging
 import NIOCore
 
@@ -9,6 +10,15 @@ enum HTTPLimits {
     static let connectionsMax = 10_000
     static let headerBytesMax = 32 << 10
     static let headersMax = 100
+
+    /// - Parameter requestLimit: how long a request's head may take to arrive.
+    static func http1(requestLimit: Duration = RequestClock.limit) -> HTTP1Channel.Configuration {
+        HTTP1Channel.Configuration(
+            additionalChannelHandlers: [BrokenRequestAnswer(), HeadWatch(limit: requestLimit)],
+            idleTimeout: idleTimeout,
+            httpDecoderConfiguration: .init(
+                maxHeaderFieldSize: headerBytesMax, maxHeaderListSize: headerBytesMax, maxHeaderFieldCount: headersMax))
+    }
 }
 
 extension Logger {

@@ -90,13 +90,7 @@ package struct IntakeServer: Service {
         if settings.operationsPort == nil { operations.add(to: router) }
         return Application(
             router: router,
-            server: .http1(
-                configuration: .init(
-                    additionalChannelHandlers: [HeadWatch(limit: requestLimit)],
-                    idleTimeout: HTTPLimits.idleTimeout,
-                    httpDecoderConfiguration: .init(
-                        maxHeaderFieldSize: HTTPLimits.headerBytesMax, maxHeaderListSize: HTTPLimits.headerBytesMax,
-                        maxHeaderFieldCount: HTTPLimits.headersMax))),
+            server: .http1(configuration: HTTPLimits.http1(requestLimit: requestLimit)),
             configuration: .init(
                 address: .hostname(settings.httpHost, port: settings.httpPort), backlog: 1024, reuseAddress: true,
                 availableConnectionsDelegate: .maximum(HTTPLimits.connectionsMax, logger: logger.quiet)),

@@ -9,6 +9,8 @@ import Postgres
 /// `code` is the word programs switch over; `field` names the member of the body or the parameter to blame. Never
 /// holds a value that was sent. `safeToFinish` is always false: what was refused was not taken over.
 package struct Problem: HTTPResponseError, Sendable, Equatable {
+    static let mediaType = "application/problem+json"
+
     package let status: HTTPResponse.Status
     package let code: String
     package let detail: String?
@@ -42,7 +44,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
 
     package var response: Response {
         var headers = headers
-        headers[.contentType] = "application/problem+json"
+        headers[.contentType] = Self.mediaType
         return Response(status: status, headers: headers, body: .init(byteBuffer: ByteBuffer(bytes: document.bytes)))
     }
 
@@ -81,6 +83,16 @@ extension Problem {
             headers: [.wwwAuthenticate: challenge])
     }
 
+    /// A token that does not count, and why. RFC 6750, section 3.1.
+    package static func unauthenticated(_ defect: TokenDefect) -> Problem {
+        Problem(
+            .unauthorized, "unauthenticated", defect.sentence,
+            headers: [
+                .wwwAuthenticate:
+                    "Bearer realm=\"makegood\", error=\"invalid_token\", error_description=\"\(defect.sentence)\""
+            ])
+    }
+
     package static func missingScope(_ scope: Scope) -> Problem {
         Problem(.forbidden, "missing_scope", "needs the scope \(scope.rawValue)")
     }
@@ -114,6 +126,13 @@ extension Problem {
         Problem(
             .tooManyRequests, "too_many_questions", "too many transaction ids without a proof led nowhere today",
             field: "transactionId", headers: [.retryAfter: String(retryAfterSeconds)])
+    }
+
+    /// More requests of one key than its `rate` allows. Nothing was read; the same request is right later.
+    package static func tooManyRequests(retryAfterSeconds: Int) -> Problem {
+        Problem(
+            .tooManyRequests, "too_many_requests", "more requests than this caller may send; send it again later",
+            headers: [.retryAfter: String(retryAfterSeconds)])
     }
 
     /// Nothing was stored; the same request again is right. Retry-After is jittered, so that clients do not return

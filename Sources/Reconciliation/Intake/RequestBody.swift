@@ -2,6 +2,7 @@ import HTTPTypes
 import Hummingbird
 import Metrics
 import NIOCore
+import NIOHTTP1
 import Synchronization
 
 /// Reads the bodies of requests within three bounds: bytes of one, bytes of all at once, and time.
@@ -21,7 +22,7 @@ package final class BodyReader: Sendable {
 
     /// Lends the whole body. One that announces too much is refused before a byte of it is read.
     ///
-    /// - Throws: `Problem` 413, 408, 400 (cut) or 503; `RequestBroken` where the connection or its HTTP is broken.
+    /// - Throws: `Problem` 413, 408, 400 (cut) or 503; `RequestBroken` where its HTTP is broken.
     func withBody<Result>(
         of request: Request, _ context: HTTPContext, _ use: ([UInt8]) async throws -> Result
     ) async throws -> Result {
@@ -51,8 +52,12 @@ package final class BodyReader: Sendable {
             }
         } catch let problem as Problem {
             throw problem
-        } catch {
+        } catch let error as HTTPParserError {
             throw RequestBroken(cause: error)
+        } catch let error as CancellationError {
+            throw error
+        } catch {
+            throw Problem.bodyCut
         }
         // A post may be cut at any byte (S1-2): half of it is not what was sent.
         if let announced, body.count != announced { throw Problem.bodyCut }
@@ -68,9 +73,9 @@ package final class BodyReader: Sendable {
     }
 }
 
-/// The connection broke, or what came is no HTTP: for the server below to answer or to close.
+/// What came is no HTTP: for the server below to answer, as a head that is none.
 struct RequestBroken: Error {
-    let cause: any Error
+    let cause: HTTPParserError
 }
 
 /// A request must arrive within 30 s: who sends byte by byte must not hold a place for ever.

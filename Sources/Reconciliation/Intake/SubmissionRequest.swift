@@ -141,7 +141,7 @@ private struct SubmissionFields {
                 Self.note(member.key, in: &unknown)
             }
         }
-        if !stored.isEmpty { details = JSONValue.object(stored).canonical.text }
+        if !stored.isEmpty { details = JSONValue.object(stored).withoutSessionTokens.canonical.text }
     }
 
     private static func text(_ member: JSONValue.Member, bytesMax: Int) throws(Problem) -> String? {
@@ -213,11 +213,7 @@ private struct SubmissionFields {
             guard text.utf8.count <= columnBytesMax else { throw .tooLong(member.key, bytesMax: columnBytesMax) }
         case .null, .bool, .number: break
         }
-        guard member.key == "token" else { return member }
-        // A session token is a secret: its hash tells two apart, and that is all it is for.
-        guard member.value != .null else { return .init("tokenSha256", .null) }
-        let hash = SHA256.hash(data: Data(member.value.plainText.utf8))
-        return .init("tokenSha256", .string(hash.map { String(format: "%02x", $0) }.joined()))
+        return member
     }
 
     private static func note(_ name: String, in unknown: inout [String]) {
@@ -228,8 +224,28 @@ private struct SubmissionFields {
 }
 
 extension JSONValue {
+    /// The same with every member `token`, wherever it stands (the old clients' records come whole in `client` too),
+    /// replaced by `tokenSha256`: a session token is a secret, never checked here (S0-1, S0-11). Its hash tells two
+    /// apart, and that is all it is for.
+    fileprivate var withoutSessionTokens: JSONValue {
+        switch self {
+        case .object(let members):
+            .object(
+                members.map { member in
+                    guard member.key == "token" else {
+                        return .init(member.key, member.value.withoutSessionTokens)
+                    }
+                    guard member.value != .null else { return .init("tokenSha256", .null) }
+                    let hash = SHA256.hash(data: Data(member.value.plainText.utf8))
+                    return .init("tokenSha256", .string(hash.map { String(format: "%02x", $0) }.joined()))
+                })
+        case .array(let elements): .array(elements.map(\.withoutSessionTokens))
+        case .null, .bool, .number, .string: self
+        }
+    }
+
     /// A string's text, anything else as it is written in JSON.
-    fileprivate var plainText: String {
+    private var plainText: String {
         if case .string(let text) = self { text } else { text }
     }
 }

@@ -61,7 +61,7 @@ package struct OperationsServer: Service {
         router.add(middleware: AnswerMiddleware(health: routes.health, logger: logger))
         routes.add(to: router)
         let application = Application(
-            router: router, server: .http1(configuration: .init(idleTimeout: HTTPLimits.idleTimeout)),
+            router: router, server: .http1(configuration: HTTPLimits.http1()),
             configuration: .init(address: .hostname(host, port: port), reuseAddress: true),
             onServerRunning: { [address, host, logger] channel in
                 let port = channel.localAddress?.port ?? 0

@@ -1,0 +1,254 @@
+import AppStore
+import Foundation
+import Postgres
+import Purchases
+import RabbitMQ
+import Reconciliation
+
+/// What was seen of one thing that must be right. Never holds a secret: errors name keys, not values.
+struct Finding: Encodable, Equatable {
+    enum Verdict: String, Encodable {
+        case ok
+        /// It works, but not for ever or not safely.
+        case warn
+        /// It will not work.
+        case fail
+    }
+
+    let check: String
+    let verdict: Verdict
+    let found: String
+    /// For a person. Nil where nothing is to be done.
+    let toDo: String?
+
+    static func ok(_ check: String, _ found: String) -> Finding {
+        Finding(check: check, verdict: .ok, found: found, toDo: nil)
+    }
+
+    static func warn(_ check: String, _ found: String, _ toDo: String) -> Finding {
+        Finding(check: check, verdict: .warn, found: found, toDo: toDo)
+    }
+
+    static func fail(_ check: String, _ found: String, _ toDo: String) -> Finding {
+        Finding(check: check, verdict: .fail, found: found, toDo: toDo)
+    }
+}
+
+/// What an operator's first hour needs to know, looked at in the order in which it would fail.
+struct Doctor {
+    /// Beyond this, a gateway's short-lived tokens and Apple's "signed just now" are judged wrongly now and then.
+    private static let clockWarning: Duration = .seconds(2)
+    /// Beyond the leeway of tokens: everybody is refused.
+    private static let clockFailure: Duration = .seconds(30)
+    private static let expiryWarning: Duration = .seconds(90 * 86_400)
+
+    func examine() async -> [Finding] {
+        var findings = [Self.libPQ(.loaded), Self.libRabbitMQ(.loaded)]
+        findings += DebianPackage.required.compactMap(\.finding)
+        let settings: Settings
+        do {
+            settings = try Settings()
+            findings.append(.ok("settings", "readable"))
+        } catch {
+            return findings + [.fail("settings", "\(error)", "mend the environment; the README lists every variable")]
+        }
+        findings += await configuration(settings)
+        findings += await database(settings)
+        findings += await broker(settings)
+        return findings
+    }
+
+    // MARK: Libraries
+
+    static func libPQ(_ version: LibPQVersion) -> Finding {
+        do {
+            try version.check()
+            return .ok("libpq", "\(version)")
+        } catch {
+            return .fail("libpq", "\(version)", "\(error)")
+        }
+    }
+
+    static func libRabbitMQ(_ version: LibRabbitMQVersion) -> Finding {
+        do {
+            try version.check()
+            return .ok("librabbitmq", "\(version)")
+        } catch {
+            return .fail("librabbitmq", "\(version)", "\(error)")
+        }
+    }
+
+    // MARK: Configuration
+
+    private func configuration(_ settings: Settings) async -> [Finding] {
+        let toDo = "mend the file that MAKEGOOD_CONFIG names"
+        let configuration: Configuration
+        do {
+            configuration = try settings.loadConfiguration()
+            if let section = configuration.gatewayJWT { _ = try await GatewayVerifier(section) }
+        } catch {
+            return [.fail("configuration", "\(error)", toDo)]
+        }
+        let apps = configuration.apps.values.sorted { $0.id < $1.id }
+        let found = "\(apps.count) apps, \(configuration.access.count) keys, sha256 \(configuration.hash.prefix(12))"
+        let mayPost =
+            configuration.access.contains { $0.scopes.contains(.intake) }
+            || configuration.gatewayJWT?.scopes.contains(.intake) == true
+        var findings: [Finding] = [
+            mayPost
+                ? .ok("configuration", found)
+                : .warn("configuration", found, "nobody may post: give a key or the gateway the scope intake")
+        ]
+        for app in apps where app.policy.products.isEmpty {
+            findings.append(
+                .warn("products", "\(app.id) has none", "its purchases will be held until its products are listed"))
+        }
+        var roots = apps.flatMap { app in app.rootCertificates.map { (of: "app \(app.id)", der: $0) } }
+        if let file = (try? BrokerConfiguration(url: settings.amqpURL))?.tls?.authoritiesFile,
+            let data = FileManager.default.contents(atPath: file)
+        {
+            roots += ((try? TrustAnchors.load(pemOrDER: Array(data))) ?? []).map { (of: "the broker", der: $0) }
+        }
+        return findings + Self.expiry(of: roots, now: Date())
+    }
+
+    static func expiry(of roots: [(of: String, der: [UInt8])], now: Date) -> [Finding] {
+        guard !roots.isEmpty else { return [.ok("roots", "Apple's own, built in")] }
+        return roots.map { root in
+            guard let end = try? TrustAnchors.expiry(of: root.der) else {
+                return .fail("roots", "one of \(root.of) is no certificate", "replace it")
+            }
+            let day = end.formatted(.iso8601.year().month().day())
+            if end <= now { return .fail("roots", "one of \(root.of) expired on \(day)", "replace it") }
+            if end <= now + Self.expiryWarning.seconds {
+                return .warn("roots", "one of \(root.of) expires on \(day)", "add its successor now")
+            }
+            return .ok("roots", "one of \(root.of) is good until \(day)")
+        }
+    }
+
+    // MARK: Database
+
+    private struct Server: Sendable {
+        let version: String
+        let isReadOnly: Bool
+        let now: Date
+    }
+
+    private static let askServer = Statement<Void, Server>(
+        "doctor.server",
+        """
+        select current_setting('server_version'),
+          pg_is_in_recovery() or current_setting('transaction_read_only')::bool, clock_timestamp()
+        """,
+        read: { row throws(PostgresError) in
+            Server(version: try row.text(0), isReadOnly: try row.bool(1), now: try row.date(2))
+        })
+
+    /// Its commit is a record in the write-ahead log: it needs the disk, and changes no table.
+    private static let writeNothing = Statement<Void, Void>("doctor.write", "select pg_current_xact_id()")
+
+    private func database(_ settings: Settings) async -> [Finding] {
+        let logger = Deployment.logger(settings, isCommand: true)
+        let configuration = Deployment.postgres(settings, "doctor")
+        let migrator = Migrator(configuration, migrations: Schema.migrations, logger: logger)
+        var schema = Finding.ok("schema", "\(Schema.migrations.last?.fileName ?? "none")")
+        do throws(MigrationError) {
+            try await migrator.check()
+        } catch {
+            if case .database(let cause) = error {
+                return [
+                    .fail(
+                        "database", "\(cause)",
+                        cause.isRetryable
+                            ? "start it, or mend host and port in MAKEGOOD_POSTGRES_URL; a read-only one is none"
+                            : "mend user, password, database or TLS in MAKEGOOD_POSTGRES_URL")
+                ]
+            }
+            schema = .fail("schema", "\(error)", Self.toDo(error))
+        }
+        let database = Database(configuration, connections: 1, logger: logger)
+        let findings = await server(database)
+        await database.close()
+        return findings.first?.verdict == .fail ? findings : [findings[0], schema] + findings.dropFirst()
+    }
+
+    private static func toDo(_ error: MigrationError) -> String {
+        switch error {
+        case .pending: "makegood migrate"
+        case .tooNew: "start a newer version of this program"
+        case .changed, .unknown, .misnumbered, .leftTransaction, .failed, .database:
+            "use the database of this program, restored from a backup if it was changed by hand"
+        }
+    }
+
+    private func server(_ database: Database) async -> [Finding] {
+        do throws(PostgresError) {
+            // The first question opens the connection and is not timed.
+            try await database.run(Self.askServer)
+            let before = Date()
+            guard let server = try await database.run(Self.askServer).first else {
+                return [.fail("database", "does not answer", "look at its log")]
+            }
+            let middle = before.addingTimeInterval(Date().timeIntervalSince(before) / 2)
+            return [
+                .ok("database", "PostgreSQL \(server.version)"), await writable(server, database),
+                Self.clock(server.now.timeIntervalSince(middle)),
+            ]
+        } catch {
+            return [.fail("database", "\(error)", "look at its log")]
+        }
+    }
+
+    private func writable(_ server: Server, _ database: Database) async -> Finding {
+        let toDo = "connect to the primary (several hosts in the URL are allowed)"
+        guard !server.isReadOnly else { return .fail("writable", "the server is read-only", toDo) }
+        do throws(PostgresError) {
+            try await database.run(Self.writeNothing)
+            return .ok("writable", "yes")
+        } catch {
+            return .fail("writable", "\(error)", "look at the server's disk and its log")
+        }
+    }
+
+    /// - Parameter ahead: seconds by which the database's clock is ahead of this machine's.
+    static func clock(_ ahead: Double) -> Finding {
+        let milliseconds = Int((abs(ahead) * 1000).rounded())
+        let found = "the database is \(milliseconds) ms \(ahead < 0 ? "behind" : "ahead of") this machine"
+        let toDo = "let one time service set both clocks"
+        if abs(ahead) > clockFailure.seconds { return .fail("clock", found, toDo) }
+        if abs(ahead) > clockWarning.seconds { return .warn("clock", found, toDo) }
+        return .ok("clock", found)
+    }
+
+    // MARK: Broker
+
+    private func broker(_ settings: Settings) async -> [Finding] {
+        let depths: [(String, Int)]
+        do {
+            depths = try await Deployment.queueDepths()
+        } catch let error as RabbitMQError {
+            return [
+                .fail(
+                    "broker", "\(error)",
+                    error.isMisconfiguration
+                        ? "mend MAKEGOOD_AMQP_URL or the broker's permissions"
+                        : "start it, or mend host and port in MAKEGOOD_AMQP_URL")
+            ]
+        } catch {
+            return [.fail("broker", "\(error)", "mend MAKEGOOD_AMQP_URL")]
+        }
+        let ready = depths.dropLast().reduce(0) { $0 + $1.1 }
+        let dead = depths.last?.1 ?? 0
+        return [
+            .ok("broker", "reachable"), .ok("queues", "\(depths.count) there, \(ready) messages ready"),
+            dead == 0
+                ? .ok("dead letters", "none")
+                : .warn("dead letters", "\(dead)", "somebody publishes to our queues; look at them, then purge"),
+        ]
+    }
+}
+
+extension Duration {
+    fileprivate var seconds: Double { self / .seconds(1) }
+}

@@ -1,0 +1,103 @@
+import AppStoreSimulator
+import Foundation
+import Logging
+import Postgres
+import RabbitMQ
+import Testing
+
+@testable import makegood
+
+/// Goal: the contract of `makegood doctor`: one line for each thing, what to do, and how it ends. Method: each judgement
+/// as a value; then the built program where nothing is right. What it says where all is well stands in the end-to-end
+/// tests.
+@Suite struct DoctorTests {
+    @Test func oldLibrariesFail() {
+        #expect(Doctor.libPQ(.init(number: 150_000)).verdict == .ok)
+        #expect(Doctor.libPQ(.init(number: 140_019)).verdict == .fail)
+        #expect(Doctor.libRabbitMQ(.init(number: 0x00_0B_00_01)).verdict == .ok)
+        let old = Doctor.libRabbitMQ(.init(number: 0x00_0A_00_01))
+        #expect(old.verdict == .fail)
+        #expect(old.toDo?.contains("0.11.0") == true)
+    }
+
+    /// By dpkg's own rules, which no comparison of texts gets right.
+    @Test(
+        .enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/bin/dpkg")),
+        arguments: [
+            ("0.11.0-1+deb12u3", true), ("0.11.0-1+deb12u10", true), ("0.11.0-1+deb12u2", false), ("0.11.0-1", false),
+            ("0.11.0-1build2", false), ("0.15.0-1", true), ("0.9.0-1", false), ("1:0.1-1", true),
+        ])
+    func debianVersions(_ version: String, _ isPatched: Bool) {
+        #expect(DebianPackage.isVersion(version, atLeast: "0.11.0-1+deb12u3") == isPatched)
+    }
+
+    @Test func packages() {
+        #expect(DebianPackage(name: "no-such-package-anywhere", patched: "1").finding == nil)
+        guard let finding = DebianPackage(name: "dpkg", patched: "99999").finding else { return }
+        #expect(finding.verdict == .warn)
+        #expect(finding.toDo?.contains("--only-upgrade dpkg") == true)
+        #expect(DebianPackage(name: "dpkg", patched: "1").finding?.verdict == .ok)
+    }
+
+    @Test(arguments: [
+        (0.0, "ok", "0 ms ahead"), (1.9, "ok", "1900 ms ahead"), (-1.9, "ok", "1900 ms behind"),
+        (2.1, "warn", "2100 ms"),
+        (-29, "warn", "29000 ms behind"), (31, "fail", "31000 ms ahead"), (-3600, "fail", "3600000 ms behind"),
+    ])
+    func clocks(_ ahead: Double, _ verdict: String, _ words: String) {
+        let finding = Doctor.clock(ahead)
+        #expect(finding.verdict.rawValue == verdict)
+        #expect(finding.found.contains(words))
+        #expect((finding.toDo == nil) == (verdict == "ok"))
+    }
+
+    @Test func rootsThatEnd() throws {
+        let store = try AppStoreSimulator(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        let root = (of: "app game", der: store.rootCertificateDER)
+        func verdict(_ days: Double) -> Finding.Verdict? {
+            Doctor.expiry(of: [root], now: Date().addingTimeInterval(days * 86_400)).first?.verdict
+        }
+        #expect(verdict(0) == .ok)
+        #expect(verdict(100 * 365) == .fail)
+        // Somewhere between the two is the day on which it is told, and that is before the last.
+        let warned = stride(from: 0.0, to: 100 * 365, by: 10).filter { verdict($0) == .warn }
+        #expect((8...10).contains(warned.count))
+        #expect(Doctor.expiry(of: [(of: "app game", der: [1, 2, 3])], now: Date()).first?.verdict == .fail)
+        #expect(Doctor.expiry(of: [], now: Date()).map(\.verdict) == [.ok])
+    }
+
+    @Test("Nothing set: the missing variable is named, exit 1")
+    func noSettings() async throws {
+        let outcome = try await BuiltProgram.run("doctor")
+        #expect(outcome.status == 1)
+        #expect(outcome.output.contains("fail  settings"))
+        #expect(outcome.output.contains("MAKEGOOD_POSTGRES_URL"))
+        #expect(outcome.output.contains("ok    libpq"))
+    }
+
+    @Test("Nothing there: each part is named with what to do, and no password")
+    func nothingThere() async throws {
+        try await withFolder { folder in
+            let environment = [
+                "MAKEGOOD_POSTGRES_URL": "postgresql://makegood:first-secret@127.0.0.1:1/none",
+                "MAKEGOOD_AMQP_URL": "amqp://makegood:second-secret@127.0.0.1:1/%2f",
+                "MAKEGOOD_CONFIG": try "apps: [{id: game, bundelId: x}]".written(to: folder, as: "makegood.yaml"),
+            ]
+            let outcome = try await BuiltProgram.run("doctor", "--json", environment: environment)
+            #expect(outcome.status == 1)
+            let findings = try #require(outcome.json["findings"] as? [[String: String]])
+            func finding(_ check: String) -> [String: String] { findings.first { $0["check"] == check } ?? [:] }
+            #expect(finding("settings")["verdict"] == "ok")
+            for check in ["configuration", "database", "broker"] {
+                #expect(finding(check)["verdict"] == "fail", "\(check)")
+                #expect(finding(check)["toDo"]?.isEmpty == false, "\(check)")
+            }
+            #expect(finding("configuration")["found"]?.contains("apps[0].bund") == true)
+            let lines = try await BuiltProgram.run("doctor", environment: environment)
+            #expect(lines.output.split(separator: "\n").count == findings.count)
+            for text in [outcome.output, outcome.complaint, lines.output, lines.complaint] {
+                #expect(!text.contains("secret"))
+            }
+        }
+    }
+}

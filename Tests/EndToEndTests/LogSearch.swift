@@ -1,0 +1,102 @@
+import Foundation
+import Synchronization
+import Testing
+
+/// Looks for what no log and no error may hold: payloads, keys, tokens, passwords of addresses, full user ids
+/// (reliability 8.4; design 7). Every process's log and every error that a `Client` saw goes through it.
+enum LogSearch {
+    enum Kind: String, CaseIterable {
+        case signed = "a JWS or JWT"
+        case base64 = "a long base64 text"
+        case credential = "a service key"
+        case bearer = "a bearer credential"
+        case password = "a password in an address"
+        case userID = "a full user id"
+    }
+
+    struct Hit: Equatable {
+        let kind: Kind
+        /// From 1.
+        let line: Int
+    }
+
+    /// A longer run of letters and digits than any id, hash or name has.
+    private static let base64Min = 80
+    /// Users that were posted for and credentials that were sent, by every test of this run so far.
+    private static let seen = Mutex<(users: Set<String>, credentials: Set<String>)>(([], []))
+
+    /// Ids that are also words of the language are left out: a log line may well say "quick".
+    static func note(user: String?) {
+        guard let user, user.contains(where: \.isNumber) else { return }
+        seen.withLock { _ = $0.users.insert(user) }
+    }
+
+    /// Shorter ones are a test's nonsense ("wrong").
+    static func note(credential: String?) {
+        guard let credential, credential.utf8.count >= 16 else { return }
+        seen.withLock { _ = $0.credentials.insert(credential) }
+    }
+
+    /// Records an issue for each hit. The text itself is shown only as far as it is harmless: not at all.
+    static func examine(_ text: String, of place: String) {
+        let (users, credentials) = seen.withLock { $0 }
+        for hit in hits(in: text, users: users, credentials: credentials) {
+            Issue.record("\(place), line \(hit.line): \(hit.kind.rawValue)")
+        }
+    }
+
+    static func hits(in text: String, users: Set<String>, credentials: Set<String>) -> [Hit] {
+        var hits: [Hit] = []
+        for (index, line) in text.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
+            for kind in Kind.allCases where holds(kind, String(line), users, credentials) {
+                hits.append(Hit(kind: kind, line: index + 1))
+            }
+        }
+        return hits
+    }
+
+    private static func holds(
+        _ kind: Kind, _ line: String, _ users: Set<String>, _ credentials: Set<String>
+    ) -> Bool {
+        switch kind {
+        case .signed:
+            runs(of: line, and: "-_").contains { run in
+                run.firstRange(of: "eyJ").map { run[$0.lowerBound...].utf8.count >= 12 } ?? false
+            }
+        case .base64: ["-_", "+/="].contains { runs(of: line, and: $0).contains(where: isBase64) }
+        case .credential: credentials.contains { line.contains($0) }
+        case .bearer:
+            // A credential has no spaces and begins no parameter: `Bearer realm="…"` is our own challenge.
+            (" " + line.lowercased()).split(separator: "bearer ").dropFirst().contains { rest in
+                (runs(of: String(rest), and: "-._~+/").first?.utf8.count ?? 0) >= 8
+            }
+        case .password:
+            line.split(separator: "://").dropFirst().contains { rest in
+                let authority = rest.prefix { $0 != "/" && $0 != " " && $0 != "\"" }
+                guard let at = authority.lastIndex(of: "@") else { return false }
+                return authority[..<at].contains(":")
+            }
+        case .userID: runs(of: line, and: "-_").contains { users.contains(String($0)) }
+        }
+    }
+
+    /// Maximal runs of letters, digits and these. A user id is looked for as a whole one: `u1` is not in `u12`.
+    private static func runs(of line: String, and more: String) -> [Substring] {
+        let more = Set(more.utf8)
+        let runs = line.utf8.split { byte in
+            switch byte {
+            case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"):
+                false
+            default: !more.contains(byte)
+            }
+        }
+        return runs.map { line[$0.startIndex..<$0.endIndex] }
+    }
+
+    /// Long, and with letters of both cases and digits, as no path, hash or dashed name is.
+    private static func isBase64(_ run: Substring) -> Bool {
+        run.utf8.count >= base64Min && run.contains(where: \.isUppercase) && run.contains(where: \.isLowercase)
+            && run.contains(where: \.isNumber)
+    }
+}

@@ -1,0 +1,140 @@
+import Foundation
+import HTTPTypes
+import Reconciliation
+import TestServers
+import Testing
+
+/// Goal: one key cannot take everybody's place (issue 3 section 4): a rate per key, none unless configured, and a
+/// stranger cannot use up an owner's. Method: the limiter against a bucket counted exactly, at random times; then real
+/// requests.
+@Suite(.database, .serialized) struct IntakeRateTests {
+    /// A bucket in whole units: a request costs `unit`, `perSecond` units of a billionth come back each nanosecond.
+    private struct Model {
+        static let unit = 1_000_000_000
+        let rate: Rate
+        var level: Int
+        var last = 0
+
+        init(_ rate: Rate) {
+            self.rate = rate
+            level = rate.burst * Self.unit
+        }
+
+        mutating func take(at nanosecond: Int) -> Bool {
+            level = min(rate.burst * Self.unit, level + (nanosecond - last) * rate.perSecond)
+            last = nanosecond
+            guard level >= Self.unit else { return false }
+            level -= Self.unit
+            return true
+        }
+    }
+
+    @Test("Never more than the bucket holds, never less", arguments: [1, 2, .random(in: 3...UInt64.max)] as [UInt64])
+    func againstTheModel(seed: UInt64) throws {
+        print("seed \(seed)")
+        var random = SeededGenerator(seed: seed)
+        let start = ContinuousClock.now
+        for _ in 0..<200 {
+            // Rates of which a second is a whole number of nanoseconds: the model is exact, so both must agree.
+            let rate = Rate(
+                perSecond: [1, 2, 5, 10, 100, 1000].randomElement(using: &random)!,
+                burst: .random(in: 1...20, using: &random))
+            let limiter = RateLimiter()
+            var model = Model(rate)
+            var nanosecond = 0
+            for step in 0..<100 {
+                nanosecond += Int.random(in: 0...2_000_000_000, using: &random) / rate.perSecond
+                let problem: Problem? = Result {
+                    try limiter.take(.gateway, name: "test", rate, at: start + .nanoseconds(nanosecond))
+                }.problem
+                let isAllowed = model.take(at: nanosecond)
+                #expect((problem == nil) == isAllowed, "\(rate) step \(step)")
+                guard let problem else { continue }
+                let wait = try #require(problem.headers[.retryAfter].flatMap { Int($0) })
+                #expect(wait >= 1)
+                // Who waits as long as he was told comes in.
+                var later = model
+                let comesIn = later.take(at: nanosecond + wait * 1_000_000_000)
+                #expect(comesIn, "\(rate) step \(step)")
+            }
+        }
+    }
+
+    @Test("A reload changes the rate: nobody waits for what the old one owed, and nobody starts full again")
+    func changedRate() throws {
+        let limiter = RateLimiter()
+        let now = ContinuousClock.now
+        func isRefused(_ rate: Rate, after seconds: Int) -> Int? {
+            let problem: Problem? = Result {
+                try limiter.take(.gateway, name: "test", rate, at: now + .seconds(seconds))
+            }.problem
+            return problem?.headers[.retryAfter].flatMap { Int($0) }
+        }
+        // A burst that takes a quarter of an hour to come back.
+        for _ in 0..<1000 { #expect(isRefused(Rate(perSecond: 1, burst: 1000), after: 0) == nil) }
+        #expect(isRefused(Rate(perSecond: 1, burst: 1000), after: 0) == 1)
+        #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 0) == 1)
+        #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 1) == nil)
+    }
+
+    @Test("429 with Retry-After, for that key alone; a stranger's tries do not count; it comes back")
+    func overHTTP() async throws {
+        let access = IntakeFixture.entry(
+            "slow", "slow-key", "intake, events", "game", ", rate: {perSecond: 2, burst: 5}")
+        try await RunningIntake.run(access: access) { intake in
+            for _ in 0..<50 { #expect(try await intake.get("/v1/events", key: "slow-key-").status == 401) }
+            let statuses = try await withThrowingTaskGroup(of: RunningIntake.Answer.self) { group in
+                for index in 0..<30 {
+                    group.addTask {
+                        try await intake.post(#"{"userId":"r\#(index)","receipt":"QUJD"}"#, key: "slow-key")
+                    }
+                }
+                return try await group.reduce(into: []) { $0.append($1) }
+            }
+            let accepted = statuses.filter { $0.status == 202 }
+            let refused = statuses.filter { $0.status == 429 }
+            #expect(accepted.count + refused.count == 30)
+            // Five at once, and two more for each second this took; it took less than five.
+            #expect((5...15).contains(accepted.count))
+            #expect(try await intake.count("select count(*) from receipts") == accepted.count)
+            for answer in refused {
+                #expect(answer.headers["content-type"] == "application/problem+json")
+                #expect(answer.headers["retry-after"] == "1")
+                #expect(answer["code"] == .string("too_many_requests"))
+                #expect(answer["safeToFinish"] == .bool(false))
+            }
+            // Others are not held up, and no other key has a limit.
+            for _ in 0..<20 { #expect(try await intake.get("/v1/receipts/\(UUID())").status == 404) }
+            try await Task.sleep(for: .seconds(1.1))
+            #expect(try await intake.get("/v1/events", key: "slow-key").status == 200)
+        }
+    }
+
+    @Test(
+        "A rate is read strictly",
+        arguments: [
+            ("rate: {}", "access[5].rate.perSecond"), ("rate: {perSecond: 0}", "access[5].rate.perSecond"),
+            ("rate: {perSecond: many}", "access[5].rate.perSecond"), ("rate: {burst: 5}", "access[5].rate.perSecond"),
+            ("rate: {perSecond: 1, burst: 0}", "access[5].rate.burst"),
+            ("rate: {perSecond: 1, bursts: 2}", "access[5].rate.bursts"), ("rate: 5", "access[5].rate"),
+        ])
+    func configuration(_ text: String, _ key: String) throws {
+        let error = #expect(throws: ConfigurationError.self) {
+            try IntakeFixture.configuration(access: IntakeFixture.entry("k", "k", "intake", "game", ", \(text)"))
+        }
+        #expect(error?.key == key)
+    }
+
+    @Test func withoutABurstASecondsWorth() throws {
+        let access = IntakeFixture.entry("k", "k", "intake", "game", ", rate: {perSecond: 7}")
+        let keys = try IntakeFixture.configuration(access: access).access
+        #expect(keys.last?.rate == Rate(perSecond: 7, burst: 7))
+        #expect(keys.first?.rate == nil)
+    }
+}
+
+extension Result where Success == Void, Failure == any Error {
+    fileprivate var problem: Problem? {
+        if case .failure(let error) = self { error as? Problem } else { nil }
+    }
+}
