@@ -90,6 +90,16 @@ package struct Invariant: Sendable {
             where is_granted is null or times is distinct from 1
             """),
         Invariant(
+            "payloads_of_open", "every open receipt has its payload",
+            """
+            select 'receipt ' || r.id || ' ' || r.state from receipts r
+            where r.due_at is not null and r.kind <> 'identifier' and r.received_at >= now() - make_interval(days => $1)
+              and not exists (select from payloads p where p.receipt_id = r.id
+                and p.received_on = (r.received_at at time zone 'UTC')::date)
+              and not exists (select from kept_payloads k where k.receipt_id = r.id)
+            limit 100
+            """),
+        Invariant(
             "due", "no open receipt is overdue by more than two hours, unless its app is paused or halted",
             """
             select 'receipt ' || id || ' ' || state from receipts

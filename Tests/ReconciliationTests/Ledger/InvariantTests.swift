@@ -23,8 +23,12 @@ import Testing
             name: "a receipt that nobody counted",
             sql: """
                 insert into receipts (id, app_id, user_id, kind, lane, is_vouched, details, payload_sha256, due_at)
-                values (gen_random_uuid(), 'game', 'u', 'receipt', 'apple', false, '{}', '', now())
+                values (gen_random_uuid(), 'game', 'u', 'identifier', 'apple', false, '{}', '', now())
                 """, violations: ["conservation"]),
+        Damage(
+            name: "the payload of an open receipt is gone",
+            sql: "delete from payloads p using receipts r where r.id = p.receipt_id and r.due_at is not null",
+            violations: ["payloads_of_open"]),
         Damage(
             name: "a whole app's tally is gone", sql: "delete from tallies", violations: ["conservation"]),
         Damage(
