@@ -202,13 +202,15 @@ struct SupportCommand: AsyncParsableCommand {
             let since = try since.map { try Date.ISO8601FormatStyle().parse($0) }
             try await Deployment.withDatabase("support") { database in
                 let repairs = Repairs(database: database, actor: Deployment.actor)
-                guard dryRun else {
-                    print("\(try await repairs.reopen(app, reason: reason, since: since)) receipts are judged again")
-                    return
-                }
                 let counts = try await repairs.countRejected(app, reason: reason, since: since)
-                for row in counts { print("\(row.reason): \(row.count)") }
-                print("\(counts.reduce(0) { $0 + $1.count }) receipts would be judged again")
+                let gone = counts.reduce(0) { $0 + $1.withoutPayload }
+                if dryRun {
+                    for row in counts { print("\(row.reason): \(row.count)") }
+                    print("\(counts.reduce(-gone) { $0 + $1.count }) receipts would be judged again")
+                } else {
+                    print("\(try await repairs.reopen(app, reason: reason, since: since)) receipts are judged again")
+                }
+                if gone > 0 { print("\(gone) stay rejected: their payload is gone, nothing can be judged from it") }
             }
         }
     }

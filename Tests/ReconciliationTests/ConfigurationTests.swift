@@ -57,6 +57,21 @@ import Testing
         }
     }
 
+    @Test(
+        "payloads stay 90 days, or whole days from one to ten years",
+        arguments: [
+            ("", 90), ("{}", 90), ("{payloads: 1d}", 1), ("{payloads: 48h}", 2), ("{payloads: 3650d}", 3650),
+        ])
+    func retention(text: String, days: Int) throws {
+        #expect(try Self.parse("\(Self.sample)\nretention: \(text)").payloadDays == days)
+    }
+
+    @Test("any other time that payloads stay is refused by its key", arguments: ["0", "36h", "3651d", "never"])
+    func retentionRefused(text: String) throws {
+        #expect(try Self.refusal(of: "\(Self.sample)\nretention: {payloads: \(text)}")?.key == "retention.payloads")
+        #expect(try Self.refusal(of: "\(Self.sample)\nretention: {receipts: 1d}")?.key == "retention.receipts")
+    }
+
     @Test("design 6: the sample is understood, key by key")
     func design() throws {
         let configuration = try Self.parse(Self.sample)

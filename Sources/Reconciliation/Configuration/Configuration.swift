@@ -9,6 +9,8 @@ package struct Configuration: Sendable {
     package let apps: [String: AppConfiguration]
     package let access: [AccessKey]
     package let gatewayJWT: GatewayJWTConfiguration?
+    /// Payloads stay this many days at least (`retention.payloads`).
+    package let payloadDays: Int
     /// SHA-256 of the file and of every file it names, in hexadecimal: shown in logs and /health/ready.
     package let hash: String
 
@@ -44,6 +46,7 @@ package struct Configuration: Sendable {
         let gatewayJWT = try reader.section("gatewayJwt").map { section throws(ConfigurationError) in
             try GatewayJWTConfiguration.read(section, directory: directory, apps: Set(apps.keys))
         }
+        let payloadDays = try readRetention(&reader)
         try reader.finish()
         var hash = SHA256()
         hash.update(data: Data(yaml.utf8))
@@ -51,8 +54,18 @@ package struct Configuration: Sendable {
         for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
         for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
         return Configuration(
-            apps: apps, access: access, gatewayJWT: gatewayJWT,
+            apps: apps, access: access, gatewayJWT: gatewayJWT, payloadDays: payloadDays,
             hash: hash.finalize().map { String(format: "%02x", $0) }.joined())
+    }
+
+    private static func readRetention(_ reader: inout ConfigurationReader) throws(ConfigurationError) -> Int {
+        guard var section = try reader.section("retention") else { return 90 }
+        let payloads = try section.duration("payloads") ?? .seconds(90 * 86_400)
+        try section.finish()
+        // Dropped by day, so whole days.
+        guard payloads.components.seconds % 86_400 == 0, (1...3650).contains(payloads.components.seconds / 86_400)
+        else { throw section.error("payloads", "must be whole days from 1d to 3650d") }
+        return Int(payloads.components.seconds / 86_400)
     }
 }
 

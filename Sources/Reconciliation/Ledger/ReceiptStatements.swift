@@ -91,11 +91,15 @@ extension Statements {
             InsertedReceipt(id: try row.uuid(0), receivedAt: try row.date(1), dueAt: try row.date(2))
         })
 
-    /// The rows that messages point at, with their payloads. An id that is not there is missing from the result.
+    /// The rows that messages point at, with their payloads, kept ones where the day's are gone: a look-up that is only
+    /// made then. An id that is not there is missing from the result.
     package static let fetchReceipts = Statement<[UUID], StoredReceipt>(
         "ledger.fetch_receipts",
         """
-        select r.id, r.app_id, coalesce(r.user_id, o.user_id), r.kind, p.body, r.transaction_id,
+        select r.id, r.app_id, coalesce(r.user_id, o.user_id), r.kind,
+          case when r.kind <> 'identifier'
+            then coalesce(p.body, (select body from kept_payloads where receipt_id = r.id)) end,
+          r.transaction_id,
           r.original_transaction_id, r.is_vouched, r.lane, r.state, r.reason, r.attempt, r.received_at, now(),
           r.reason = 'no_transaction_yet' and exists (select from receipts later
             where later.app_id = r.app_id and later.user_id = r.user_id and later.received_at > r.received_at

@@ -36,17 +36,25 @@ extension Statements {
     }
 
     /// `makegood support reopen`: rejected rows are received again and judged from their payload; what became of
-    /// their transactions is open again.
+    /// their transactions is open again. A payload is kept from now on, whatever retention is about to do with its day;
+    /// where it is gone, nothing can be judged and the row stays rejected.
     package static let reopen = Statement<Reopening, UUID>(
         "repair.reopen",
         """
-        with reopened as (
+        with candidate as (
+          select r.id, r.kind from receipts r
+          where r.state = 'rejected' and r.app_id = $1 and ($2::text is null or r.reason = $2)
+            and ($3::timestamptz is null or r.settled_at >= $3)
+            and (r.kind = 'identifier' or exists (select from payloads p where p.receipt_id = r.id
+                and p.received_on = (r.received_at at time zone 'UTC')::date)
+              or exists (select from kept_payloads k where k.receipt_id = r.id))
+          order by r.settled_at limit $4 for no key update of r skip locked),
+        kept as materialized (
+          select k.id from keep_reopened_payloads((select array_agg(id) from candidate)) as k(id)),
+        reopened as (
           update receipts set state = 'received', reason = null, settled_at = null, due_at = now(), rescues = 0,
             attempt = attempt + 1  -- a slow worker's verdict from before is stale
-          where id in (
-            select id from receipts where state = 'rejected' and app_id = $1 and ($2::text is null or reason = $2)
-              and ($3::timestamptz is null or settled_at >= $3)
-            order by settled_at limit $4 for no key update skip locked)
+          where id in (select id from candidate where kind = 'identifier' union all select id from kept)
           returning id),
         opened as (
           update outcomes set state = 'open', reason = null
@@ -60,17 +68,31 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
+    package struct RejectedCount: Sendable, Equatable {
+        package let reason: String
+        package let count: Int
+        /// Those of them whose payload is gone: they cannot be judged again.
+        package let withoutPayload: Int
+    }
+
     /// What `support reopen --dry-run` counts.
-    package static let countRejected = Statement<Reopening, (reason: String, count: Int)>(
+    package static let countRejected = Statement<Reopening, RejectedCount>(
         "repair.count_rejected",
         """
-        select coalesce(reason, ''), count(*) from receipts
-        where state = 'rejected' and app_id = $1 and ($2::text is null or reason = $2)
-          and ($3::timestamptz is null or settled_at >= $3)
+        select coalesce(r.reason, ''), count(*),
+          count(*) filter (where r.kind <> 'identifier' and p.receipt_id is null and k.receipt_id is null)
+        from receipts r
+        left join lateral (select receipt_id from payloads where receipt_id = r.id
+          and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
+        left join kept_payloads k on k.receipt_id = r.id
+        where r.state = 'rejected' and r.app_id = $1 and ($2::text is null or r.reason = $2)
+          and ($3::timestamptz is null or r.settled_at >= $3)
         group by 1 order by 1
         """,
         bind: { reopening in [.text(reopening.appID), .text(reopening.reason), .date(reopening.since)] },
-        read: { row throws(PostgresError) in (reason: try row.text(0), count: try row.int(1)) })
+        read: { row throws(PostgresError) in
+            RejectedCount(reason: try row.text(0), count: try row.int(1), withoutPayload: try row.int(2))
+        })
 
     package struct Audit: Sendable {
         package var actor: String

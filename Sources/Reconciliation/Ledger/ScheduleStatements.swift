@@ -106,9 +106,4 @@ extension Statements {
 
     /// Rescues without a verdict before a row is parked as `never_worked`.
     package static let rescuesMax = 8
-
-    /// Partitions for the payloads of the days to come.
-    package static let createPayloadPartitions = Statement<Int, Void>(
-        "ledger.create_payload_partitions", "select create_payload_partitions($1)",
-        bind: { [.int32($0)] })
 }

@@ -4,12 +4,10 @@ package import Postgres
 import Purchases
 import ServiceLifecycle
 
-/// The conservation check each minute, the backlog as metrics, the payload partitions of the days to come.
+/// The conservation check each minute, and the backlog as metrics.
 package struct Watch: Service {
     package static let checkInterval: Duration = .seconds(60)
     package static let backlogInterval: Duration = .seconds(15)
-    package static let partitionInterval: Duration = .seconds(3600)
-    package static let partitionDays = 7
 
     private let ledger: Ledger
     private let logger: Logger
@@ -25,7 +23,6 @@ package struct Watch: Service {
                 group.addTask { await every(Self.checkInterval, check) }
                 group.addTask { await every(Self.backlogInterval, measure) }
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
-                group.addTask { await every(Self.partitionInterval, partition) }
             }
         }
     }
@@ -69,10 +66,6 @@ package struct Watch: Service {
     private func measureFeed() async throws {
         let lag = try await ledger.run(Statements.feedLag, ()).first ?? 0
         Gauge(label: "makegood_events_lag_seconds").record(lag)
-    }
-
-    private func partition() async throws {
-        _ = try await ledger.run(Statements.createPayloadPartitions, Self.partitionDays)
     }
 }
 

@@ -29,7 +29,7 @@ package struct Repairs: Sendable {
         return count
     }
 
-    /// Sets rejected receipts back to received. Returns how many.
+    /// Sets rejected receipts back to received. Returns how many; those whose payload is gone stay.
     package func reopen(_ appID: String, reason: String?, since: Date?) async throws(PostgresError) -> Int {
         let reopening = Statements.Reopening(appID: appID, reason: reason, since: since, limit: Self.batchRows)
         let count = try await repeated { () throws(PostgresError) in
@@ -40,10 +40,10 @@ package struct Repairs: Sendable {
         return count
     }
 
-    /// What `reopen` would set back, by reason.
+    /// What is rejected, by reason, and how much of it `reopen` cannot set back.
     package func countRejected(
         _ appID: String, reason: String?, since: Date?
-    ) async throws(PostgresError) -> [(reason: String, count: Int)] {
+    ) async throws(PostgresError) -> [Statements.RejectedCount] {
         try await database.run(
             Statements.countRejected, Statements.Reopening(appID: appID, reason: reason, since: since, limit: 0))
     }

@@ -149,6 +149,7 @@ extension Invariant {
             where r.due_at is not null and r.kind <> 'identifier' and r.received_at >= now() - make_interval(days => $1)
               and not exists (select from payloads p
                 where p.receipt_id = r.id and p.received_on = (r.received_at at time zone 'UTC')::date)
+              and not exists (select from kept_payloads k where k.receipt_id = r.id)
             union all
             select 'receipt ' || r.id || ' has another proof' from receipts r
             join payloads p on p.receipt_id = r.id and p.received_on = (r.received_at at time zone 'UTC')::date

@@ -1,0 +1,262 @@
+-- serves: 1
+-- Why: payloads leave by day, once they are as old as the configuration says (reliability.md 8.4). Those that must stay
+--   longer are moved first. Hashes and decoded facts stay for ever.
+-- Locks: SHARE on payloads_default while its index is built; everything else is new or a function.
+-- Cost: one scan of payloads_default, which holds the payloads of the first day at most.
+
+-- Payloads whose day has left, or may leave, and that must stay.
+create table kept_payloads (
+    receipt_id uuid primary key,
+    body text not null,
+    reason text not null,
+    kept_until timestamptz not null,            -- when it is asked again whether a reason is left
+    constraint kept_payloads_reason check (reason in ('open', 'rejected', 'chain'))
+);
+create index kept_payloads_until on kept_payloads (kept_until);
+
+-- The newest receipt of each subscription chain among those that were judged: the one by which Apple can be asked.
+create table kept_chains (
+    app_id text not null,
+    environment text not null,
+    original_transaction_id text not null,
+    receipt_id uuid not null,
+    received_at timestamptz not null,
+    primary key (app_id, environment, original_transaction_id)
+);
+create index kept_chains_by_receipt on kept_chains (receipt_id);
+
+-- How far the payloads of a day have been judged: a step that dies is repeated, a day that is judged whole is dropped.
+create table payload_passes (
+    day date primary key,
+    judged_to uuid not null
+);
+
+-- The default partition holds what came while a day had no partition; it is emptied row by row.
+create index payloads_default_received_on on payloads_default (received_on);
+
+create view payload_days as
+select to_date(right(c.relname, 8), 'YYYYMMDD') as day, c.relname::text as name, c.oid as relation
+from pg_inherits i join pg_class c on c.oid = i.inhrelid
+where i.inhparent = 'payloads'::regclass and c.relname ~ '^payloads_[0-9]{8}$';
+
+-- Creates the partitions of today and the days after it that do not exist yet. Called by the scheduler, which has no
+-- DDL of its own: the function has its owner's rights.
+--
+-- ATTACH, not PARTITION OF: it lets ingest write on (SHARE UPDATE EXCLUSIVE on payloads). The default partition is
+-- locked for a moment; readers of many hours make it give up, and the next call tries again, days before it matters.
+create or replace function create_payload_partitions(days integer) returns void
+language plpgsql security definer set lock_timeout = '100ms' as $$
+declare
+    today date := (now() at time zone 'UTC')::date;
+    day date;
+    name text;
+begin
+    -- Another scheduler is at it.
+    if not pg_try_advisory_xact_lock(hashtext('makegood.payload_partitions')) then return; end if;
+    for day in select d::date from generate_series(today, today + least(days, 366), interval '1 day') d loop
+        name := 'payloads_' || to_char(day, 'YYYYMMDD');
+        if to_regclass(name) is null then
+            begin
+                execute format('create table %I (like payloads including all)', name);
+                execute format('alter table payloads attach partition %I for values from (%L) to (%L)',
+                    name, day, day + 1);
+            exception when check_violation then
+                -- The default partition has payloads of that day already: the others follow them.
+                null;
+            end;
+        end if;
+    end loop;
+end $$;
+
+-- Enters the given receipts for their chains. Only receipts by which Apple must be asked, because nothing else can ask:
+-- app receipts (StoreKit 1) that brought a subscription, of apps without credentials for the App Store Server API (an
+-- app that has them asks by the original transaction id, which stays for ever). Only chains that expired less than 60
+-- days ago, by the newest facts of any source. A newer receipt takes the place of an older one, which is judged again.
+create function enter_payload_chains(receipt_ids uuid[], apps_asking_by_id text[]) returns void
+language sql as $$
+    with newest as (
+        select distinct on (t.app_id, t.environment, t.original_transaction_id)
+            t.app_id, t.environment, t.original_transaction_id, r.id as receipt_id, r.received_at
+        from unnest(receipt_ids) as i(id)
+        join receipts r on r.id = i.id and r.kind = 'receipt' and r.state in ('granted', 'already_granted')
+            and r.app_id <> all (apps_asking_by_id)
+        join outcomes o on o.receipt_id = r.id
+        join transactions t on t.transaction_id = o.transaction_id and t.app_id = r.app_id
+            and t.expires_at is not null
+        where exists (select from transactions c where c.original_transaction_id = t.original_transaction_id
+            and c.app_id = t.app_id and c.environment = t.environment and c.expires_at > now() - interval '60 days')
+        order by t.app_id, t.environment, t.original_transaction_id, r.received_at desc, r.id),
+    displaced as (
+        update kept_payloads k set kept_until = now()
+        from kept_chains c join newest n using (app_id, environment, original_transaction_id)
+        where k.receipt_id = c.receipt_id and n.received_at > c.received_at and k.reason = 'chain')
+    insert into kept_chains as c (app_id, environment, original_transaction_id, receipt_id, received_at)
+    select app_id, environment, original_transaction_id, receipt_id, received_at from newest
+    on conflict (app_id, environment, original_transaction_id) do update
+        set receipt_id = excluded.receipt_id, received_at = excluded.received_at
+        where excluded.received_at > c.received_at
+$$;
+
+-- Why the payloads of these receipts must stay, and until when. A receipt that is missing from the result may go.
+create function payload_reasons(receipt_ids uuid[], apps_asking_by_id text[])
+returns table (receipt_id uuid, reason text, kept_until timestamptz)
+language sql stable as $$
+    select r.id, w.reason, w.kept_until
+    from unnest(receipt_ids) as i(id)
+    join receipts r on r.id = i.id
+    left join lateral (
+        select max(t.expires_at) + interval '60 days' as kept_until
+        from kept_chains c join transactions t on t.original_transaction_id = c.original_transaction_id
+            and t.app_id = c.app_id and t.environment = c.environment
+        where c.receipt_id = r.id and r.app_id <> all (apps_asking_by_id)) chain on true
+    cross join lateral (
+        select case
+            when r.settled_at is null then 'open'
+            when r.state = 'rejected' and r.settled_at > now() - interval '180 days' then 'rejected'
+            when chain.kept_until > now() then 'chain' end as reason,
+        case
+            -- How long it stays open nobody knows: asked again each day.
+            when r.settled_at is null then now() + interval '1 day'
+            when r.state = 'rejected' and r.settled_at > now() - interval '180 days'
+                then r.settled_at + interval '180 days'
+            else chain.kept_until end as kept_until) w
+    where w.reason is not null
+$$;
+
+-- Copies those of a partition's payloads that must stay to the kept ones. Returns how many must.
+create function keep_payloads(place text, receipt_ids uuid[], apps_asking_by_id text[]) returns integer
+language plpgsql as $$
+declare
+    moved integer;
+begin
+    perform enter_payload_chains(receipt_ids, apps_asking_by_id);
+    execute format('with stays as (select * from payload_reasons($1, $2)), copied as (
+        insert into kept_payloads (receipt_id, body, reason, kept_until)
+        select s.receipt_id, p.body, s.reason, s.kept_until from stays s join %I p on p.receipt_id = s.receipt_id
+        on conflict (receipt_id) do nothing)
+        select count(*) from stays', place) into moved using receipt_ids, apps_asking_by_id;
+    return moved;
+end $$;
+
+-- One step of retention: looks again at kept payloads whose time has come, empties the default partition, judges the
+-- oldest day that is due, and drops it when it is judged whole. Each at most `batch` rows. Called by the scheduler,
+-- which has no DDL and no DELETE of its own: the function has its owner's rights.
+--
+-- Any number of schedulers: one works, the others return at once. Everything of a step commits together, so what dies
+-- is repeated. What was judged to go stays so until the drop: an ended receipt is only opened again by
+-- `makegood support reopen`, which keeps the payload itself.
+--
+-- DROP takes ACCESS EXCLUSIVE on payloads for the moment of a catalogue change; ingest stands behind it for lock_timeout
+-- at most, then the drop gives up until the next step. DETACH CONCURRENTLY is not to be had beside a default partition.
+create function retain_payloads(keep_days integer, apps_asking_by_id text[], batch integer)
+returns table (judged integer, kept integer, released integer, dropped_day date, is_more boolean)
+language plpgsql security definer set lock_timeout = '100ms' as $$
+declare
+    first_kept_day constant date := (now() at time zone 'UTC')::date - keep_days;
+    ids uuid[];
+    place text;
+    day_due date;
+    moved integer;
+begin
+    judged := 0; kept := 0; released := 0; is_more := false;
+    if not pg_try_advisory_xact_lock(hashtext('makegood.payload_retention')) then return next; return; end if;
+
+    -- Reasons that may have ended.
+    select array_agg(k.receipt_id) into ids from (
+        select due.receipt_id from kept_payloads due where due.kept_until <= now()
+        order by due.kept_until limit batch for update skip locked) k;
+    if ids is not null then
+        perform enter_payload_chains(ids, apps_asking_by_id);
+        update kept_payloads k set reason = w.reason, kept_until = w.kept_until
+        from payload_reasons(ids, apps_asking_by_id) w where k.receipt_id = w.receipt_id;
+        -- Every reason that is left ends later than now.
+        delete from kept_payloads k where k.receipt_id = any(ids) and k.kept_until <= now();
+        get diagnostics released = row_count;
+        delete from kept_chains c where c.receipt_id = any(ids)
+            and not exists (select from kept_payloads k where k.receipt_id = c.receipt_id);
+        judged := cardinality(ids);
+        is_more := judged = batch;
+    end if;
+
+    -- What lies in no day's partition.
+    select array_agg(p.receipt_id) into ids from (
+        select d.receipt_id from payloads_default d where d.received_on < first_kept_day
+        order by d.received_on limit batch) p;
+    if ids is not null then
+        moved := keep_payloads('payloads_default', ids, apps_asking_by_id);
+        delete from payloads_default d where d.receipt_id = any(ids) and d.received_on < first_kept_day;
+        judged := judged + cardinality(ids); kept := kept + moved; released := released + cardinality(ids) - moved;
+        is_more := is_more or cardinality(ids) = batch;
+    end if;
+
+    -- The oldest day.
+    select d.day, d.name into day_due, place from payload_days d where d.day < first_kept_day order by d.day limit 1;
+    if place is not null then
+        execute format('select array_agg(receipt_id) from (select receipt_id from %I where receipt_id > $1
+            order by receipt_id limit $2) p', place) into ids using coalesce(
+            (select p.judged_to from payload_passes p where p.day = day_due), '00000000-0000-0000-0000-000000000000'),
+            batch;
+        if ids is not null then
+            moved := keep_payloads(place, ids, apps_asking_by_id);
+            insert into payload_passes as p (day, judged_to) values (day_due, ids[cardinality(ids)])
+            on conflict (day) do update set judged_to = excluded.judged_to;
+            judged := judged + cardinality(ids); kept := kept + moved; released := released + cardinality(ids) - moved;
+        end if;
+        if coalesce(cardinality(ids), 0) = batch then
+            is_more := true;
+        else
+            begin
+                execute format('drop table %I', place);
+                delete from payload_passes p where p.day = day_due;
+                dropped_day := day_due;
+                is_more := true;
+            exception when lock_not_available then
+                -- Somebody reads for long. What was judged stays judged.
+                null;
+            end;
+        end if;
+    end if;
+    return next;
+end $$;
+
+-- `makegood support reopen`: keeps the payloads of receipts that are about to be opened again, whatever the step of
+-- retention that runs beside it has judged, and returns those of them that have one. Support itself reads no payload.
+create function keep_reopened_payloads(receipt_ids uuid[]) returns setof uuid
+language sql security definer as $$
+    insert into kept_payloads (receipt_id, body, reason, kept_until)
+    select r.id, coalesce(p.body, k.body), 'open', now() + interval '1 day'
+    from unnest(receipt_ids) as i(id)
+    join receipts r on r.id = i.id
+    left join lateral (select body from payloads where receipt_id = r.id
+        and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
+    left join kept_payloads k on k.receipt_id = r.id
+    where coalesce(p.body, k.body) is not null
+    order by r.id
+    on conflict (receipt_id) do update set reason = excluded.reason, kept_until = excluded.kept_until
+    returning receipt_id
+$$;
+
+-- The schema of this installation, and temporary tables last: they would come first otherwise. Functions may be
+-- executed by everybody unless it is said otherwise.
+do $$
+declare
+    signature text;
+begin
+    foreach signature in array array[
+        'create_payload_partitions(integer)', 'enter_payload_chains(uuid[], text[])',
+        'payload_reasons(uuid[], text[])', 'keep_payloads(text, uuid[], text[])',
+        'retain_payloads(integer, text[], integer)', 'keep_reopened_payloads(uuid[])']
+    loop
+        execute format('alter function %s set search_path = %I, pg_temp', signature, current_schema());
+        execute format('revoke execute on function %s from public', signature);
+    end loop;
+end $$;
+
+-- What lies where. Sizes with indexes; rows of the days as of their last analysis.
+create view v_payloads as
+select 'day' as place, day, pg_total_relation_size(relation) as bytes from payload_days
+union all select 'default', null, pg_total_relation_size('payloads_default'::regclass)
+union all select 'kept', null, pg_total_relation_size('kept_payloads'::regclass);
+
+create view v_kept_payloads as
+select reason, count(*) as receipts, min(kept_until) as next_judged_at from kept_payloads group by reason;

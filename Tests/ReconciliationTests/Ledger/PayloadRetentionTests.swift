@@ -1,0 +1,481 @@
+import Crypto
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: payloads leave when their day is old enough, those that must stay longer stay for exactly as long as their
+/// reason, hashes and facts stay for ever, and none of it is noticed by ingest (S3-47, P17, reliability.md 8.4).
+///
+/// Method: real rows whose dates are shifted into the past, in partitions of those days; then single steps of retention
+/// by the function that the scheduler calls.
+@Suite(.timeLimit(.minutes(8))) struct PayloadRetentionTests {
+    private static let days = 90
+
+    @Test("P17, S3-47: each reason to stay, and each that is none")
+    func reasons() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            var expected: [UUID: String] = [:]
+            for state in ["received", "held", "parked"] {
+                let posted = try await lab.post()
+                try await lab.run("update receipts set state = '\(state)' where id = '\(posted.id)'")
+                try await lab.age(posted, days: 100)
+                expected[posted.id] = "open"
+            }
+            for (days, reason) in [(100, "rejected"), (179, "rejected"), (181, "gone")] {
+                let posted = try await lab.post()
+                try await lab.settle(lab.verdict(posted, .receipt(.rejected(.untrustedRoot))))
+                try await lab.age(posted, days: days)
+                expected[posted.id] = reason
+            }
+            for (days, reason) in [(Self.days - 1, "day"), (Self.days, "day"), (Self.days + 1, "gone")] {
+                let posted = try await lab.post(kind: .signedTransaction)
+                try await lab.settle(posted, .purchase("signed \(days)"))
+                try await lab.age(posted, days: days)
+                expected[posted.id] = reason
+            }
+            let chains: [(String, Proof.Kind, String, Int?, String)] = [
+                ("live", .receipt, "game", 10, "chain"), ("expired 59", .receipt, "game", -59, "chain"),
+                ("expired 61", .receipt, "game", -61, "gone"), ("credentials", .receipt, "asking", 10, "gone"),
+                ("signed", .signedTransaction, "game", 10, "gone"), ("consumable", .receipt, "game", nil, "gone"),
+            ]
+            for (name, kind, app, expiry, reason) in chains {
+                let posted = try await lab.post(app: app, kind: kind)
+                try await lab.settle(posted, .subscription(name, expiresInDays: expiry))
+                try await lab.age(posted, days: 120)
+                expected[posted.id] = reason
+            }
+            // The older receipt of a chain goes, the newest stays, although it granted nothing.
+            let old = try await lab.post()
+            try await lab.settle(old, .subscription("c1", of: "c", expiresInDays: -20))
+            try await lab.age(old, days: 130)
+            let new = try await lab.post()
+            try await lab.settle(
+                new, .subscription("c1", of: "c", expiresInDays: -20), .subscription("c2", of: "c", expiresInDays: 9))
+            try await lab.age(new, days: 125)
+            let restored = try await lab.post()
+            try await lab.settle(restored, .subscription("c2", of: "c", expiresInDays: 9))
+            #expect(try await lab.state(restored) == "already_granted")
+            try await lab.age(restored, days: 95)
+            expected[old.id] = "gone"
+            expected[new.id] = "gone"
+            expected[restored.id] = "chain"
+
+            let hashes = try await lab.hashes
+            try await lab.retain()
+            for (id, reason) in expected { #expect(try await lab.place(id) == reason, "\(id)") }
+            #expect(try await lab.hashes == hashes, "hashes stay")
+            #expect(try await lab.number("select count(*) from transactions") > 8, "facts stay")
+            #expect(try await lab.oldestDay() == Self.days)
+            try await lab.expectSound()
+            for (id, reason) in expected {
+                let row = try #require(try await lab.ledger.fetch(id))
+                #expect(row.hasPayload == (reason != "gone"), "read wherever it lies")
+                if row.hasPayload { #expect(try await lab.isPosted(row.proof.payload, as: id)) }
+            }
+        }
+    }
+
+    @Test("each reason ends: what stays without one goes, what has another stays for that")
+    func ends() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            let open = try await lab.post()
+            let turned = try await lab.post()
+            let rejected = try await lab.post()
+            try await lab.settle(lab.verdict(rejected, .receipt(.rejected(.wrongApp))))
+            let chained = try await lab.post()
+            try await lab.settle(chained, .subscription("a", expiresInDays: 5))
+            let renewed = try await lab.post()
+            try await lab.settle(renewed, .subscription("b", expiresInDays: 5))
+            let asked = try await lab.post(app: "soon")
+            try await lab.settle(asked, .subscription("d", expiresInDays: 5))
+            let all = [open, turned, rejected, chained, renewed, asked]
+            for posted in all { try await lab.age(posted, days: 100) }
+            try await lab.retain()
+            for posted in all { #expect(try await lab.place(posted.id) != "gone") }
+            try await lab.lookAgain()
+            for posted in all { #expect(try await lab.place(posted.id) != "gone", "the reason is still there") }
+
+            try await lab.settle(open, .purchase("t1"))
+            try await lab.settle(lab.verdict(turned, .receipt(.rejected(.signature))))
+            try await lab.run(
+                "update receipts set settled_at = now() - interval '181 days' where id = '\(rejected.id)'")
+            for chain in ["a", "b"] {
+                try await lab.run(
+                    """
+                    update transactions set expires_at = now() - interval '61 days'
+                    where original_transaction_id = '\(chain)'
+                    """)
+            }
+            // Renewed since, by a source that is no receipt: what counts is the last expiry of the chain.
+            let notified = try await lab.post(kind: .signedTransaction)
+            try await lab.settle(notified, .subscription("b2", of: "b", expiresInDays: 20))
+            try await lab.lookAgain(asking: ["asking", "soon"])
+            #expect(try await lab.place(open.id) == "gone")
+            #expect(try await lab.place(turned.id) == "rejected")
+            #expect(try await lab.place(rejected.id) == "gone")
+            #expect(try await lab.place(chained.id) == "gone")
+            #expect(try await lab.place(renewed.id) == "chain")
+            #expect(try await lab.place(asked.id) == "gone", "the app has credentials now")
+            #expect(try await lab.number("select count(*) from kept_chains") == 1)
+
+            // A receipt that is only judged now takes the chain over.
+            let newer = try await lab.post()
+            try await lab.settle(newer, .subscription("b2", of: "b", expiresInDays: 20))
+            try await lab.age(newer, days: 95)
+            try await lab.retain()
+            #expect(try await lab.place(newer.id) == "chain")
+            try await lab.retain()
+            #expect(try await lab.place(renewed.id) == "gone")
+            try await lab.expectSound()
+        }
+    }
+
+    @Test("a crash in any step, and a reader that hinders the drop, change nothing but the time")
+    func crash() async throws {
+        try await LedgerLab.with(connections: 3, endsSound: false) { lab in
+            let open = try await lab.post()
+            let granted = try await lab.post()
+            try await lab.settle(granted, .purchase("t1"))
+            for posted in [open, granted] { try await lab.age(posted, days: 100) }
+            // The whole step, and then no commit.
+            try await lab.withSession { session in
+                try await session.run(Statement<Void, Void>("test.begin", "begin"))
+                let step = try #require(try await session.run(Statements.retainPayloads, .test()).first)
+                #expect(step.droppedDay != nil && step.kept == 1)
+                let pid =
+                    try await session.run(
+                        Statement<Void, Int>(
+                            "test.pid", "select pg_backend_pid()", read: { row throws(PostgresError) in try row.int(0) }
+                        )
+                    ).first ?? 0
+                try await lab.run("select pg_terminate_backend(\(pid))")
+            }
+            #expect(try await lab.place(open.id) == "day")
+            #expect(try await lab.place(granted.id) == "day")
+            // Moved, and then somebody reads for long: a dump, say.
+            try await lab.withSession { reader in
+                try await reader.run(Statement<Void, Void>("test.begin", "begin"))
+                try await reader.run(Statement<Void, Void>("test.read", "select count(*) from payloads"))
+                for _ in 0..<3 {
+                    let step = try #require(try await lab.ledger.run(Statements.retainPayloads, .test()).first)
+                    #expect(step.droppedDay == nil && !step.isMore)
+                }
+                #expect(try await lab.place(open.id) == "open")
+                #expect(try await lab.place(granted.id) == "day")
+                let posted = try await lab.post()
+                #expect(try await lab.ledger.fetch(posted.id)?.hasPayload == true, "ingest goes on")
+                try await reader.run(Statement<Void, Void>("test.commit", "commit"))
+            }
+            let step = try #require(try await lab.ledger.run(Statements.retainPayloads, .test()).first)
+            #expect(step.droppedDay != nil && step.judged == 0, "what was judged stays judged")
+            #expect(try await lab.place(granted.id) == "gone")
+            #expect(try await lab.number("select count(*) from payload_passes") == 0)
+            try await lab.expectSound()
+        }
+    }
+
+    @Test("reopened between the judging and the drop: the payload stays")
+    func reopened() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            let repairs = Repairs(database: lab.database, actor: "ann")
+            var old: [Posted] = []
+            for _ in 0..<3 {
+                let posted = try await lab.post()
+                try await lab.settle(lab.verdict(posted, .receipt(.rejected(.wrongApp))))
+                try await lab.age(posted, days: 200)
+                old.append(posted)
+            }
+            // Of three payloads two are judged to go.
+            _ = try await lab.ledger.run(Statements.retainPayloads, .test(batch: 2))
+            #expect(try await lab.number("select count(*) from payload_passes") == 1)
+            let reopened = try #require(old.map(\.id).min { $0.uuidString < $1.uuidString })
+            try await lab.run("update receipts set reason = 'wrong_environment' where id = '\(reopened)'")
+            #expect(try await repairs.reopen("game", reason: "wrong_environment", since: nil) == 1)
+            try await lab.retain()
+            #expect(try await lab.place(reopened) == "open")
+            let payload = try #require(try await lab.ledger.fetch(reopened)).proof.payload
+            #expect(try await lab.isPosted(payload, as: reopened))
+            // The others are gone: nobody can judge them, and the command says so.
+            let counts = try await repairs.countRejected("game", reason: nil, since: nil)
+            #expect(counts == [.init(reason: "wrong_app", count: 2, withoutPayload: 2)])
+            #expect(try await repairs.reopen("game", reason: nil, since: nil) == 0)
+            try await lab.expectSound()
+        }
+    }
+
+    @Test("eight schedulers at once: each day is dropped once, what must stay is kept once")
+    func manySchedulers() async throws {
+        try await LedgerLab.with(connections: 8, endsSound: false) { lab in
+            for day in 0..<6 {
+                try await lab.fill(
+                    50, ended: "granted", daysAgo: 100 + day)
+                try await lab.fill(10, ended: nil, daysAgo: 100 + day)
+            }
+            let dropped = try await withThrowingTaskGroup(of: [String].self) { group in
+                for _ in 0..<8 {
+                    group.addTask {
+                        var dropped: [String] = []
+                        for _ in 0..<200 {
+                            let step = try await lab.ledger.run(Statements.retainPayloads, .test(batch: 20)).first
+                            if let day = step?.droppedDay { dropped.append(day) }
+                            if try await lab.oldestDay() == nil { break }
+                        }
+                        return dropped
+                    }
+                }
+                return try await group.reduce(into: []) { $0 += $1 }
+            }
+            #expect(dropped.count == 6 && Set(dropped).count == 6)
+            #expect(try await lab.number("select count(*) from kept_payloads where reason = 'open'") == 60)
+            #expect(try await lab.number("select count(*) from payloads") == 0)
+        }
+    }
+
+    @Test("ingest and workers during the drop of thirty days: none fails, none waits for long")
+    func traffic() async throws {
+        try await LedgerLab.with(connections: 4, endsSound: false) { lab in
+            _ = try await lab.ledger.run(Statements.createPayloadPartitions, 7)
+            for day in 0..<30 { try await lab.fill(100, ended: "granted", daysAgo: 100 + day) }
+            let slowest = try await withThrowingTaskGroup(of: Duration.self) { group in
+                for _ in 0..<4 {
+                    group.addTask {
+                        var slowest: Duration = .zero
+                        while try await lab.oldestDay() ?? 0 > Self.days {
+                            let start = ContinuousClock.now
+                            let posted = try await lab.post()
+                            #expect(try await lab.ledger.fetch(posted.id)?.hasPayload == true)
+                            slowest = max(slowest, ContinuousClock.now - start)
+                        }
+                        return slowest
+                    }
+                }
+                group.addTask {
+                    try await lab.retain()
+                    return .zero
+                }
+                return try await group.reduce(.zero, max)
+            }
+            print("retention: slowest post and fetch during 30 drops: \(slowest)")
+            #expect(slowest < .seconds(2))
+            #expect(try await lab.number("select count(*) from payloads_default") == 0, "today has a partition")
+        }
+    }
+
+    @Test("100,000 payloads of a day: no step is long, and they are through in bounded time")
+    func many() async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
+            try await lab.fill(99_000, ended: "granted", daysAgo: 100)
+            try await lab.fill(1000, ended: "rejected", daysAgo: 100)
+            try await lab.run("analyze")
+            let start = ContinuousClock.now
+            var slowest: Duration = .zero
+            var steps = 0
+            while try await lab.oldestDay() != nil {
+                let step = ContinuousClock.now
+                _ = try await lab.ledger.run(
+                    Statements.retainPayloads, .test(batch: PayloadRetention.batchMax))
+                slowest = max(slowest, ContinuousClock.now - step)
+                steps += 1
+                try #require(steps <= 101)
+            }
+            print("retention: 100,000 payloads in \(ContinuousClock.now - start), \(steps) steps, slowest \(slowest)")
+            #expect(slowest < .seconds(2))
+            #expect(try await lab.number("select count(*) from kept_payloads") == 1000)
+        }
+    }
+
+    @Test("the default partition holds nothing for ever")
+    func defaultPartition() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            let open = try await lab.post()
+            let granted = try await lab.post()
+            try await lab.settle(granted, .purchase("t1"))
+            let young = try await lab.post()
+            for (posted, days) in [(open, 95), (granted, 95), (young, 20)] {
+                try await lab.age(posted, days: days, inPartition: false)
+            }
+            #expect(try await lab.number("select count(*) from payloads_default") == 3)
+            // Today's lie there too, so today gets no partition; tomorrow does.
+            _ = try await lab.post()
+            _ = try await lab.ledger.run(Statements.createPayloadPartitions, 2)
+            #expect(try await lab.number("select count(*) from payload_days") == 2)
+            try await lab.retain()
+            #expect(try await lab.place(open.id) == "open")
+            #expect(try await lab.place(granted.id) == "gone")
+            #expect(try await lab.number("select count(*) from payloads_default") == 2)
+            try await lab.expectSound()
+        }
+    }
+
+    @Test("a kept payload is looked up only where the day's is gone; both by primary key")
+    func plan() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            _ = try await lab.ledger.run(Statements.createPayloadPartitions, 7)
+            try await lab.fill(2000, ended: nil, daysAgo: 0)
+            try await lab.fill(2000, ended: nil, daysAgo: 100)
+            try await lab.retain()
+            // Not of the days to come: what is empty may be read whole.
+            for table in ["receipts", "kept_payloads"] { try await lab.run("analyze \(table)") }
+            func plan(_ days: Int) async throws -> String {
+                let ids =
+                    "(select array_agg(id) from (select id from receipts where received_at < now()"
+                    + " - interval '\(days) days' order by received_at desc limit 100) r)"
+                let sql = Statements.fetchReceipts.sql.replacing("$1::uuid[]", with: ids)
+                return try await lab.texts("explain (analyze, costs off, timing off) \(sql)").joined(separator: "\n")
+            }
+            let fresh = try await plan(0)
+            let kept = try await plan(50)
+            #expect(fresh.contains("kept_payloads_pkey on kept_payloads (never executed)"), "\(fresh)")
+            #expect(kept.contains("kept_payloads_pkey on kept_payloads (actual rows=1 loops=100)"), "\(kept)")
+            #expect(!kept.contains("Seq Scan on kept_payloads") && !fresh.contains("Seq Scan on payloads"))
+        }
+    }
+
+    @Test("the service: partitions ahead, days dropped, sizes measured; a second run finds nothing to do")
+    func service() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            for day in 0..<3 { try await lab.fill(20, ended: "granted", daysAgo: 8 + day) }
+            try await lab.fill(20, ended: nil, daysAgo: 8)
+            let configuration = try Configuration.parse(
+                """
+                apps: [{id: game, bundleId: com.example.game, environments: [Sandbox]}]
+                retention: {payloads: 7d}
+                """, directory: .temporaryDirectory)
+            #expect(configuration.payloadDays == 7)
+            let service = PayloadRetention(
+                ledger: lab.ledger, configuration: ConfigurationHolder(configuration), logger: .silent)
+            for _ in 0..<2 {
+                var batch = PayloadRetention.batchMax
+                await service.tick(&batch)
+                #expect(batch == PayloadRetention.batchMax, "nothing failed")
+                #expect(try await lab.number("select count(*) from payload_days") == 8, "today and seven days")
+                #expect(try await lab.number("select count(*) from kept_payloads") == 20)
+            }
+            let places = try await lab.ledger.run(Statements.payloadPlaces, ())
+            #expect(Set(places.map(\.name)) == ["day", "default", "kept"])
+            #expect(places.first { $0.name == "day" }?.oldestDays == 0)
+            let kept = try await lab.ledger.run(Statements.keptPayloads, ())
+            #expect(kept.map { "\($0.reason) \($0.receipts)" }.sorted() == ["chain 0", "open 20", "rejected 0"])
+        }
+    }
+}
+
+extension Statements.RetentionStep {
+    fileprivate static func test(
+        batch: Int = 100, asking: [String] = ["asking"]
+    ) -> Statements.RetentionStep { .init(days: 90, appsAskingByID: asking, batch: batch) }
+}
+
+extension Verdict.Entry {
+    /// A renewal of a chain; nil: a consumable.
+    fileprivate static func subscription(
+        _ id: String, of original: String? = nil, expiresInDays: Int?
+    ) -> Verdict.Entry {
+        purchase(id, of: original ?? id, kind: expiresInDays == nil ? .consumable : .autoRenewable) {
+            $0.expiresAt = expiresInDays.map { Date.now.addingTimeInterval(TimeInterval($0) * 86_400) }
+            $0.webOrderLineItemID = id
+        }
+    }
+}
+
+extension LedgerLab {
+    /// Shifts a receipt into the past, with its payload, which lies in that day's partition unless it had none.
+    fileprivate func age(_ posted: Posted, days: Int, inPartition: Bool = true) async throws {
+        if inPartition { try await makePartition(daysAgo: days) }
+        try await run(
+            """
+            update receipts set received_at = received_at - interval '\(days) days',
+              settled_at = settled_at - interval '\(days) days' where id = '\(posted.id)'
+            """)
+        try await run("update payloads set received_on = received_on - \(days) where receipt_id = '\(posted.id)'")
+    }
+
+    /// As `create_payload_partitions` made it on that day.
+    private func makePartition(daysAgo days: Int) async throws {
+        try await run(
+            """
+            do $$ declare
+              day date := (now() at time zone 'UTC')::date - \(days);
+              name text := 'payloads_' || to_char(day, 'YYYYMMDD');
+            begin
+              if to_regclass(name) is null then
+                execute format('create table %I (like payloads including all)', name);
+                execute format('alter table payloads attach partition %I for values from (%L) to (%L)',
+                  name, day, day + 1);
+              end if;
+            end $$
+            """)
+    }
+
+    /// Many receipts of one day in one statement, past the ledger.
+    fileprivate func fill(_ count: Int, ended state: String?, daysAgo days: Int) async throws {
+        try await makePartition(daysAgo: days)
+        let settled = state == nil ? "null" : "now() - interval '\(days) days'"
+        let due = state == nil ? "now() + interval '1 hour'" : "null"
+        try await run(
+            """
+            with new as (
+              insert into receipts (id, app_id, user_id, kind, lane, is_vouched, details, payload_sha256, state,
+                received_at, settled_at, due_at)
+              select gen_random_uuid(), 'game', 'u' || n, 'signed_transaction', 'local', false, '{}', '',
+                '\(state ?? "received")', now() - interval '\(days) days', \(settled), \(due)
+              from generate_series(1, \(count)) n
+              returning id, received_at)
+            insert into payloads select id, (received_at at time zone 'UTC')::date,
+              (select string_agg(md5(id::text || n), '') from generate_series(1, 60) n) from new
+            """)
+    }
+
+    /// Steps until there is nothing more to do at once.
+    fileprivate func retain(asking: [String] = ["asking"]) async throws {
+        for _ in 0..<1000 {
+            let step = try await ledger.run(Statements.retainPayloads, .test(asking: asking)).first
+            if step?.isMore != true { return }
+        }
+        Issue.record("retention does not come to an end")
+    }
+
+    /// As if the time of every kept payload had come.
+    fileprivate func lookAgain(asking: [String] = ["asking"]) async throws {
+        try await run("update kept_payloads set kept_until = now()")
+        try await retain(asking: asking)
+    }
+
+    /// `day`, the reason it is kept for, or `gone`.
+    fileprivate func place(_ id: UUID) async throws -> String {
+        try await texts(
+            """
+            select coalesce((select reason from kept_payloads where receipt_id = '\(id)'),
+              (select 'day' from payloads where receipt_id = '\(id)'), 'gone')
+            """
+        ).first ?? ""
+    }
+
+    /// Days since the oldest day that has a partition.
+    fileprivate func oldestDay() async throws -> Int? {
+        let days = try await ledger.run(
+            Statement<Void, Int>(
+                "test.oldest", "select (now() at time zone 'UTC')::date - day from payload_days order by day limit 1",
+                read: { row throws(PostgresError) in try row.int(0) }), ())
+        return days.first
+    }
+
+    fileprivate var hashes: [String] {
+        get async throws { try await texts("select encode(payload_sha256, 'hex') from receipts order by id") }
+    }
+
+    /// By its hash, which outlives it.
+    fileprivate func isPosted(_ payload: String, as id: UUID) async throws -> Bool {
+        let hash = try await texts("select encode(payload_sha256, 'hex') from receipts where id = '\(id)'").first
+        return SHA256.hash(data: Data(payload.utf8)).map { String(format: "%02x", $0) }.joined() == hash
+    }
+
+    /// All that `makegood check --full` knows but the tallies, which the shifting of dates leaves behind.
+    fileprivate func expectSound() async throws {
+        let violations = try await Invariant.check(database, span: .all)
+        #expect(violations.filter { $0.invariant != "conservation" } == [])
+    }
+}
