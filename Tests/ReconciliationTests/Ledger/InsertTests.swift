@@ -56,7 +56,7 @@ import Testing
 
     @Test("a row is fetched as it was posted, with the database's clock")
     func fetch() async throws {
-        try await LedgerLab.with { lab in
+        try await LedgerLab.with(endsSound: false) { lab in
             let signed = Submission(
                 appID: "game", userID: "u1", orderID: nil, proof: .signedTransaction("a.b.c"), transactionID: "7",
                 originalTransactionID: "5", isVouched: true, details: #"{"item": "x", "neu": [1]}"#)
