@@ -2,11 +2,11 @@ import AppStore
 import ArgumentParser
 import Foundation
 
-/// `makegood bench`: what this machine can do, without any server.
+/// `makegood bench`: what this machine can do.
 struct BenchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "bench", abstract: "Measure a part of the work in process.",
-        subcommands: [BenchVerifyCommand.self])
+        commandName: "bench", abstract: "Measure a part of the work.",
+        subcommands: [BenchVerifyCommand.self, BenchFillCommand.self])
 }
 
 /// `makegood bench verify`: signed transactions a second, verified as a worker does.

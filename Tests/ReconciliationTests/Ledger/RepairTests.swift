@@ -86,7 +86,7 @@ import Testing
             let other = try await lab.post(app: "other")
             try await lab.settle(other, .purchase("t3", .held(.productUnknown)))
             let parked = try await lab.post()
-            try await lab.run("update receipts set state = 'parked' where id = '\(parked.id)'")
+            try await lab.run("update receipts set state = 'parked', reason = 'never_worked' where id = '\(parked.id)'")
             _ = try await lab.post()
             let repairs = Repairs(database: lab.database, actor: "bob")
             let due = {

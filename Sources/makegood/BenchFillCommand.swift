@@ -1,0 +1,134 @@
+import ArgumentParser
+import Foundation
+import Postgres
+
+/// `makegood bench fill`: a database as it is after many purchases, to measure the others against. Hidden: it writes
+/// purchases that nobody made.
+struct BenchFillCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "fill",
+        abstract: "Fill a migrated database with ended purchases that nobody made.",
+        discussion: """
+            100000 a day up to now: 92 of 100 granted, 2 granted before, 2 refunded, 4 with a wrong signature; one in \
+            ten a legacy receipt that Apple did not answer at first. The last two days keep their proofs. `check \
+            --full` holds. Only for a database in which nothing else was ever received; may be repeated, and ended \
+            at any time.
+            """, shouldDisplay: false)
+
+    /// Receipts of one statement: committed together, so that the books are right whenever it is ended.
+    private static let batchRows = 20_000
+
+    @Option(help: ArgumentHelp("How many receipts.", valueName: "number"))
+    var rows: Int
+
+    @Option(help: ArgumentHelp("The app they are for.", valueName: "id"))
+    var app = "game"
+
+    func validate() throws {
+        guard (1...1_000_000_000).contains(rows) else { throw ValidationError("--rows must be 1 to 1000000000") }
+    }
+
+    func run() async throws {
+        let run = "9" + String(Int64(Date.now.timeIntervalSince1970)).suffix(9)
+        try await Deployment.withDatabase("bench-fill", patience: .seconds(600)) { database in
+            if try await database.run(Filling.foreign).first == true {
+                throw ValidationError("the database holds receipts that a fill did not put there")
+            }
+            let start = ContinuousClock.now
+            for first in stride(from: 1, through: rows, by: Self.batchRows) {
+                let last = min(first + Self.batchRows - 1, rows)
+                try await database.run(
+                    Filling.fill, Filling(first: first, last: last, rows: rows, app: app, run: run))
+                let seconds = (ContinuousClock.now - start) / .seconds(1)
+                Terminal.tell("\(last) receipts, \(Int(Double(last) / seconds)) a second")
+            }
+            // What autovacuum would do in its own time.
+            for table in ["receipts", "outcomes", "grants", "transactions", "events", "attempts", "payloads"] {
+                try await database.run(Statement<Void, Void>("bench.vacuum", "vacuum (analyze) \(table)"))
+            }
+        }
+    }
+}
+
+/// A part of a fill: receipts number `first` to `last` of `rows`.
+private struct Filling: Sendable {
+    let first: Int
+    let last: Int
+    let rows: Int
+    let app: String
+    /// Ten digits before each transaction's number: no two fills have an id in common.
+    let run: String
+
+    /// Whether somebody else has received something here.
+    static let foreign = Statement<Void, Bool>(
+        "bench.foreign", "select exists (select from tallies where source <> 'fill')",
+        read: { row throws(PostgresError) in try row.bool(0) })
+
+    static let fill = Statement<Filling, Void>(
+        "bench.fill",
+        """
+        with i as materialized (
+          select n, $5 || lpad(n::text, 10, '0') as transaction_id, md5($5 || n)::uuid as id,
+            'u' || n % 1000003 as user_id,
+            case when n % 50 = 0 then 'already_granted' when n % 50 in (1, 2, 3) then 'rejected' else 'granted' end as state,
+            case n % 50 when 1 then 'refunded' when 2 then 'signature' when 3 then 'signature' end as reason,
+            case when n % 10 = 4 then 'receipt' else 'signed_transaction' end as kind,
+            t.at as received_at, t.at + make_interval(secs => 0.02 + n % 97 * 0.001) as settled_at,
+            b.body, sha256(convert_to(coalesce(b.body, $5 || n), 'UTF8')) as payload_sha256
+          from generate_series($1::bigint, $2) n
+          cross join lateral (select now() - make_interval(secs => ($3 - n) * 0.864) as at) t
+          left join lateral (
+            select string_agg(md5($5 || n || s), '') as body from generate_series(1, 90) s
+            where t.at >= now() - interval '2 days' offset 0) b on true),
+        new as (
+          insert into receipts (id, app_id, user_id, kind, lane, is_vouched, details, payload_sha256, state, reason,
+            attempt, received_at, judged_at, settled_at)
+          select id, $4, user_id, kind, case kind when 'receipt' then 'apple' else 'local' end, false,
+            jsonb_build_object('client', jsonb_build_object('appVersion', '1.4.2', 'device', n % 4099)), payload_sha256,
+            state, reason, (kind = 'receipt')::int, received_at, settled_at, settled_at
+          from i),
+        kept as (
+          insert into payloads (receipt_id, received_on, body)
+          select id, (received_at at time zone 'UTC')::date, body from i where body is not null),
+        tried as (
+          insert into attempts (receipt_id, attempt, at, reason, service, environment, http_status, duration_ms)
+          select id, 1, settled_at - interval '0.01 seconds', 'apple_unavailable', 'verifyReceipt', 'Production', 503, 40
+          from i where kind = 'receipt'),
+        bought as (
+          insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, kind,
+            quantity, purchased_at, revoked_at, ownership, signed_at, facts)
+          select transaction_id, $4, 'Production', transaction_id, 'com.example.game.coins' || n % 12, 'Consumable', 1,
+            received_at - interval '5 seconds', case when reason = 'refunded' then received_at - interval '2 seconds' end,
+            'PURCHASED', received_at - interval '1 second',
+            jsonb_build_object('price', 990 + n % 12 * 1000, 'currency', 'USD', 'storefront', 'USA', 'transactionReason',
+              'PURCHASE', 'storefrontId', '143441', 'appTransactionId', $5 || n % 1000003)
+          from i where state = 'granted' or reason = 'refunded'),
+        given as (
+          insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
+            product_id, quantity, goods, binding_source, granted_at)
+          select transaction_id, 'Production/purchase/' || transaction_id, $4, 'Production', user_id,
+            $5 || n % 1000003, id, 'com.example.game.coins' || n % 12, 1,
+            jsonb_build_array(jsonb_build_object('item', 'coins', 'amount', 6000)), 'poster', settled_at
+          from i where state = 'granted'),
+        decided as (
+          insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, decided_at)
+          select id, case when state = 'already_granted' then $5 || lpad((n - 1)::text, 10, '0') else transaction_id end,
+            state, case when state = 'already_granted' then 'owned_by_another_user' else reason end,
+            case when state = 'granted' then 'poster' end, settled_at
+          from i where reason is distinct from 'signature'),
+        told as (
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body, at)
+          select md5('event' || transaction_id)::uuid, $4, 'purchase.granted', user_id, transaction_id, id,
+            jsonb_build_object('productId', 'com.example.game.coins' || n % 12, 'quantity', 1, 'environment', 'Production',
+              'originalTransactionId', transaction_id, 'purchasedAt', received_at - interval '5 seconds',
+              'goods', jsonb_build_array(jsonb_build_object('item', 'coins', 'amount', 6000)), 'bindingSource', 'poster'),
+            settled_at
+          from i where state = 'granted')
+        insert into tallies as t (app_id, day, source, shard, received)
+        select $4, (received_at at time zone 'UTC')::date, 'fill', 0, count(*) from i group by 2
+        on conflict (app_id, day, source, shard) do update set received = t.received + excluded.received
+        """,
+        bind: { part in
+            [.int(part.first), .int(part.last), .int(part.rows), .text(part.app), .text(part.run)]
+        })
+}
