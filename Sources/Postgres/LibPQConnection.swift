@@ -14,10 +14,16 @@ final class LibPQConnection {
         case unreadable
         /// libpq's own words, without a text of the server, for the operator; and the SQLSTATE if a server answered.
         case refused(sqlState: String, reason: String)
+        /// The server's certificate was not accepted, ours could not be read, or the server speaks no TLS where it is
+        /// required. libpq's own words.
+        case untrusted(reason: String)
 
         var asPostgresError: PostgresError {
             switch self {
             case .unreadable: return .misconfigured(sqlState: "08001", statement: "connect")
+            case .untrusted:
+                return .misconfigured(
+                    sqlState: "08001", statement: "connect with TLS (sslmode, sslrootcert and host of the URL)")
             case .refused(let sqlState, _):
                 let error = PostgresError(sqlState: sqlState, statement: "connect")
                 // Nothing was sent, so nothing is lost; whatever else a server says, it is not to be had.
@@ -30,7 +36,7 @@ final class LibPQConnection {
         var reason: String {
             switch self {
             case .unreadable: "the URL cannot be read"
-            case .refused(_, let reason): reason
+            case .refused(_, let reason), .untrusted(let reason): reason
             }
         }
     }
@@ -55,7 +61,13 @@ final class LibPQConnection {
         guard unsafe PQstatus(pointer) == CONNECTION_OK else {
             // The text belongs to the connection; it is copied here (libpq manual, 34.2 PQerrorMessage).
             let message = unsafe String(cString: PQerrorMessage(pointer))
-            throw .refused(sqlState: Self.sqlState(in: message), reason: String(message.prefix(300)))
+            let (sqlState, reason) = (Self.sqlState(in: message), String(message.prefix(300)))
+            // libpq has no code for it, only these words (fe-secure-openssl.c, fe-secure-common.c, fe-connect.c). A
+            // handshake that breaks off says "SSL" too, but a server that goes down looks the same.
+            if sqlState.isEmpty, message.contains("certificate") || message.contains("server does not support SSL") {
+                throw .untrusted(reason: reason)
+            }
+            throw .refused(sqlState: sqlState, reason: reason)
         }
     }
 

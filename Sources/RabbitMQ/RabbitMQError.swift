@@ -76,7 +76,7 @@ package enum RabbitMQError: Error, Sendable, Equatable {
 extension RabbitMQError: CustomStringConvertible {
     package var description: String {
         switch self {
-        case .unreachable: "the broker cannot be reached"
+        case .unreachable: "the broker cannot be reached, or one side wants TLS (amqps) and the other does not"
         case .accessRefused: "the broker refused the user, the vhost or a permission"
         case .untrusted: "the broker's certificate was not accepted: cacertfile, or the host name in the URL"
         case .lost: "the connection to the broker was lost, outcome unknown"
