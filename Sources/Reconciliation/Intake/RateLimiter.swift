@@ -42,8 +42,9 @@ package final class RateLimiter: Sendable {
     private static func take(
         _ bucket: inout Bucket, _ interval: Duration, burst: Int, _ now: ContinuousClock.Instant
     ) -> Duration? {
-        // Only a reload with a higher rate or a smaller burst finds a bucket emptier than empty.
-        let next = min(max(bucket.full, now), now + interval * burst) + interval
+        // Only a reload with a higher rate or a smaller burst finds a bucket emptier than empty; from then on it fills.
+        bucket.full = min(max(bucket.full, now), now + interval * burst)
+        let next = bucket.full + interval
         let wait = next - interval * burst - now
         guard wait <= .zero else {
             bucket.refused.increment()
