@@ -1,3 +1,4 @@
+import Adversary
 import AppStoreSimulator
 import Foundation
 import Glibc

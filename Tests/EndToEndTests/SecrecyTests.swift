@@ -1,3 +1,5 @@
+import FaultProxy
+import Adversary
 import AppStoreSimulator
 import Foundation
 import Testing

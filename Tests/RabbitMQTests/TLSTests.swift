@@ -69,7 +69,7 @@ import Testing
         try await publisher.publishAll(2_000, to: "work")
         var taken = 0
         for await delivery in consumer.deliveries {
-            await consumer.acknowledge([delivery])
+            consumer.acknowledge([delivery])
             taken += 1
             if taken == 2_000 { break }
         }

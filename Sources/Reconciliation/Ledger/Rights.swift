@@ -75,7 +75,20 @@ package struct Rights: Sendable {
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),
-        table("payloads", [.ingest: [.insert], .worker: [.select]]),
+        // That a proof is there may be seen; the proof itself only by who judges it.
+        table(
+            "payloads",
+            [
+                .ingest: [.insert], .worker: [.select], .scheduler: [.select("receipt_id", "received_on")],
+                .support: [.select("receipt_id", "received_on")],
+            ]),
+        table(
+            "kept_payloads",
+            [.worker: [.select], .scheduler: [.select("receipt_id")], .support: [.select("receipt_id")]]),
+        // What retention remembers between its steps: its functions', which have their owner's rights.
+        table("kept_chains", [:]),
+        table("payload_passes", [:]),
+        table("payload_days", [:]),
         table(
             "transactions",
             [
@@ -151,8 +164,16 @@ package struct Rights: Sendable {
         table("v_halts", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
+        table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
+        table("v_kept_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
 
         function("create_payload_partitions(integer)", [.scheduler: [.execute]]),
+        function("changed_proofs(double precision)", [.scheduler: [.execute], .support: [.execute]]),
+        function("retain_payloads(integer, text[], integer)", [.scheduler: [.execute]]),
+        function("keep_reopened_payloads(uuid[])", [.support: [.execute]]),
+        function("keep_payloads(text, uuid[], text[])", [:]),
+        function("enter_payload_chains(uuid[], text[])", [:]),
+        function("payload_reasons(uuid[], text[])", [:]),
         function("end_halt(text, text, text, text)", [.worker: [.execute], .support: [.execute]]),
         function("end_stale_halts(text, text[])", [.worker: [.execute]]),
     ]

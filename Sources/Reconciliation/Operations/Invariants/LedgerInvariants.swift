@@ -151,11 +151,7 @@ extension Invariant {
                 where p.receipt_id = r.id and p.received_on = (r.received_at at time zone 'UTC')::date)
               and not exists (select from kept_payloads k where k.receipt_id = r.id)
             union all
-            select 'receipt ' || r.id || ' has another proof' from receipts r
-            join payloads p on p.receipt_id = r.id and p.received_on = (r.received_at at time zone 'UTC')::date
-            where r.received_at >= now() - make_interval(secs => $3)
-              and p.received_on >= (now() at time zone 'UTC')::date - $1
-              and sha256(convert_to(p.body, 'UTF8')) <> r.payload_sha256
+            select 'receipt ' || id || ' has another proof' from changed_proofs($3) as c(id)
             """),
         Invariant(
             "I16", "refunds", "what was known to be refunded was not granted afterwards",
