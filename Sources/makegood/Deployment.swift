@@ -48,6 +48,12 @@ enum Deployment {
             postgres(settings, name),
             connections: settings.postgresWriters + plainConnections, logger: logger)
         let ledger = Ledger(database: database, writers: settings.postgresWriters, schedule: schedule)
+        do {
+            try await UserProtection.agree(configuration.userKeys, in: database)
+        } catch {
+            await ledger.close()
+            throw error
+        }
         let http = appleHTTPClient(settings)
         let apps = AppDirectory(http: http)
         try await apps.update(configuration, ledger: ledger)

@@ -12,7 +12,8 @@ struct Makegood: AsyncParsableCommand {
             """,
         subcommands: [
             IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
-            CheckCommand.self, QueueCommand.self, SupportCommand.self, SimulateCommand.self, InspectCommand.self,
+            CheckCommand.self, QueueCommand.self, SupportCommand.self, UsersCommand.self, SimulateCommand.self,
+            InspectCommand.self,
             BenchCommand.self, LoadCommand.self,
         ])
 }

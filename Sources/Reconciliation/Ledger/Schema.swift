@@ -5,6 +5,7 @@ package enum Schema {
     package static let migrations: [Migration] = [
         migration(1, "receipts_and_grants", PackageResources._001_receipts_and_grants_sql),
         migration(3, "payload_retention", PackageResources._003_payload_retention_sql),
+        migration(4, "users", PackageResources._004_users_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -267,7 +267,7 @@ import Testing
     @Test("100,000 payloads of a day: no step is long, and they are through in bounded time")
     func many() async throws {
         try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
-            try await lab.fill(99_000, ended: "granted", daysAgo: 100)
+            for _ in 0..<11 { try await lab.fill(9000, ended: "granted", daysAgo: 100) }
             try await lab.fill(1000, ended: "rejected", daysAgo: 100)
             try await lab.run("analyze")
             let start = ContinuousClock.now
