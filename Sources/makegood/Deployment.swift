@@ -59,6 +59,12 @@ enum Deployment {
             connections: settings.postgresWriters + plainConnections, logger: logger)
         try await checkRights(roles, database)
         let ledger = Ledger(database: database, writers: settings.postgresWriters, schedule: schedule)
+        do {
+            try await UserProtection.agree(configuration.userKeys, in: database)
+        } catch {
+            await ledger.close()
+            throw error
+        }
         let http = appleHTTPClient(settings)
         let apps = AppDirectory(http: http, judges: roles.contains(.worker))
         try await apps.update(configuration, ledger: ledger)

@@ -22,6 +22,7 @@ struct Makegood: AsyncParsableCommand {
         subcommands: [
             IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
             RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self, SupportCommand.self,
-            SimulateCommand.self, InspectCommand.self, BenchCommand.self, LoadCommand.self, ChaosCommand.self,
+            UsersCommand.self, SimulateCommand.self, InspectCommand.self, BenchCommand.self, LoadCommand.self,
+            ChaosCommand.self,
         ])
 }

@@ -9,6 +9,8 @@ package struct Configuration: Sendable {
     package let apps: [String: AppConfiguration]
     package let access: [AccessKey]
     package let gatewayJWT: GatewayJWTConfiguration?
+    /// Nil: the tables hold user ids as they are (`users.protect`).
+    package let userKeys: UserKeys?
     /// Payloads stay this many days at least (`retention.payloads`).
     package let payloadDays: Int
     /// SHA-256 of the file and of every file it names, in hexadecimal: shown in logs and /health/ready.
@@ -31,12 +33,15 @@ package struct Configuration: Sendable {
             throw ConfigurationError(key: "(file)", problem: "is no YAML")
         }
         var reader = try ConfigurationReader(root, path: "")
+        let userKeys = try readUsers(&reader, directory: directory)
         var apps: [String: AppConfiguration] = [:]
         guard let sections = try reader.sections("apps"), !sections.isEmpty else {
             throw reader.error("apps", "must list at least one app")
         }
         for section in sections {
-            let app = try AppConfiguration.read(section, directory: directory)
+            var app = try AppConfiguration.read(section, directory: directory)
+            // Testers are looked up by what receipts say of their users.
+            if let userKeys { app.policy.testers = Set(app.policy.testers.map { userKeys.key(of: $0, app: app.id) }) }
             guard apps.updateValue(app, forKey: app.id) == nil else { throw section.error("id", "is used twice") }
         }
         var access: [AccessKey] = []
@@ -53,9 +58,39 @@ package struct Configuration: Sendable {
         for app in apps.values.sorted(by: { $0.id < $1.id }) { hash.update(data: app.hash) }
         for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
         for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
+        if let userKeys { hash.update(data: Data(userKeys.description.utf8)) }
         return Configuration(
-            apps: apps, access: access, gatewayJWT: gatewayJWT, payloadDays: payloadDays,
+            apps: apps, access: access, gatewayJWT: gatewayJWT, userKeys: userKeys, payloadDays: payloadDays,
             hash: hash.finalize().map { String(format: "%02x", $0) }.joined())
+    }
+
+    /// `protect` names the file with the keys, `protectEnv` the environment variable that holds them.
+    private static func readUsers(
+        _ reader: inout ConfigurationReader, directory: URL
+    ) throws(ConfigurationError) -> UserKeys? {
+        guard var section = try reader.section("users") else { return nil }
+        let file = try section.text("protect")
+        let variable = try section.text("protectEnv")
+        try section.finish()
+        let text: String
+        switch (file, variable) {
+        case (nil, nil): return nil
+        case (let file?, nil):
+            text = String(
+                decoding: try section.readFile(file, key: "protect", relativeTo: directory), as: UTF8.self)
+        case (nil, let variable?):
+            guard let value = ProcessInfo.processInfo.environment[variable] else {
+                throw section.error("protectEnv", "names an environment variable that is not set")
+            }
+            text = value
+        default: throw section.error("protect", "is given more than once (protect, protectEnv)")
+        }
+        guard let keys = UserKeys(file: text) else {
+            throw section.error(
+                file == nil ? "protectEnv" : "protect",
+                "must hold secrets of at least \(UserKeys.secretBytesMin) bytes, one a line")
+        }
+        return keys
     }
 
     private static func readRetention(_ reader: inout ConfigurationReader) throws(ConfigurationError) -> Int {

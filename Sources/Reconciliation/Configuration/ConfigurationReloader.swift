@@ -29,6 +29,9 @@ package struct ConfigurationReloader: Service {
     private func reload() async {
         do {
             let configuration = try settings.loadConfiguration()
+            guard configuration.userKeys?.fingerprint == holder.current.userKeys?.fingerprint else {
+                throw ConfigurationError(key: "users.protect", problem: "names users by another key than this process")
+            }
             // Whole or not at all: the gateway's keys are read before anything is changed.
             if let section = configuration.gatewayJWT { _ = try await GatewayVerifier(section) }
             try await apps.update(configuration, ledger: ledger)

@@ -17,12 +17,16 @@ package struct EventRoutes: Sendable {
     package static let waitersMax = 64
 
     private let ledger: Ledger
+    private let configuration: ConfigurationHolder
+    private let users: UserRegister
     private let door: Door
     private let health: Health
     private let waiters = WaiterCount()
 
-    package init(ledger: Ledger, door: Door, health: Health) {
+    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door, health: Health) {
         self.ledger = ledger
+        self.configuration = configuration
+        users = UserRegister(ledger: ledger)
         self.door = door
         self.health = health
     }
@@ -46,7 +50,16 @@ package struct EventRoutes: Sendable {
                 events = try await ledger.run(Statements.readEvents, page)
             }
         }
-        return try Self.response(events, after: page.after)
+        return try Self.response(events, try await reveal(events), after: page.after)
+    }
+
+    /// The ids behind the keys; empty where the events say the ids themselves.
+    private func reveal(_ events: [Event]) async throws -> [UserName: RevealedUser] {
+        guard let keys = configuration.current.userKeys else { return [:] }
+        let revealed = try await users.reveal(Set(events.map(\.user)), keys)
+        // Goods for nobody are goods for the wrong one: the feed waits until the file has its keys again.
+        if revealed.values.contains(.unreadable) { throw Problem.unavailable() }
+        return revealed
     }
 
     private static func cursor(_ request: Request) throws(Problem) -> EventCursor {
@@ -65,20 +78,28 @@ package struct EventRoutes: Sendable {
         return limit
     }
 
-    private static func response(_ events: [Event], after: EventCursor) throws -> Response {
+    private static func response(
+        _ events: [Event], _ users: [UserName: RevealedUser], after: EventCursor
+    ) throws -> Response {
         var entries: [JSONValue] = []
         for event in events {
-            entries.append(
-                .object([
-                    .init("id", .string(event.id.uuidString.lowercased())),
-                    .init("type", .string(event.type)),
-                    .init("appId", .string(event.appID)),
-                    .init("userId", .string(event.userID)),
-                    .init("transactionId", .string(event.transactionID)),
-                    .init("receiptId", .string(event.receiptID.uuidString.lowercased())),
-                    .init("at", .string(event.at.rfc3339)),
-                    .init("data", try JSONValue(parsing: Array(event.body.utf8))),
-                ]))
+            let user = users[event.user]
+            var userID = event.userID
+            if case .id(let id)? = user { userID = id }
+            var members: [JSONValue.Member] = [
+                .init("id", .string(event.id.uuidString.lowercased())),
+                .init("type", .string(event.type)),
+                .init("appId", .string(event.appID)),
+                .init("userId", .string(userID)),
+            ]
+            if user == .erased { members.append(.init("erased", .bool(true))) }
+            members += [
+                .init("transactionId", .string(event.transactionID)),
+                .init("receiptId", .string(event.receiptID.uuidString.lowercased())),
+                .init("at", .string(event.at.rfc3339)),
+                .init("data", try JSONValue(parsing: Array(event.body.utf8))),
+            ]
+            entries.append(.object(members))
         }
         return Response(
             json: .object([

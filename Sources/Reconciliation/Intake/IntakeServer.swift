@@ -41,7 +41,7 @@ package struct IntakeServer: Service {
         receipts = ReceiptRoutes(
             ledger: ledger, doorbell: doorbell, configuration: configuration, door: door, longPoll: longPoll,
             bodies: BodyReader(bytesMax: settings.bodyBytesMax, clock: clock))
-        events = EventRoutes(ledger: ledger, door: door, health: health)
+        events = EventRoutes(ledger: ledger, configuration: configuration, door: door, health: health)
     }
 
     /// Serves until graceful shutdown or cancellation; called once.

@@ -20,6 +20,7 @@ package struct ReceiptRoutes: Sendable {
     private let doorbell: Doorbell
     private let configuration: ConfigurationHolder
     private let door: Door
+    private let users: UserRegister
     private let longPoll: LongPoll
     private let bodies: BodyReader
     private let stored = Counter(label: "makegood_receipts_stored_total")
@@ -33,6 +34,7 @@ package struct ReceiptRoutes: Sendable {
         self.doorbell = doorbell
         self.configuration = configuration
         self.door = door
+        users = UserRegister(ledger: ledger)
         self.longPoll = longPoll
         self.bodies = bodies
     }
@@ -49,14 +51,20 @@ package struct ReceiptRoutes: Sendable {
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         let configuration = configuration.current
-        let submission = try await bodies.withBody(of: request, context) { body in
+        let posted = try await bodies.withBody(of: request, context) { body in
             try SubmissionRequest(body: body, caller: caller, apps: Set(configuration.apps.keys))
         }
-        let id = submission.submission.receiptID
-        try await limitQuestions(submission.submission, id)
-        var view = try await store(submission.submission, id)
+        let keys = configuration.userKeys
+        // From here on nothing but the register knows the user's id.
+        let submission = keys?.protecting(posted.submission) ?? posted.submission
+        let id = submission.receiptID
+        try await limitQuestions(submission, id)
+        if let keys, let userID = posted.submission.userID, let key = submission.userID {
+            try await users.enter(userID, key: key, app: submission.appID, keys)
+        }
+        var view = try await store(submission, id)
         if view.state == .received, wait > .zero { view = try await waited(id, wait) ?? view }
-        let answer = ReceiptAnswer(view, finishHeld: configuration.finishHeld(view.appID), ignored: submission.ignored)
+        let answer = ReceiptAnswer(view, finishHeld: configuration.finishHeld(view.appID), ignored: posted.ignored)
         return Response(json: answer.json, status: view.state.isEnded ? .ok : .accepted)
     }
 
@@ -66,7 +74,7 @@ package struct ReceiptRoutes: Sendable {
         let wait = try WaitParameter(request).duration
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
             var view = try await ledger.view(id),
-            caller.mayRead(appID: view.appID, userID: view.userID)
+            caller.mayRead(view, configuration.current.userKeys)
         else { throw Problem.notFound }
         if view.state == .received, wait > .zero { view = try await waited(id, wait) ?? view }
         return Response(json: ReceiptAnswer(view, finishHeld: configuration.current.finishHeld(view.appID)).json)

@@ -31,6 +31,7 @@ package final class Ledger: Sendable {
     private let settlements: GroupCommit<Verdict, Settlement?>
     private let postponements: GroupCommit<Postponement, Bool>
     private let strikes: GroupCommit<Pointer, Int?>
+    private let entries: GroupCommit<EnteredUser, Void>
     private let brakeCounts: GroupCommit<BrakeQuestion, BrakeCounts>
 
     /// - Parameter writers: how many connections write batches at the same time; 1 or 2 saturate a disk (design.md 4).
@@ -97,6 +98,12 @@ package final class Ledger: Sendable {
                 var counts = Dictionary(rows.map { ($0.id, $0.rescues) }, uniquingKeysWith: { first, _ in first })
                 return pointers.map { counts.removeValue(forKey: $0.receiptID) }
             })
+        entries = GroupCommit(
+            name: "users", writers: 1, size: { (rows: 1, bytes: $0.sealed.bytes.count + 128) },
+            flush: { users throws(PostgresError) in
+                try await database.run(Statements.enterUsers, users)
+                return users.map { _ in }
+            })
         brakeCounts = GroupCommit(
             name: "brakes", writers: 1, size: { _ in (rows: 1, bytes: 64) },
             flush: { questions throws(PostgresError) in try await database.run(Statements.countBrakes, questions) })
@@ -132,6 +139,11 @@ package final class Ledger: Sendable {
         try await submit(pointer, to: strikes)
     }
 
+    /// Enters a protected user: committed when this returns. Known ones stay as they are.
+    package func enter(_ user: EnteredUser) async throws(LedgerError) {
+        try await submit(user, to: entries)
+    }
+
     /// What was granted before, where a limit asks.
     package func brakes(_ question: BrakeQuestion) async throws(LedgerError) -> BrakeCounts {
         try await submit(question, to: brakeCounts)
@@ -156,6 +168,7 @@ package final class Ledger: Sendable {
         await settlements.close()
         await postponements.close()
         await strikes.close()
+        await entries.close()
         await brakeCounts.close()
         await database.close()
     }

@@ -6,7 +6,8 @@ package enum Schema {
         migration(1, "receipts_and_grants", PackageResources._001_receipts_and_grants_sql),
         migration(2, "least_privilege", PackageResources._002_least_privilege_sql),
         migration(3, "payload_retention", PackageResources._003_payload_retention_sql),
-        migration(4, "payload_storage", PackageResources._004_payload_storage_sql),
+        migration(4, "users", PackageResources._004_users_sql),
+        migration(6, "payload_storage", PackageResources._006_payload_storage_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {
