@@ -3,7 +3,8 @@ package import Postgres
 /// The database this program was built for: the files of Migrations/, compiled in.
 package enum Schema {
     package static let migrations: [Migration] = [
-        migration(1, "receipts_and_grants", PackageResources._001_receipts_and_grants_sql)
+        migration(1, "receipts_and_grants", PackageResources._001_receipts_and_grants_sql),
+        migration(5, "recent_rows", PackageResources._005_recent_rows_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {
