@@ -106,14 +106,19 @@ let package = Package(
         .target(
             name: "TestServers", dependencies: ["Postgres", "RabbitMQ", "CRabbitMQ", log], path: "Tests/TestServers",
             swiftSettings: house),
+        .target(name: "TestRandom", path: "Tests/TestRandom", swiftSettings: house),
         .testTarget(name: "BlockingIOTests", dependencies: ["BlockingIO"], swiftSettings: house),
         .testTarget(
-            name: "PostgresTests", dependencies: ["Postgres", "FaultProxy", "TestServers", log], swiftSettings: house),
+            name: "PostgresTests", dependencies: ["Postgres", "FaultProxy", "TestServers", "TestRandom", log],
+            swiftSettings: house),
         .testTarget(
-            name: "RabbitMQTests", dependencies: ["RabbitMQ", "FaultProxy", "TestServers", log], swiftSettings: house),
+            name: "RabbitMQTests", dependencies: ["RabbitMQ", "FaultProxy", "TestServers", "TestRandom", log],
+            swiftSettings: house),
         .testTarget(
             name: "AppStoreTests",
-            dependencies: ["AppStore", hummingbird, httpClient, jwtKit, x509, asn1, crypto, nioCore, httpTypes, log],
+            dependencies: [
+                "AppStore", "TestRandom", hummingbird, httpClient, jwtKit, x509, asn1, crypto, nioCore, httpTypes, log,
+            ],
             swiftSettings: house),
         .testTarget(
             name: "AppStoreSimulatorTests",
@@ -121,12 +126,13 @@ let package = Package(
                 "AppStoreSimulator", httpClient, x509, asn1, crypto, lifecycle, log, nioCore, nioHTTP1, httpTypes,
             ],
             swiftSettings: house),
-        .testTarget(name: "PurchasesTests", dependencies: ["Purchases", crypto], swiftSettings: house),
+        .testTarget(name: "PurchasesTests", dependencies: ["Purchases", "TestRandom", crypto], swiftSettings: house),
         .testTarget(
             name: "ReconciliationTests",
             dependencies: [
                 "Reconciliation", "Purchases", "Postgres", "RabbitMQ", "AppStore", "AppStoreSimulator", "TestServers",
-                hummingbird, httpClient, jwtKit, crypto, cryptoExtras, lifecycle, log, metrics, nioCore, nioHTTP1,
+                "TestRandom", hummingbird, httpClient, jwtKit, crypto, cryptoExtras, lifecycle, log, metrics, nioCore,
+                nioHTTP1,
                 nioPosix, httpTypes,
             ],
             swiftSettings: house),

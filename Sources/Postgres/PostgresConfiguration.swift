@@ -86,6 +86,8 @@ extension PostgresConfiguration {
                 "lock_timeout=\(lockTimeout.wholeMilliseconds)",
                 "idle_in_transaction_session_timeout=\(callDeadline.wholeMilliseconds)",
             ]
+            // Compiling a statement costs more than any of ours takes.
+            limits.append("jit=off")
             if isReadOnly { limits.append("default_transaction_read_only=on") }
             let options = limits.map { "-c \($0)" } + [own["options"] ?? ""]
             keywords.append(("options", options.joined(separator: " ")))

@@ -9,8 +9,6 @@ import Glibc
 /// where it has them, and `Cutoff` around everything, because 0.11 waits without limit when the broker stalls
 /// (rabbitmq-c issue 780). After the first error the connection is good for nothing but `close()`.
 @safe final class BrokerConnection {
-    /// Larger messages are not ours; they are read past and reported without body.
-    static let incomingBodyLimitBytes = 64 << 10
     private static let channel: amqp_channel_t = 1
     /// Unacknowledged bytes end a connection after this time (tcp(7)); the kernel's default is about 15 min.
     private static let tcpUserTimeoutMilliseconds: Int32 = 10_000
@@ -19,21 +17,6 @@ import Glibc
     /// A write to a closed socket must be an error, not the end of the process. librabbitmq sends with MSG_NOSIGNAL,
     /// OpenSSL's own writes do not.
     private static let ignoreBrokenPipes: Void = { _ = signal(SIGPIPE, SIG_IGN) }()
-
-    /// The method announces it, one header and body frames follow, possibly over many turns.
-    private struct Content {
-        enum Kind {
-            case returned
-            case delivered(consumer: String, tag: UInt64, redelivered: Bool)
-        }
-
-        let kind: Kind
-        /// Nil until the header came.
-        var remainingBytes: UInt64?
-        var tag: UInt64?
-        var body: [UInt8] = []
-        var isTooLarge = false
-    }
 
     private enum Reply {
         case done
@@ -50,7 +33,7 @@ import Glibc
     private var state: amqp_connection_state_t?
     /// Whether the stream is still in order, so that a goodbye would be understood.
     private var isInOrder = false
-    private var content: Content?
+    private var dispatcher = FrameDispatcher()
     /// False where the broker does not let this user declare: then queues are only asked for.
     private(set) var mayDeclare = true
 
@@ -402,82 +385,69 @@ import Glibc
     }
 
     private func take(_ frame: amqp_frame_t) throws(RabbitMQError) -> BrokerEvent? {
+        guard let copy = unsafe Self.copy(frame) else { return nil }
+        do {
+            return try dispatcher.take(copy)
+        } catch {
+            switch error {
+            case .closed:
+                let code = unsafe Self.closeCode(frame.payload.method)
+                unsafe answerClose(frame.payload.method.id)
+                // A publish that is not permitted ends the channel (AMQP 0-9-1, reply code 403).
+                throw code == 403 ? .accessRefused : .lost
+            case .outOfOrder: throw violated()
+            }
+        }
+    }
+
+    /// The frame as a value; nil for a heartbeat.
+    private static func copy(_ frame: amqp_frame_t) -> FrameDispatcher.Frame? {
         // amqp.h, amqp_frame_t: the frame type says which member of the union is set.
         switch unsafe Int32(frame.frame_type) {
-        case AMQP_FRAME_METHOD: return try unsafe take(frame.payload.method)
+        case AMQP_FRAME_METHOD: return unsafe copy(frame.payload.method)
         case AMQP_FRAME_HEADER:
-            guard content != nil, content?.remainingBytes == nil else { throw violated() }
-            let size = unsafe frame.payload.properties.body_size
-            content?.remainingBytes = size
-            content?.isTooLarge = size > UInt64(Self.incomingBodyLimitBytes)
+            var messageID: String?
             // amqp.h: `decoded` points to the properties of the header's class; ours is basic.
             if unsafe frame.payload.properties.class_id == UInt16(AMQP_BASIC_CLASS),
                 let decoded = unsafe frame.payload.properties.decoded
             {
                 let properties = unsafe decoded.assumingMemoryBound(to: amqp_basic_properties_t.self).pointee
                 if unsafe properties._flags & amqp_flags_t(AMQP_BASIC_MESSAGE_ID_FLAG) != 0 {
-                    content?.tag = unsafe UInt64(String(properties.message_id))
+                    messageID = unsafe String(properties.message_id)
                 }
             }
-            return finishContent()
+            return unsafe .header(bodyBytes: frame.payload.properties.body_size, messageID: messageID)
         case AMQP_FRAME_BODY:
-            guard let remaining = content?.remainingBytes else { throw violated() }
             // amqp.h, amqp_bytes_t: `len` bytes at `bytes`.
             let fragment = unsafe UnsafeRawBufferPointer(
                 start: frame.payload.body_fragment.bytes, count: frame.payload.body_fragment.len)
-            guard UInt64(fragment.count) <= remaining else { throw violated() }
-            content?.remainingBytes = remaining - UInt64(fragment.count)
-            if content?.isTooLarge == false { unsafe content?.body.append(contentsOf: fragment) }
-            return finishContent()
+            return unsafe .body([UInt8](fragment))
         default: return nil
         }
     }
 
-    private func finishContent() -> BrokerEvent? {
-        guard let content, content.remainingBytes == 0 else { return nil }
-        self.content = nil
-        switch content.kind {
-        case .returned: return .returned(tag: content.tag)
-        case .delivered(let consumer, let tag, let redelivered):
-            return .delivered(
-                consumer: consumer, tag: tag, redelivered: redelivered, body: content.isTooLarge ? nil : content.body)
-        }
-    }
-
-    private func take(_ method: amqp_method_t) throws(RabbitMQError) -> BrokerEvent? {
+    private static func copy(_ method: amqp_method_t) -> FrameDispatcher.Frame {
         // amqp.h, amqp_method_t: `decoded` points to the struct that belongs to the id.
         switch unsafe method.id {
         case AMQP_BASIC_ACK_METHOD:
             let ack = unsafe method.decoded.assumingMemoryBound(to: amqp_basic_ack_t.self).pointee
-            return unsafe .confirmed(tag: ack.delivery_tag, multiple: ack.multiple != 0)
+            return unsafe .ack(tag: ack.delivery_tag, multiple: ack.multiple != 0)
         case AMQP_BASIC_NACK_METHOD:
             let nack = unsafe method.decoded.assumingMemoryBound(to: amqp_basic_nack_t.self).pointee
-            return unsafe .refused(tag: nack.delivery_tag, multiple: nack.multiple != 0)
-        case AMQP_BASIC_RETURN_METHOD:
-            guard content == nil else { throw violated() }
-            content = Content(kind: .returned)
-            return nil
+            return unsafe .nack(tag: nack.delivery_tag, multiple: nack.multiple != 0)
+        case AMQP_BASIC_RETURN_METHOD: return .giveBack
         case AMQP_BASIC_DELIVER_METHOD:
-            guard content == nil else { throw violated() }
             let delivery = unsafe method.decoded.assumingMemoryBound(to: amqp_basic_deliver_t.self).pointee
-            content = unsafe Content(
-                kind: .delivered(
-                    consumer: String(delivery.consumer_tag), tag: delivery.delivery_tag,
-                    redelivered: delivery.redelivered != 0))
-            return nil
+            return unsafe .deliver(
+                consumer: String(delivery.consumer_tag), tag: delivery.delivery_tag,
+                redelivered: delivery.redelivered != 0)
         case AMQP_BASIC_CANCEL_METHOD:
             let cancel = unsafe method.decoded.assumingMemoryBound(to: amqp_basic_cancel_t.self).pointee
-            return unsafe .cancelled(consumer: String(cancel.consumer_tag))
-        case AMQP_CONNECTION_BLOCKED_METHOD: return .blocked
-        case AMQP_CONNECTION_UNBLOCKED_METHOD: return .unblocked
-        case AMQP_CHANNEL_CLOSE_METHOD, AMQP_CONNECTION_CLOSE_METHOD:
-            let code = unsafe Self.closeCode(method)
-            unsafe answerClose(method.id)
-            // A publish that is not permitted ends the channel (AMQP 0-9-1, reply code 403).
-            throw code == 403 ? .accessRefused : .lost
-        default:
-            // Nothing else is sent unasked to a client that opened one channel.
-            throw violated()
+            return unsafe .cancel(consumer: String(cancel.consumer_tag))
+        case AMQP_CONNECTION_BLOCKED_METHOD: return .block
+        case AMQP_CONNECTION_UNBLOCKED_METHOD: return .unblock
+        case AMQP_CHANNEL_CLOSE_METHOD, AMQP_CONNECTION_CLOSE_METHOD: return .close
+        default: return .unknown
         }
     }
 

@@ -1,4 +1,5 @@
 import Foundation
+import TestRandom
 import Testing
 
 @testable import AppStore
@@ -74,6 +75,48 @@ import Testing
             #expect((try? JSON(parsing: value.bytes)) == value)
         }
         #expect(read > 0)
+    }
+
+    /// Goal: whatever value is written is read again as it was, by us and by Foundation; and bytes that were damaged
+    /// on their way are an error or a value, never a crash.
+    @Test func `random values survive, damaged bytes do no harm`() throws {
+        var random = SeededRandom(announcing: "JSON of Apple")
+        let seed = random.seed
+        for _ in 0..<5_000 {
+            let value = JSON.random(depth: 5, using: &random)
+            let bytes = value.bytes
+            #expect(try JSON(parsing: bytes) == value, "seed \(seed)")
+            #expect(
+                (try? JSONSerialization.jsonObject(with: Data(bytes), options: .fragmentsAllowed)) != nil,
+                "seed \(seed)")
+            let damaged = random.damage(bytes)
+            guard let read = try? JSON(parsing: damaged) else { continue }
+            #expect(try JSON(parsing: read.bytes) == read, "seed \(seed)")
+        }
+    }
+}
+
+extension JSON {
+    fileprivate static func random(depth: Int, using random: inout SeededRandom) -> JSON {
+        switch Int.random(in: 0..<(depth > 0 ? 8 : 6), using: &random) {
+        case 0: return .null
+        case 1: return .bool(.random(using: &random))
+        case 2: return .integer(Int64(bitPattern: random.next()))
+        case 3:
+            // A whole number that fits would be read as one.
+            let value = Double(bitPattern: random.next())
+            return value.isFinite && Int64(exactly: value) == nil ? .number(value) : .number(0.5)
+        case 4, 5: return .string(random.text(0...12))
+        case 6:
+            let count = Int.random(in: 0...4, using: &random)
+            return .array((0..<count).map { _ in self.random(depth: depth - 1, using: &random) })
+        default:
+            var members: [String: JSON] = [:]
+            for _ in 0..<Int.random(in: 0...4, using: &random) {
+                members[random.text(0...6)] = self.random(depth: depth - 1, using: &random)
+            }
+            return .object(members)
+        }
     }
 }
 

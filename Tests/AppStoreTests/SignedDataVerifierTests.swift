@@ -1,5 +1,6 @@
 import Crypto
 import Foundation
+import TestRandom
 import Testing
 
 @testable import AppStore
@@ -400,21 +401,23 @@ import Testing
     // MARK: Mutations
 
     @Test func `P18: no mutation of a good JWS is believed`() async throws {
-        var random = SeededRandom(seed: UInt64.random(in: 0...UInt64.max))
-        let seed = random.state
+        var random = SeededRandom(announcing: "no mutation is believed")
+        let seed = random.seed
         _ = try await verifier.transaction(good)
         let fresh = try authority.verifier()
         let original = Array(good.utf8)
         let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.= \n".utf8)
-        for round in 0..<600 {
+        for round in 0..<3000 {
             var bytes = original
             for _ in 0...Int.random(in: 0...2, using: &random) {
                 let place = Int.random(in: 0..<bytes.count, using: &random)
                 let byte = alphabet[Int.random(in: 0..<alphabet.count, using: &random)]
-                switch Int.random(in: 0..<4, using: &random) {
+                switch Int.random(in: 0..<6, using: &random) {
                 case 0: bytes[place] = byte
-                case 1: bytes.insert(byte, at: place)
-                case 2: bytes.remove(at: place)
+                case 1 where bytes.count > 1: bytes.removeLast(Int.random(in: 1..<bytes.count, using: &random))
+                case 2: bytes[place] = UInt8.random(in: 0...255, using: &random)
+                case 3: bytes.insert(byte, at: place)
+                case 4 where bytes.count > 1: bytes.remove(at: place)
                 default: bytes.swapAt(place, Int.random(in: 0..<bytes.count, using: &random))
                 }
             }
@@ -448,20 +451,5 @@ import Testing
                 "signature", "wrong_app", "wrong_environment", "unsigned",
             ])
         #expect(VerificationFailure.Reason.allCases.allSatisfy { !VerificationFailure($0).isRetryable })
-    }
-}
-
-/// SplitMix64: the same seed gives the same run (https://prng.di.unimi.it/splitmix64.c).
-struct SeededRandom: RandomNumberGenerator {
-    private(set) var state: UInt64
-
-    init(seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-        return z ^ (z >> 31)
     }
 }

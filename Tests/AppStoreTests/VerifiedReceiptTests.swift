@@ -1,4 +1,5 @@
 import Foundation
+import TestRandom
 import Testing
 
 @testable import AppStore
@@ -106,8 +107,8 @@ import Testing
     }
 
     @Test func `P21: shuffled arrays give the same result`() throws {
-        var random = SeededRandom(seed: UInt64.random(in: 0...UInt64.max))
-        let seed = random.state
+        var random = SeededRandom(announcing: "shuffled arrays")
+        let seed = random.seed
         let consumables = (0..<20).map { Self.entry("c\($0)") }
         let renewals = (0..<20).map { Self.renewal("r\($0)", of: "s\($0 % 3)") }
         let known = renewals + [Self.entry("c1", #","cancellation_date_ms":"1500""#), Self.entry("c2")]

@@ -1,3 +1,4 @@
+import TestRandom
 import Testing
 
 @testable import Postgres
@@ -10,7 +11,7 @@ import Testing
     private static let data = PostgresError.data(sqlState: "22003", statement: "t")
 
     @Test(arguments: 1...200) func randomScript(seed: Int) {
-        var random = SplitMix(UInt64(seed))
+        var random = SeededRandom(seed: UInt64(seed))
         let limits = Queue.Limits(
             batchRows: .random(in: 1...20, using: &random), batchBytes: .random(in: 1...2_000, using: &random),
             queueRows: .random(in: 1...200, using: &random), queueBytes: .random(in: 1...5_000, using: &random))
@@ -257,20 +258,5 @@ import Testing
         let verdict = queue.failed(batch, error, at: .now, jitter: 1)
         #expect(verdict.failed.count == 3 && !verdict.isPoison)
         #expect(queue.isEmpty)
-    }
-}
-
-/// SplitMix64: a script that a seed repeats.
-struct SplitMix: RandomNumberGenerator {
-    private var state: UInt64
-
-    init(_ seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        z = (z ^ (z >> 27)) &* 0x94d0_49bb_1331_11eb
-        return z ^ (z >> 31)
     }
 }

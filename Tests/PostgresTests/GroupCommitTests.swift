@@ -2,6 +2,7 @@ import Foundation
 import Postgres
 import Synchronization
 import TestServers
+import TestRandom
 import Testing
 
 /// Goal: a caller's answer is the truth about its own item, whatever happens to the batches around it. Method: ten
@@ -11,7 +12,7 @@ import Testing
     /// Commits idempotently, and fails as a database does.
     private final class Pretended: Sendable {
         struct State {
-            var random: SplitMix
+            var random: SeededRandom
             var committed: Set<Int> = []
             var flushes = 0
             var running = 0
@@ -23,7 +24,7 @@ import Testing
         let failureRate: Double
 
         init(seed: UInt64, failureRate: Double) {
-            state = Mutex(State(random: SplitMix(seed)))
+            state = Mutex(State(random: SeededRandom(seed: seed)))
             self.failureRate = failureRate
         }
 

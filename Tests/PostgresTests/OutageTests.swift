@@ -2,6 +2,7 @@ import FaultProxy
 import Foundation
 import Postgres
 import TestServers
+import TestRandom
 import Testing
 
 /// Goal: when network or server stop answering, no call waits longer than it says, callers fail fast, and all is well
@@ -172,7 +173,7 @@ import Testing
         ) { proxy, database async throws in
             let end = ContinuousClock.now + .seconds(8)
             let weather = Task {
-                var random = SplitMix(seed)
+                var random = SeededRandom(seed: seed)
                 while ContinuousClock.now < end {
                     proxy.set([FaultProxy.Conditions.cut, .frozen, .forwarding].randomElement(using: &random)!)
                     try? await Task.sleep(for: .milliseconds(.random(in: 20...400, using: &random)))

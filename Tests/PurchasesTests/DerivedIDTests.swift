@@ -1,6 +1,7 @@
 import Crypto
 import Foundation
 import Purchases
+import TestRandom
 import Testing
 
 /// Goal: the same thing said twice has one id, everything else another. Method: known values made by hand, every field

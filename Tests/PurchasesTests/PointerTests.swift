@@ -1,5 +1,6 @@
 import Foundation
 import Purchases
+import TestRandom
 import Testing
 
 /// Goal: a pointer survives the wire, and whatever is not exactly a pointer is a dead letter.

@@ -1,5 +1,6 @@
 import Foundation
 import Purchases
+import TestRandom
 import Testing
 
 /// Goal: one purchase has one key under every id that Apple lists it by, and two purchases never share one

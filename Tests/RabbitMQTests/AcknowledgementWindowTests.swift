@@ -1,3 +1,4 @@
+import TestRandom
 import Testing
 
 @testable import RabbitMQ
@@ -50,8 +51,8 @@ import Testing
     /// Goal: the broker, following the commands by its own rules, ends up with exactly our decisions, and never sees
     /// a tag it does not know. Method: 2,000 random sequences against a model of the broker's unsettled set.
     @Test func theBrokerUnderstandsEverySequence() throws {
-        let seed = UInt64.random(in: 0 ... .max)
-        var random = SplitMix(seed: seed)
+        var random = SeededRandom(announcing: "acknowledgement window")
+        let seed = random.seed
         for _ in 0..<2_000 {
             var window = AcknowledgementWindow()
             var unsettled: Set<UInt64> = []

@@ -1,3 +1,4 @@
+import TestRandom
 import Testing
 
 @testable import RabbitMQ
@@ -66,8 +67,8 @@ import Testing
     /// Goal: whatever order answers come in, every ticket is handed out exactly once, with the right answer.
     /// Method: 2,000 random sequences of 60 commands against a naive model (a dictionary by tag).
     @Test func agreesWithANaiveModel() throws {
-        let seed = UInt64.random(in: 0 ... .max)
-        var random = SplitMix(seed: seed)
+        var random = SeededRandom(announcing: "confirm book")
+        let seed = random.seed
         for _ in 0..<2_000 {
             var book = Book()
             var model: [UInt64: (ticket: Int, isOpen: Bool, isReturned: Bool, sentAt: Int)] = [:]
@@ -112,21 +113,6 @@ import Testing
             let removed = book.removeAll().map(\.ticket)
             #expect(removed == rest, "seed \(seed)")
         }
-    }
-}
-
-/// A repeatable generator, so that a failing seed can be run again.
-struct SplitMix: RandomNumberGenerator {
-    private var state: UInt64
-
-    init(seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
     }
 }
 

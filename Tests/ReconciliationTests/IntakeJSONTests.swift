@@ -1,4 +1,5 @@
 import Reconciliation
+import TestRandom
 import Testing
 
 /// Goal: nothing a client sends as JSON is misread, rounded or able to fail a SQL statement. Method: tables of texts
@@ -82,5 +83,45 @@ import Testing
         #expect(value["\u{e9}"] == .number("4"))
         #expect(value["e\u{301}"] == .number("5"))
         #expect(value.canonical.text == "{\"a\":2,\"b\":3,\"e\u{301}\":5,\"\u{e9}\":4}")
+    }
+
+    /// Goal: whatever a client may write is stored as it was; whatever else it sends is refused, and nothing crashes.
+    @Test func randomValuesSurviveAndDamagedBytesDoNoHarm() throws {
+        var random = SeededRandom(announcing: "JSON of clients")
+        let seed = random.seed
+        for _ in 0..<5_000 {
+            let value = JSONValue.random(depth: 5, using: &random)
+            #expect(try JSONValue(parsing: value.bytes) == value, "seed \(seed)")
+            #expect(try JSONValue(parsing: value.canonical.bytes).canonical == value.canonical, "seed \(seed)")
+            let damaged = random.damage(value.bytes)
+            guard let read = try? JSONValue(parsing: damaged) else { continue }
+            #expect(try JSONValue(parsing: read.bytes) == read, "seed \(seed)")
+        }
+    }
+}
+
+extension JSONValue {
+    fileprivate static func random(depth: Int, using random: inout SeededRandom) -> JSONValue {
+        switch Int.random(in: 0..<(depth > 0 ? 8 : 6), using: &random) {
+        case 0: return .null
+        case 1: return .bool(.random(using: &random))
+        case 2: return .number(String(Int64(bitPattern: random.next())))
+        case 3:
+            let digits = { (random: inout SeededRandom) in String(Int.random(in: 0...999_999, using: &random)) }
+            let exponent = Int.random(in: -JSONValue.exponentMax...JSONValue.exponentMax, using: &random)
+            return .number(
+                "-" + digits(&random) + ".0" + digits(&random) + (exponent.isMultiple(of: 2) ? "E" : "e")
+                    + String(exponent))
+        case 4, 5: return .string(random.text(0...12))
+        case 6:
+            let count = Int.random(in: 0...4, using: &random)
+            return .array((0..<count).map { _ in self.random(depth: depth - 1, using: &random) })
+        default:
+            let count = Int.random(in: 0...4, using: &random)
+            return .object(
+                (0..<count).map { _ in
+                    Member(random.text(0...3), self.random(depth: depth - 1, using: &random))
+                })
+        }
     }
 }

@@ -7,6 +7,7 @@ package enum Schema {
         migration(2, "least_privilege", PackageResources._002_least_privilege_sql),
         migration(3, "payload_retention", PackageResources._003_payload_retention_sql),
         migration(4, "users", PackageResources._004_users_sql),
+        migration(5, "recent_rows", PackageResources._005_recent_rows_sql),
         migration(6, "payload_storage", PackageResources._006_payload_storage_sql),
     ]
 

@@ -45,6 +45,7 @@ extension Statements {
     /// - A proof that fails as a whole takes back nothing that it granted before: its outcomes still count.
     /// - A grant that exists answers before any decision but `open` (design.md 5.1, rows 1 and 0b); without
     ///   possession only to its own user.
+    /// - A refund on record answers a proof that Apple signed before it (row 0a): an old proof is no way around it.
     package static let settle = Statement<SettleBatch, Settlement>(
         "ledger.settle",
         """
@@ -55,15 +56,21 @@ extension Statements {
               where r.id = v.receipt and r.settled_at is null and r.attempt = v.attempt
               for no key update skip locked) r),
         verdict as (
-          select * from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[], $5::text[], $6::bool[], $7::text[],
+          select i.*, case when k.is_refunded then 'rejected' else i.asked end as decision,
+            case when k.is_refunded then 'refunded' else i.cause end as reason
+          from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[], $5::text[], $6::bool[], $7::text[],
               $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::int[], $14::jsonb[], $15::text[],
               $16::text[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[], $21::text[],
               $22::text[], $23::timestamptz[], $24::jsonb[], $25::text[], $26::text[], $27::text[], $28::int[],
               $29::int8[], $30::int[], $35::text[])
-            as i(receipt, attempt, due_in, app, usr, possession, transaction, decision, reason, binding, environment,
+            as i(receipt, attempt, due_in, app, usr, possession, transaction, asked, cause, binding, environment,
               product, quantity, goods, purchase_key, original, kind, purchased_at, expires_at, revoked_at, token,
               ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
               customer)
+          left join lateral (select true as is_refunded from transactions t
+            where i.asked = 'grant' and t.transaction_id = i.transaction and t.app_id = i.app
+              and t.environment = i.environment and t.revoked_at is not null and t.signed_at > i.signed_at limit 1) k
+            on true
           where (i.receipt in (select receipt from mine)) is true),
         won as (
           insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,

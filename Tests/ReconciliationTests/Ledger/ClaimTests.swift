@@ -1,6 +1,7 @@
 import Foundation
 import Postgres
 import Purchases
+import TestRandom
 import Testing
 
 @testable import Reconciliation
@@ -57,7 +58,7 @@ import Testing
             let claimed = try await withThrowingTaskGroup(of: [UUID].self) { group in
                 for scheduler in 0..<4 {
                     group.addTask {
-                        var random = SeededGenerator(seed: seed + UInt64(scheduler))
+                        var random = SeededRandom(seed: seed + UInt64(scheduler))
                         var mine: [UUID] = []
                         while true {
                             let limit = Int.random(in: 1...50, using: &random)

@@ -2,6 +2,7 @@ import Foundation
 import Postgres
 import Purchases
 import Synchronization
+import TestRandom
 import Testing
 
 @testable import Reconciliation
@@ -54,7 +55,7 @@ import Testing
 
     /// Each purchase in a transaction of its own that stays open for a while; every fourth is first rolled back.
     private static func write(_ count: Int, as writer: Int, seed: UInt64, in lab: LedgerLab) async throws {
-        var random = SeededGenerator(seed: seed &* 1000 + UInt64(writer))
+        var random = SeededRandom(seed: seed &* 1000 + UInt64(writer))
         try await lab.withSession { session in
             for number in 0..<count {
                 let posted = try await lab.post("u\(writer)")

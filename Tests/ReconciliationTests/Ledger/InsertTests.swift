@@ -1,6 +1,7 @@
 import Foundation
 import Postgres
 import Purchases
+import TestRandom
 import Testing
 
 @testable import Reconciliation
@@ -32,7 +33,7 @@ import Testing
         "design 1: tallies count what was inserted, under eight writers of two apps", arguments: [11, 12] as [UInt64])
     func tallies(seed: UInt64) async throws {
         try await LedgerLab.with(connections: 8, writers: 8) { lab in
-            var random = SeededGenerator(seed: seed)
+            var random = SeededRandom(seed: seed)
             // Each of 400 submissions is posted one to four times, in random order.
             let posts = (0..<400).flatMap { number in
                 Array(repeating: number, count: Int.random(in: 1...4, using: &random))

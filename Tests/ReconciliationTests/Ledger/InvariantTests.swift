@@ -54,23 +54,23 @@ import Testing
             "a grant to somebody who posted nothing", "update grants set user_id = 'thief'", "owners_of_grants"),
         Damage(
             "a grant disappeared, its event and outcome stand", "delete from grants where transaction_id = 'mine'",
-            "grants_told_by_outcomes", "events_of_grants"),
+            "grants_and_outcomes", "events_of_grants"),
         Damage(
             "a grant moved to another receipt",
             """
             update grants set receipt_id = (select id from receipts where state = 'held') where transaction_id = 'mine'
-            """, "grants_told_by_outcomes", "events_of_grants"),
+            """, "grants_and_outcomes", "events_of_grants"),
         Damage(
             "a granted outcome was changed",
             "update outcomes set state = 'rejected' where transaction_id = 'mine' and state = 'granted'",
-            "outcomes_of_grants", "summary"),
+            "grants_and_outcomes", "summary"),
         Damage(
             "an outcome disappeared", "delete from outcomes where transaction_id = 'mine' and state = 'granted'",
-            "outcomes_of_grants", "summary"),
+            "grants_and_outcomes", "summary"),
         Damage(
             "a grant without a receipt",
             "update grants set receipt_id = gen_random_uuid() where transaction_id = 'mine'",
-            "grants_told_by_outcomes", "receipts_of_grants", "events_of_grants"),
+            "grants_and_outcomes", "events_of_grants"),
         Damage(
             "told granted, nothing given",
             """
@@ -122,9 +122,6 @@ import Testing
         Damage(
             "an outcome after the end",
             "update outcomes set decided_at = decided_at + interval '2 seconds' where state = 'already_granted'",
-            "stale_writes"),
-        Damage(
-            "a grant after the end", "update grants set granted_at = granted_at + interval '2 seconds'",
             "stale_writes"),
         Damage(
             "Apple was asked again at once",

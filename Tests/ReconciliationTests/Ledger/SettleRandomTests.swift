@@ -1,6 +1,7 @@
 import Foundation
 import Postgres
 import Purchases
+import TestRandom
 import Testing
 
 @testable import Reconciliation
@@ -17,7 +18,7 @@ import Testing
     func random(seed: UInt64) async throws {
         print("settle: seed \(seed)")
         try await LedgerLab.with { lab in
-            var random = SeededGenerator(seed: seed)
+            var random = SeededRandom(seed: seed)
             let world = try await SettleWorld(in: lab, random: &random)
             for phase in [SettleWorld.Phase.productsMissing, .productsConfigured] {
                 try await world.judge(in: lab, phase, seed: random.next())
@@ -42,7 +43,7 @@ struct SettleWorld: Sendable {
     static let missingProducts: Set<String> = ["p4", "p5"]
     let receipts: [Receipt]
 
-    init(in lab: LedgerLab, random: inout SeededGenerator) async throws {
+    init(in lab: LedgerLab, random: inout SeededRandom) async throws {
         let catalogue = (0..<80).map { number in
             // The last twenty are restores: another id, the purchase of one of the first twenty.
             let original = number < 60 ? number : number - 60
@@ -71,7 +72,7 @@ struct SettleWorld: Sendable {
     // MARK: Judging
 
     func judge(in lab: LedgerLab, _ phase: Phase, seed: UInt64) async throws {
-        var random = SeededGenerator(seed: seed)
+        var random = SeededRandom(seed: seed)
         var work: [[Receipt]] = Array(repeating: [], count: 8)
         for receipt in receipts {
             for writer in (0..<8).shuffled(using: &random).prefix(Int.random(in: 1...3, using: &random)) {
@@ -86,12 +87,12 @@ struct SettleWorld: Sendable {
         }
         try await withThrowingTaskGroup(of: Void.self) { group in
             for (writer, receipts) in work.enumerated() {
-                let random = SeededGenerator(seed: random.next())
+                let random = SeededRandom(seed: random.next())
                 group.addTask {
                     try await write(receipts, through: ledgers[writer % 4], phase, lab, random)
                 }
             }
-            let killing = SeededGenerator(seed: random.next())
+            let killing = SeededRandom(seed: random.next())
             let killer = Task { try await Self.endSessions(of: lab, killing) }
             try await group.waitForAll()
             killer.cancel()
@@ -109,7 +110,7 @@ struct SettleWorld: Sendable {
     }
 
     private func write(
-        _ receipts: [Receipt], through ledger: Ledger, _ phase: Phase, _ lab: LedgerLab, _ random: SeededGenerator
+        _ receipts: [Receipt], through ledger: Ledger, _ phase: Phase, _ lab: LedgerLab, _ random: SeededRandom
     ) async throws {
         var random = random
         var rest = receipts.shuffled(using: &random)[...]
@@ -118,7 +119,7 @@ struct SettleWorld: Sendable {
             rest = rest.dropFirst(batch.count)
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for receipt in batch {
-                    let random = SeededGenerator(seed: random.next())
+                    let random = SeededRandom(seed: random.next())
                     group.addTask { try await settle(receipt, through: ledger, phase, lab, random) }
                 }
                 try await group.waitForAll()
@@ -128,7 +129,7 @@ struct SettleWorld: Sendable {
 
     /// As a worker does it: reads, judges, writes, and reads again whatever was not written.
     private func settle(
-        _ receipt: Receipt, through ledger: Ledger, _ phase: Phase, _ lab: LedgerLab, _ random: SeededGenerator
+        _ receipt: Receipt, through ledger: Ledger, _ phase: Phase, _ lab: LedgerLab, _ random: SeededRandom
     ) async throws {
         var random = random
         for _ in 0..<200 {
@@ -148,7 +149,7 @@ struct SettleWorld: Sendable {
     }
 
     private func finding(
-        _ receipt: Receipt, _ phase: Phase, isTransient: Bool, _ random: inout SeededGenerator
+        _ receipt: Receipt, _ phase: Phase, isTransient: Bool, _ random: inout SeededRandom
     ) -> Verdict.Finding {
         if isTransient, Bool.random(using: &random) { return .receipt(.open(.appleUnavailable)) }
         guard !receipt.transactions.isEmpty else { return .receipt(.held(.noTransactionYet)) }
@@ -174,7 +175,7 @@ struct SettleWorld: Sendable {
     }
 
     /// Ends a random session of the writers every 50 to 150 ms; answers how many.
-    private static func endSessions(of lab: LedgerLab, _ random: SeededGenerator) async throws -> Int {
+    private static func endSessions(of lab: LedgerLab, _ random: SeededRandom) async throws -> Int {
         var random = random
         var ended = 0
         while !Task.isCancelled {

@@ -210,4 +210,23 @@ import Testing
             }
         }
     }
+
+    @Test("I16, row 0a: a refund on record answers an older proof; a newer one says that it was taken back")
+    func refundOnRecord() async throws {
+        try await LedgerLab.with { lab in
+            let refund = Date(timeIntervalSince1970: 1_800_000_100)
+            let entry = { (signedSeconds: Double, isRefunded: Bool) in
+                Verdict.Entry.purchase(
+                    "t1", signedAt: Date(timeIntervalSince1970: 1_800_000_000 + signedSeconds),
+                    isRefunded ? .rejected(.refunded) : .grant(goods: Verdict.Entry.coins, source: .poster)
+                ) { $0.revokedAt = isRefunded ? refund : nil }
+            }
+            #expect(try await lab.settle(try await lab.post(), entry(200, true)) == .rejected)
+            let old = try await lab.post("u2")
+            #expect(try await lab.settle(old, entry(100, false)) == .rejected)
+            #expect(try await lab.outcomes(old) == ["t1": "rejected refunded"])
+            #expect(try await lab.settle(try await lab.post("u3"), entry(300, false)) == .granted)
+            #expect(try await lab.grants == ["t1 u3"])
+        }
+    }
 }

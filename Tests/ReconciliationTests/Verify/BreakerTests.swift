@@ -1,4 +1,5 @@
 import Reconciliation
+import TestRandom
 import Testing
 
 /// Goal: the breaker opens when asking is in vain, finds out with one call, and never stays open longer than its pause.
@@ -82,7 +83,7 @@ import Testing
 
     @Test("property: a random history reads as the rule says", arguments: [1, 2, 3, 4, 5] as [UInt64])
     func property(seed: UInt64) {
-        var random = SeededGenerator(seed: seed)
+        var random = SeededRandom(seed: seed)
         var breaker = Breaker()
         var history: [(at: ContinuousClock.Instant, failed: Bool)] = []
         var now = Self.start

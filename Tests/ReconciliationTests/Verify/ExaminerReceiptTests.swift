@@ -2,6 +2,7 @@ import AppStore
 import AppStoreSimulator
 import Foundation
 import Purchases
+import TestRandom
 import Testing
 
 @testable import Reconciliation
@@ -23,7 +24,7 @@ import Testing
             var expected = Dictionary(ids.map { ($0, Decision.rejected(.historical)) }) { first, _ in first }
             expected[fresh] = .coins
             expected[refunded] = .rejected(.refunded)
-            var random = SeededGenerator(seed: 7)
+            var random = SeededRandom(seed: 7)
             for _ in 0..<3 {
                 let receipt = try lab.store.receipt(
                     ReceiptRequest(

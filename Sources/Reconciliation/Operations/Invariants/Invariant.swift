@@ -31,9 +31,10 @@ package struct Invariant: Sendable {
         statement = Statement(
             "check.\(name)",
             """
-            select example, count(*) over () from (
+            with violations(example) as materialized (
             \(sql)
-            ) as violations(example) limit \(Violation.examplesMax)
+            )
+            select example, (select count(*) from violations) from violations limit \(Violation.examplesMax)
             """,
             bind: { scope in [.int32(scope.days), .double(scope.scale), .double(scope.payloadSeconds)] },
             read: { row throws(PostgresError) in (example: try row.text(0), count: try row.int(1)) })

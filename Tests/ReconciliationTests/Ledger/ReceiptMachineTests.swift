@@ -1,0 +1,369 @@
+import Foundation
+import Postgres
+import Purchases
+import TestRandom
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: whatever is posted, delivered, delivered twice, rescued, refunded, reopened, whichever worker dies or comes late:
+/// each row of the ledger is what a page of plain Swift says it is (P1), no transaction is granted twice (P2), and once
+/// faults stop everything ends (P3).
+///
+/// Method: 300 worlds of two receipts of two users over three transactions; in each 40 random commands, one after the
+/// other, on the real database and on the model, compared after each. The other half, many at once, is
+/// `SettleRandomTests`.
+@Suite(.timeLimit(.minutes(8))) struct ReceiptMachineTests {
+    @Test("P1, P2, P3: every command leaves the row that the model has")
+    func agreesWithTheModel() async throws {
+        var random = SeededRandom(announcing: "receipt machine")
+        let seed = random.seed
+        try await LedgerLab.with { lab in
+            for number in 0..<300 {
+                var world = MachineWorld(app: "world\(number)", lab: lab)
+                for step in 0..<40 {
+                    let command = world.command(&random)
+                    try await world.execute(command, &random)
+                    let isTrue = try await world.compare()
+                    #expect(isTrue, "seed \(seed), world \(number), step \(step): \(command)")
+                    if !isTrue { return }
+                }
+                try await world.rest(&random)
+                let isTrue = try await world.compare()
+                #expect(isTrue, "seed \(seed), world \(number), at rest")
+                let open = world.model.rows.values.filter { !$0.state.isEnded }
+                #expect(open.isEmpty, "seed \(seed), world \(number)")
+            }
+        }
+    }
+}
+
+/// What the ledger must say, by the rules of design.md 3 and 5.1.
+private struct MachineModel {
+    struct Row: Equatable {
+        var state = ReceiptState.received
+        var attempt = 0
+        var rescues = 0
+        var reason: String?
+        /// By transaction.
+        var outcomes: [String: String] = [:]
+    }
+
+    struct Facts {
+        var signedAt: Int
+        var isRefunded: Bool
+    }
+
+    var rows: [UUID: Row] = [:]
+    /// Transaction to receipt.
+    var grants: [String: UUID] = [:]
+    var facts: [String: Facts] = [:]
+
+    mutating func settle(_ id: UUID, attempt: Int, _ finding: Verdict.Finding, signedAt: Int) {
+        guard var row = rows[id], !row.state.isEnded, row.attempt == attempt else { return }
+        var states: [(state: String, reason: String?)] = []
+        switch finding {
+        case .transactions(let entries):
+            for entry in entries {
+                let outcome = judge(entry, for: id, signedAt: signedAt)
+                states.append(outcome)
+                let before = row.outcomes[entry.transaction.id]
+                if before != "granted", before != "already_granted" {
+                    row.outcomes[entry.transaction.id] = outcome.state
+                }
+            }
+            for entry in entries {
+                let known = facts[entry.transaction.id]
+                if known == nil || known!.signedAt < signedAt {
+                    facts[entry.transaction.id] = Facts(
+                        signedAt: signedAt, isRefunded: entry.transaction.revokedAt != nil)
+                }
+            }
+        case .receipt(.rejected(let reason)):
+            // Takes nothing back.
+            let kept = row.outcomes.values.filter { $0.hasSuffix("granted") }
+            states = kept.isEmpty ? [("rejected", reason.rawValue)] : kept.map { ($0, nil) }
+            for (transaction, state) in row.outcomes where state == "open" || state == "held" {
+                row.outcomes[transaction] = "rejected"
+            }
+        case .receipt(.open(let reason)): states = [("open", reason.rawValue)]
+        case .receipt(.held(let reason)): states = [("held", reason.rawValue)]
+        case .receipt(.grant), .identifier: preconditionFailure("no worker finds this here")
+        }
+        let order = ["open", "held", "granted", "already_granted", "rejected"]
+        let first = order.first { word in states.contains { $0.state == word } } ?? "rejected"
+        row.state = first == "open" ? .received : ReceiptState(rawValue: first)!
+        if first == "open" || first == "held" { row.reason = states.first { $0.state == first }?.reason }
+        row.attempt += first == "open" ? 1 : 0
+        row.rescues = 0
+        rows[id] = row
+    }
+
+    private mutating func judge(
+        _ entry: Verdict.Entry, for id: UUID, signedAt: Int
+    ) -> (state: String, reason: String?) {
+        let transaction = entry.transaction.id
+        var decision = entry.decision
+        if case .grant = decision, let known = facts[transaction], known.isRefunded, known.signedAt > signedAt {
+            decision = .rejected(.refunded)
+        }
+        if case .open(let reason) = decision { return ("open", reason.rawValue) }
+        if let owner = grants[transaction] { return (owner == id ? "granted" : "already_granted", nil) }
+        switch decision {
+        case .grant:
+            grants[transaction] = id
+            return ("granted", nil)
+        case .held(let reason): return ("held", reason.rawValue)
+        case .rejected(let reason): return ("rejected", reason.rawValue)
+        case .open: preconditionFailure("answered above")
+        }
+    }
+
+    mutating func rescue() {
+        for (id, row) in rows where !row.state.isEnded {
+            var row = row
+            if row.rescues >= Statements.rescuesMax, row.state == .received { row.park() } else { row.rescues += 1 }
+            rows[id] = row
+        }
+    }
+
+    mutating func strike(_ id: UUID, attempt: Int) {
+        guard var row = rows[id], !row.state.isEnded, row.attempt == attempt else { return }
+        let wasParkedForIt = row.state == .parked && row.reason == "never_worked"
+        if row.rescues >= Statements.rescuesMax || wasParkedForIt { row.park() } else { row.rescues += 1 }
+        rows[id] = row
+    }
+
+    mutating func postpone(_ id: UUID, attempt: Int, _ reason: Reason) {
+        guard var row = rows[id], !row.state.isEnded, row.attempt == attempt else { return }
+        row.rescues = 0
+        if row.state == .received { row.reason = reason.rawValue }
+        rows[id] = row
+    }
+
+    mutating func reopen() {
+        for (id, row) in rows where row.state == .rejected {
+            var row = row
+            row.state = .received
+            row.reason = nil
+            row.attempt += 1
+            row.rescues = 0
+            row.outcomes = row.outcomes.mapValues { $0 == "rejected" ? "open" : $0 }
+            rows[id] = row
+        }
+    }
+}
+
+extension MachineModel.Row {
+    fileprivate mutating func park() {
+        state = .parked
+        reason = "never_worked"
+        attempt += 1
+        rescues = 0
+    }
+}
+
+/// One world: the ledger, its model, and the workers that have read a row and not written their verdict yet.
+private struct MachineWorld {
+    enum Command: CaseIterable {
+        case post, take, crash, finish, strike, rescue, refund, reverse, configure, reopen, appleAway, rootsWrong
+    }
+
+    private struct Hand {
+        let receipt: StoredReceipt
+        let finding: Verdict.Finding
+        let signedAt: Int
+    }
+
+    let app: String
+    let lab: LedgerLab
+    var model = MachineModel()
+    private let submissions: [(submission: Submission, transactions: [String])]
+    private var hands: [Hand] = []
+    private var refunded: Set<String> = []
+    private var policy: AppPolicy
+    private var isAppleAway = false
+    private var areRootsWrong = false
+    /// Apple's clock: every proof is signed later than the one before.
+    private var clock = 0
+
+    init(app: String, lab: LedgerLab) {
+        self.app = app
+        self.lab = lab
+        submissions = [("u1", ["a", "b"]), ("u2", ["b", "c"])].map { (user: String, transactions: [String]) in
+            (
+                Submission(appID: app, userID: user, proof: .receipt("\(app) \(user)")),
+                transactions.map { "\(app)-\($0)" }
+            )
+        }
+        policy = AppPolicy(
+            id: app, grantFrom: .distantPast, makeUpMaxAge: .zero,
+            products: [.init(id: "coins", kind: .consumable, goods: Verdict.Entry.coins)])
+    }
+
+    func command(_ random: inout SeededRandom) -> Command {
+        let often: [Command] = [
+            .post, .take, .take, .take, .finish, .finish, .finish, .crash, .strike, .rescue, .rescue,
+        ]
+        return (Bool.random(using: &random) ? often : Command.allCases).randomElement(using: &random) ?? .post
+    }
+
+    mutating func execute(_ command: Command, _ random: inout SeededRandom) async throws {
+        switch command {
+        case .post: try await post(submissions[Int.random(in: 0..<2, using: &random)].submission)
+        case .take: try await take(submissions[Int.random(in: 0..<2, using: &random)], &random)
+        case .crash: if let hand = hands.indices.randomElement(using: &random) { hands.remove(at: hand) }
+        case .finish:
+            if let hand = hands.indices.randomElement(using: &random) { try await finish(hands.remove(at: hand)) }
+        case .strike:
+            // A message that points at the row, or at what it was.
+            let id = submissions[Int.random(in: 0..<2, using: &random)].submission.receiptID
+            let attempt = max(0, (model.rows[id]?.attempt ?? 0) - Int.random(in: 0...1, using: &random))
+            for _ in 0..<Int.random(in: 1...4, using: &random) {
+                _ = try await lab.database.run(
+                    Statements.strike,
+                    .init(pointers: [Pointer(receiptID: id, attempt: attempt)], parking: lab.parking))
+                model.strike(id, attempt: attempt)
+            }
+        case .rescue: for _ in 0..<Int.random(in: 1...4, using: &random) { try await rescue() }
+        case .refund:
+            if let id = submissions.flatMap(\.transactions).randomElement(using: &random) { refunded.insert(id) }
+        case .reverse: refunded = []
+        case .configure:
+            policy.products =
+                policy.products.isEmpty
+                ? ["coins": .init(id: "coins", kind: .consumable, goods: Verdict.Entry.coins)] : [:]
+        case .reopen:
+            _ = try await lab.database.run(
+                Statements.reopen, .init(appID: app, reason: nil, since: nil, limit: 100))
+            model.reopen()
+        case .appleAway: isAppleAway.toggle()
+        case .rootsWrong: areRootsWrong.toggle()
+        }
+    }
+
+    /// Faults are over: each receipt is posted and judged once more. What held rows waited for is there.
+    mutating func rest(_ random: inout SeededRandom) async throws {
+        (isAppleAway, areRootsWrong) = (false, false)
+        policy.products = ["coins": .init(id: "coins", kind: .consumable, goods: Verdict.Entry.coins)]
+        for hand in hands.shuffled(using: &random) { try await finish(hand) }
+        hands = []
+        for submission in submissions {
+            try await post(submission.submission)
+            try await take(submission, &random)
+            for hand in hands { try await finish(hand) }
+            hands = []
+        }
+    }
+
+    /// Whether the database has the model's rows and grants.
+    func compare() async throws -> Bool {
+        let rows = try await lab.database.run(
+            Statement<String, (UUID, MachineModel.Row)>(
+                "test.machine_rows",
+                """
+                select id, state, attempt, rescues, reason, (select coalesce(jsonb_object_agg(transaction_id, o.state), '{}')
+                  from outcomes o where o.receipt_id = id) from receipts where app_id = $1
+                """,
+                bind: { [.text($0)] },
+                read: { row throws(PostgresError) in
+                    (
+                        try row.uuid(0),
+                        MachineModel.Row(
+                            state: try row.state(1), attempt: try row.int(2), rescues: try row.int(3),
+                            reason: try row.optionalText(4), outcomes: try row.decoded(5))
+                    )
+                }), app)
+        let grants = try await lab.database.run(
+            Statement<String, (String, UUID)>(
+                "test.machine_grants", "select transaction_id, receipt_id from grants where app_id = $1",
+                bind: { [.text($0)] },
+                read: { row throws(PostgresError) in (try row.text(0), try row.uuid(1)) }), app)
+        // Why an ended row ended is the business of `SettleRuleTests`.
+        func known(_ row: MachineModel.Row) -> MachineModel.Row {
+            var row = row
+            if row.state.isEnded { row.reason = nil }
+            return row
+        }
+        let found = Dictionary(rows.map { ($0.0, known($0.1)) }, uniquingKeysWith: { first, _ in first })
+        let expected = model.rows.mapValues(known)
+        #expect(found == expected)
+        #expect(Dictionary(grants, uniquingKeysWith: { first, _ in first }) == model.grants)
+        return found == expected && grants.count == model.grants.count
+    }
+
+    // MARK: What happens
+
+    private mutating func post(_ submission: Submission) async throws {
+        let new = try await lab.database.run(
+            Statements.insertReceipts, .init(submissions: [submission], schedule: RetrySchedule()))
+        #expect(new.isEmpty == (model.rows[submission.receiptID] != nil))
+        if model.rows[submission.receiptID] == nil { model.rows[submission.receiptID] = .init() }
+    }
+
+    private mutating func rescue() async throws {
+        try await lab.run("update receipts set due_at = now() where app_id = '\(app)' and due_at is not null")
+        _ = try await lab.database.run(
+            Statements.claim,
+            .init(
+                lane: .apple, apps: [app], limit: 100, rescueDelay: .seconds(60), rescueDelayMax: .seconds(3600)))
+        model.rescue()
+    }
+
+    /// A worker reads the row and asks Apple.
+    private mutating func take(
+        _ posted: (submission: Submission, transactions: [String]), _ random: inout SeededRandom
+    ) async throws {
+        guard
+            let row = try await lab.database.run(Statements.fetchReceipts, [posted.submission.receiptID]).first,
+            !row.state.isEnded
+        else { return }
+        clock += 1
+        hands.append(Hand(receipt: row, finding: finding(posted, row), signedAt: clock))
+        // A duplicate of the message is with another worker.
+        if Int.random(in: 0..<4, using: &random) == 0, let hand = hands.last { hands.append(hand) }
+    }
+
+    private func finding(
+        _ posted: (submission: Submission, transactions: [String]), _ row: StoredReceipt
+    ) -> Verdict.Finding {
+        if isAppleAway { return .receipt(.open(.appleUnavailable)) }
+        if areRootsWrong { return .receipt(.rejected(.untrustedRoot)) }
+        let claim = Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt, judgedAt: row.readAt)
+        return .transactions(
+            posted.transactions.map { id in
+                let transaction = Transaction(
+                    id: id, originalID: nil, productID: "coins", kind: .consumable,
+                    environment: Transaction.production, purchasedAt: Date(timeIntervalSince1970: 1_700_000_000),
+                    revokedAt: refunded.contains(id) ? Date(timeIntervalSince1970: 1_700_000_100) : nil,
+                    signedAt: Date(timeIntervalSince1970: 1_700_000_000 + Double(clock)))
+                return Verdict.Entry(transaction: transaction, decision: policy.decide(transaction, claim: claim))
+            })
+    }
+
+    /// As the bench writes it: what is owed stays owed.
+    private mutating func finish(_ hand: Hand) async throws {
+        let row = hand.receipt
+        let isHeld = row.state == .held
+        let owes = isHeld && row.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
+        switch hand.finding {
+        case .receipt(.rejected(let reason)) where owes: try await postpone(row, reason)
+        case .receipt(.open(let reason)) where isHeld: try await postpone(row, reason)
+        default:
+            let verdict = Verdict(
+                receiptID: row.id, attempt: row.attempt, appID: app,
+                claim: Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt),
+                finding: hand.finding, dueIn: .seconds(600))
+            _ = try await lab.database.run(
+                Statements.settle, SettleBatch(verdicts: [verdict], parking: lab.parking))
+            model.settle(row.id, attempt: row.attempt, hand.finding, signedAt: hand.signedAt)
+        }
+    }
+
+    private mutating func postpone(_ row: StoredReceipt, _ reason: Reason) async throws {
+        _ = try await lab.database.run(
+            Statements.postpone,
+            [Postponement(receiptID: row.id, attempt: row.attempt, dueIn: .seconds(600), reason: reason)])
+        model.postpone(row.id, attempt: row.attempt, reason)
+    }
+}
