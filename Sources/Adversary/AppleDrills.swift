@@ -10,7 +10,9 @@ extension Drill {
             stage in
             try await stage.outage { $0.status = 503 }
         },
-        Drill("23b", "Apple answers 429, Retry-After in milliseconds", expected: "nobody asks before; no attempt counts") {
+        Drill(
+            "23b", "Apple answers 429, Retry-After in milliseconds", expected: "nobody asks before; no attempt counts"
+        ) {
             stage in
             try await stage.rateLimit(.milliseconds)
         },

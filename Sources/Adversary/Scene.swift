@@ -83,7 +83,8 @@ struct Scene: Sendable {
             try await world.count("select count(*) from receipts where state = 'received'") == 0
                 && world.members.allSatisfy { $0.work.counts.unacked == 0 }
         }
-        let parked = try await world.texts("select reason || ' ' || count(*) from receipts where state = 'parked' group by reason")
+        let parked = try await world.texts(
+            "select reason || ' ' || count(*) from receipts where state = 'parked' group by reason")
         stage.expect("nothing is parked", parked.isEmpty, parked.joined(separator: ", "))
     }
 

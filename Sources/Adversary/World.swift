@@ -203,7 +203,8 @@ final class World: Sendable {
         let file: [String: Any] = [
             "apps": [app],
             "access": [
-                access("app", Access.app, ["intake"]), access("backend", Access.backend, ["intake", "claim", "events"]),
+                access("app", Access.app, ["intake"]),
+                access("backend", Access.backend, ["intake", "claim", "events"]),
             ],
         ]
         let folder = URL(filePath: directory)

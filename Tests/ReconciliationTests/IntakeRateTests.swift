@@ -1,6 +1,7 @@
 import Foundation
 import HTTPTypes
 import Reconciliation
+import TestRandom
 import TestServers
 import Testing
 
@@ -32,7 +33,7 @@ import Testing
     @Test("Never more than the bucket holds, never less", arguments: [1, 2, .random(in: 3...UInt64.max)] as [UInt64])
     func againstTheModel(seed: UInt64) throws {
         print("seed \(seed)")
-        var random = SeededGenerator(seed: seed)
+        var random = SeededRandom(seed: seed)
         let start = ContinuousClock.now
         for _ in 0..<200 {
             // Rates of which a second is a whole number of nanoseconds: the model is exact, so both must agree.

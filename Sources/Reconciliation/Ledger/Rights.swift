@@ -65,13 +65,14 @@ package struct Rights: Sendable {
                 ],
                 .scheduler: [
                     .select(
-                        "id", "app_id", "lane", "state", "reason", "attempt", "rescues", "received_at", "judged_at",
-                        "due_at", "settled_at"),
+                        "id", "app_id", "user_id", "order_id", "kind", "lane", "state", "reason", "attempt", "rescues",
+                        "received_at", "judged_at", "due_at", "settled_at"),
                     .update("state", "reason", "attempt", "rescues", "judged_at", "due_at"),
                 ],
                 .support: [
                     .select(
-                        "id", "app_id", "lane", "state", "reason", "attempt", "received_at", "due_at", "settled_at"),
+                        "id", "app_id", "user_id", "order_id", "kind", "lane", "state", "reason", "attempt", "rescues",
+                        "received_at", "judged_at", "due_at", "settled_at"),
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),
@@ -85,6 +86,15 @@ package struct Rights: Sendable {
         table(
             "kept_payloads",
             [.worker: [.select], .scheduler: [.select("receipt_id")], .support: [.select("receipt_id")]]),
+        table(
+            "users",
+            [.ingest: [.select, .insert("app_id", "user_key", "sealed", "key_id")], .support: [.select]]),
+        table(
+            "user_protection",
+            [
+                .ingest: [.select, .insert("fingerprint")], .worker: [.select, .insert("fingerprint")],
+                .scheduler: [.select, .insert("fingerprint")], .support: [.select],
+            ]),
         // What retention remembers between its steps: its functions', which have their owner's rights.
         table("kept_chains", [:]),
         table("payload_passes", [:]),
@@ -102,26 +112,28 @@ package struct Rights: Sendable {
                     .update(
                         "revoked_at", "facts", "expires_at", "signed_at", "ownership", "app_account_token", "kind"),
                 ],
+                .scheduler: [.select("transaction_id", "revoked_at", "signed_at")],
+                .support: [.select("transaction_id", "revoked_at", "signed_at")],
             ]),
         table(
             "grants",
             [
                 .ingest: [.select("transaction_id", "goods")],
                 .worker: [.select, .insert],
-                .scheduler: [.select("transaction_id", "receipt_id", "granted_at")],
-                .support: [.select("transaction_id", "receipt_id", "granted_at")],
+                .scheduler: booksOfGrants, .support: booksOfGrants,
             ]),
         table(
             "outcomes",
             [
                 .ingest: [.select("receipt_id", "transaction_id", "state", "reason")],
                 .worker: [.select, .insert, .update("state", "reason", "binding_source", "decided_at")],
-                .scheduler: [.select("receipt_id", "transaction_id", "state", "decided_at")],
+                .scheduler: [.select("receipt_id", "transaction_id", "state", "reason", "decided_at")],
                 .support: [
-                    .select("receipt_id", "transaction_id", "state", "decided_at"), .update("state", "reason"),
+                    .select("receipt_id", "transaction_id", "state", "reason", "decided_at"),
+                    .update("state", "reason"),
                 ],
             ]),
-        table("attempts", [.worker: [.insert]]),
+        table("attempts", [.worker: [.insert], .scheduler: booksOfAttempts, .support: booksOfAttempts]),
         table(
             "events",
             [
@@ -145,7 +157,7 @@ package struct Rights: Sendable {
         table(
             "tallies",
             [.ingest: [.select, .insert, .update("received")], .scheduler: [.select], .support: [.select]]),
-        table("orders", [.worker: [.select("id", "app_id", "user_id")]]),
+        table("orders", [.worker: ownersOfOrders, .scheduler: ownersOfOrders, .support: ownersOfOrders]),
         table(
             "apps",
             [
@@ -171,12 +183,23 @@ package struct Rights: Sendable {
         function("changed_proofs(double precision)", [.scheduler: [.execute], .support: [.execute]]),
         function("retain_payloads(integer, text[], integer)", [.scheduler: [.execute]]),
         function("keep_reopened_payloads(uuid[])", [.support: [.execute]]),
+        function("erase_protected_user(text, text, text)", [.support: [.execute]]),
+        function("erase_clear_user(text, text, text, text)", [.support: [.execute]]),
+        function("readmit_user(text, text, bytea, text, text)", [.support: [.execute]]),
         function("keep_payloads(text, uuid[], text[])", [:]),
         function("enter_payload_chains(uuid[], text[])", [:]),
         function("payload_reasons(uuid[], text[])", [:]),
         function("end_halt(text, text, text, text)", [.worker: [.execute], .support: [.execute]]),
         function("end_stale_halts(text, text[])", [.worker: [.execute]]),
     ]
+
+    /// What the invariants compare (Operations/Invariants).
+    private static let booksOfGrants = [
+        Right.select(
+            "transaction_id", "purchase_key", "receipt_id", "app_id", "user_id", "binding_source", "granted_at")
+    ]
+    private static let booksOfAttempts = [Right.select("receipt_id", "attempt", "at", "reason")]
+    private static let ownersOfOrders = [Right.select("id", "app_id", "user_id")]
 
     private static func table(_ name: String, _ rights: [DatabaseRole: [Right]]) -> Rights {
         Rights(object: "table \(name)", ofRoles: rights)

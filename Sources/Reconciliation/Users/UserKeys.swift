@@ -65,12 +65,14 @@ package struct UserKeys: Sendable {
     /// The submission as it may be stored: the key instead of the id, also where the id stands as a value among the
     /// details, and instead of the `uid` of the old clients' table (S0-1). Text that only contains an id is not found.
     package func protecting(_ submission: Submission) -> Submission {
-        var protected = submission
-        protected.userID = submission.userID.map { key(of: $0, app: submission.appID) }
-        if submission.details != "{}", let details = try? JSONValue(parsing: Array(submission.details.utf8)) {
-            protected.details = replaced(details, submission, isRoot: true).text
+        var details = submission.details
+        if details != "{}", let value = try? JSONValue(parsing: Array(details.utf8)) {
+            details = replaced(value, submission, isRoot: true).text
         }
-        return protected
+        return Submission(
+            appID: submission.appID, userID: submission.userID.map { key(of: $0, app: submission.appID) },
+            orderID: submission.orderID, proof: submission.proof, transactionID: submission.transactionID,
+            originalTransactionID: submission.originalTransactionID, isVouched: submission.isVouched, details: details)
     }
 
     private func replaced(_ value: JSONValue, _ submission: Submission, isRoot: Bool = false) -> JSONValue {

@@ -121,7 +121,8 @@ extension Invariant {
             "I11", "stale_writes", "nothing is written about a receipt after it ended, or for an attempt it never had",
             """
             select 'receipt ' || a.receipt_id || ' attempt ' || a.attempt
-            from attempts a left join lateral (select * from receipts where id = a.receipt_id offset 0) r on true
+            from attempts a left join lateral (
+              select id, attempt, settled_at from receipts where id = a.receipt_id offset 0) r on true
             where a.at >= \(since)
               and (r.id is null or a.attempt > r.attempt or a.at > r.settled_at + \(clockSlack))
             union all
