@@ -74,8 +74,8 @@ extension Drill {
         },
         Drill("12", "disk alarm", expected: "publishing pauses, no post notices; it goes on afterwards") { stage in
             try await stage.alarm(
-                { try await stage.servers.rabbitmqctl("set_disk_free_limit", "10TB") },
-                { try await stage.servers.rabbitmqctl("set_disk_free_limit", "50MB") })
+                { try await stage.servers.rabbitmqctl("set_disk_free_limit", "10000000000000") },
+                { try await stage.servers.rabbitmqctl("set_disk_free_limit", "50000000") })
         },
         Drill("13", "queues deleted under load", expected: "declared, consumed again; messages returned, then none") {
             stage in
@@ -98,8 +98,9 @@ extension Drill {
             try await stage.servers.rabbitmqctl(
                 "set_policy", "--apply-to", "queues", "full", "^\(stage.world.name)[.]verify",
                 #"{"max-length": 1, "overflow": "reject-publish"}"#)
-            for worker in stage.workers { worker.process?.send(SIGSTOP) }
+            // Nobody takes anything out.
             stage.interrupt(3)
+            for worker in stage.workers { await worker.kill() }
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(5)))
             var refused = 0.0
             for ingest in stage.ingests {
@@ -107,7 +108,7 @@ extension Drill {
             }
             stage.expect("the broker refused", refused > 0, "\(Int(refused)) pointers")
             try await stage.servers.rabbitmqctl("clear_policy", "full")
-            for worker in stage.workers { worker.process?.send(SIGCONT) }
+            for worker in stage.workers { try await worker.start() }
             stage.expectAnswers()
         },
         Drill("15", "every message three times, in any order", expected: "one grant each") { stage in

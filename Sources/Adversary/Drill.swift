@@ -27,7 +27,8 @@ package struct Drill: Sendable {
     package var number: Int { Int(id.prefix { $0.isNumber }) ?? 0 }
 
     /// All of them, in the order of the matrix.
-    package static let all = processDrills + brokerDrills + databaseDrills + appleDrills + operationDrills
+    package static let all = (processDrills + brokerDrills + databaseDrills + appleDrills + operationDrills)
+        .sorted { ($0.number, $0.id) < ($1.number, $1.id) }
 
     /// `all`, or numbers, ranges and ids: `1,2,7-9,23a`. Nil if it names nothing that exists.
     package static func select(_ text: String) -> [Drill]? {

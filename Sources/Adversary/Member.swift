@@ -71,7 +71,6 @@ final class Member: Sendable {
             state.starts += 1
             return state.starts
         }
-        work.forget()
         let words = wrapper + [executable, role.rawValue]
         let process = try RunningProcess(
             name, executable: words[0], arguments: Array(words.dropFirst()), environment: environment,

@@ -104,3 +104,18 @@ enum FaketimeLibrary {
         return nil
     }()
 }
+
+extension Drill {
+    /// Breaks the books themselves: the proof that a drill can fail.
+    package static let lie = Drill("0", "a lie in the books", expected: "noticed") { stage in
+        stage.world.traffic.pause()
+        _ = try await stage.world.becomes(within: .seconds(20)) {
+            try await stage.world.count("select count(*) from receipts where state = 'received'") == 0
+        }
+        try await stage.world.script(
+            """
+            update grants set user_id = 'thief' where transaction_id = (select min(transaction_id) from grants);
+            delete from receipts where id = (select min(id::text)::uuid from receipts where state = 'rejected')
+            """)
+    }
+}

@@ -117,6 +117,6 @@ extension PrivateServers {
         _ = try? await rabbitmqctl("start_app")
         _ = try? await rabbitmqctl("clear_policy", "full")
         _ = try? await rabbitmqctl("set_vm_memory_high_watermark", "0.4")
-        _ = try? await rabbitmqctl("set_disk_free_limit", "50MB")
+        _ = try? await rabbitmqctl("set_disk_free_limit", "50000000")
     }
 }

@@ -83,8 +83,16 @@ struct Scene: Sendable {
             try await world.count("select count(*) from receipts where state = 'received'") == 0
                 && world.members.allSatisfy { $0.work.counts.unacked == 0 }
         }
-        let parked = try await world.texts(
-            "select reason || ' ' || count(*) from receipts where state = 'parked' group by reason")
+        let open = try await world.texts(
+            """
+            select concat_ws(' ', kind, coalesce(reason, '-'), 'attempt', attempt, 'rescues', rescues, 'due in',
+              round(extract(epoch from due_at - now())), 's') from receipts where state = 'received' limit 5
+            """)
+        let unacked = world.members.map(\.work.counts.unacked).reduce(0, +)
+        if !open.isEmpty || unacked > 0 {
+            stage.expect("nothing is left", false, "\(unacked) unacked; \(open.joined(separator: "; "))")
+        }
+        let parked = try await world.texts("select reason || ' ' || count(*) from receipts where state = 'parked' group by reason")
         stage.expect("nothing is parked", parked.isEmpty, parked.joined(separator: ", "))
     }
 

@@ -72,6 +72,9 @@ final class Traffic: Sendable {
     }
 
     private func buy() async {
+        // Open until its last post: also between two of them.
+        journal.began()
+        defer { journal.ended() }
         do {
             let post = try await shop.next(mix.withLock { $0 })
             switch post.repetition {

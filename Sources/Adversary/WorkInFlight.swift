@@ -16,23 +16,26 @@ final class WorkInFlight: Sendable {
         var isWorking: Bool { questions + unacked + unconfirmed > 0 }
     }
 
-    private let links = Mutex<[ObjectIdentifier: any Ledger]>([:])
-
-    /// Of the connections made since the last `forget`.
-    var counts: Counts {
-        links.withLock { links in
-            links.values.reduce(into: Counts()) { $1.add(to: &$0) }
-        }
+    /// Kept alive by the proxy as long as the connection stands.
+    private struct Link {
+        weak var ledger: (any Ledger)?
     }
 
-    /// Called when a process is gone: its connections are history.
-    func forget() { links.withLock { $0 = [:] } }
+    private let links = Mutex<[Link]>([])
+
+    /// Of the connections that stand.
+    var counts: Counts {
+        links.withLock { links in
+            links.removeAll { $0.ledger == nil }
+            return links.reduce(into: Counts()) { $1.ledger?.add(to: &$0) }
+        }
+    }
 
     func observePostgres() -> FaultProxy.Observer { observe(PostgresLink()) }
     func observeBroker() -> FaultProxy.Observer { observe(BrokerLink()) }
 
     private func observe(_ link: some Ledger) -> FaultProxy.Observer {
-        links.withLock { $0[ObjectIdentifier(link)] = link }
+        links.withLock { $0.append(Link(ledger: link)) }
         return { direction, bytes in link.saw(bytes, direction) }
     }
 

@@ -167,7 +167,7 @@ final class System: Sendable {
 
 extension System {
     /// The program: beside the test bundle, or where the environment says.
-    private static let binary: String = {
+    static let binary: String = {
         if let path = ProcessInfo.processInfo.environment["MAKEGOOD_TEST_BINARY"] { return path }
         let beside = URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
             .appending(path: "makegood").path

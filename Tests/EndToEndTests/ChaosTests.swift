@@ -1,0 +1,42 @@
+import Adversary
+import Foundation
+import Reconciliation
+import Testing
+
+extension EndToEnd {
+    /// A selection of the fault matrix (reliability.md 6) that fits into a few minutes; the whole of it is
+    /// `makegood chaos matrix`. Private servers, real processes, a proxy between every two.
+    @Suite struct Chaos {
+        /// Goal: kill -9 of each kind of process, a wiped broker, a silent broker, a killed database and a worker that
+        /// oversleeps cost nothing but time (P27 to P31, I1 to I17).
+        /// Method: drills with load, each audited against the clients' journal and the App Store's ledger; once with
+        /// the same seed every time, once with another one, which is printed.
+        @Test(.timeLimit(.minutes(6)), arguments: [("3,5,9", 1 as UInt64), ("1,10,18", UInt64.random(in: 0...999_999))])
+        func theSelectedFaultsPass(faults: String, seed: UInt64) async throws {
+            let rows = try await Self.run(faults, seed: seed)
+            #expect(!rows.isEmpty)
+            for row in rows { #expect(row.outcome == .passed, "seed \(seed)\n\(row.text)") }
+        }
+
+        /// Goal: a drill that notices nothing would make all of them worthless.
+        /// Method: a drill that does no more than lie: it moves a grant to another user, and takes a row away. It must
+        /// fail by the invariants that say so.
+        @Test(.timeLimit(.minutes(3))) func aLieIsNoticed() async throws {
+            let row = try #require(try await Self.run([.lie], seed: 1).first)
+            #expect(row.outcome == .failed)
+            for id in ["I1", "I5"] { #expect(row.violations.contains { $0.hasPrefix("\(id) ") }, "\(row.violations)") }
+        }
+
+        private static func run(_ faults: String, seed: UInt64) async throws -> [Matrix.Row] {
+            try await run(try #require(Drill.select(faults)), seed: seed)
+        }
+
+        private static func run(_ drills: [Drill], seed: UInt64) async throws -> [Matrix.Row] {
+            try await Matrix(
+                .init(
+                    drills: drills, seed: seed, scale: 0.1, rate: 40, script: System.localScript,
+                    executable: System.binary)
+            ) { print($0) }.run()
+        }
+    }
+}
