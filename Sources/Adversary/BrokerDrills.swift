@@ -92,7 +92,8 @@ extension Drill {
             }
             stage.expectAnswers()
         },
-        Drill("14", "queues full: publishing refused", expected: "no post notices; the scheduler brings the rows later") {
+        Drill("14", "queues full: publishing refused", expected: "no post notices; the scheduler brings the rows later")
+        {
             stage in
             try await stage.servers.rabbitmqctl(
                 "set_policy", "--apply-to", "queues", "full", "^\(stage.world.name)[.]verify",
@@ -156,7 +157,8 @@ extension Drill {
             }
             await publisher.close()
             stage.expect(
-                "no worker died", stage.workers.map(\.starts) == starts
+                "no worker died",
+                stage.workers.map(\.starts) == starts
                     && stage.workers.allSatisfy { $0.process?.isRunning == true })
             stage.expectAnswers()
         },

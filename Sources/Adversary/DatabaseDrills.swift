@@ -7,7 +7,8 @@ import Postgres
 extension Drill {
     /// PostgreSQL dies, forgets its clients, refuses to write, or takes its time.
     static let databaseDrills: [Drill] = [
-        Drill("18", "PostgreSQL killed and started again", expected: "503 with Retry-After; well within 15 s") { stage in
+        Drill("18", "PostgreSQL killed and started again", expected: "503 with Retry-After; well within 15 s") {
+            stage in
             stage.interrupt(3 * 64)
             try await stage.servers.kill("postgres")
             try await stage.servers.up()

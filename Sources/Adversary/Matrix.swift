@@ -91,7 +91,8 @@ package struct Matrix: Sendable {
         let start = ContinuousClock.now
         do {
             let shape = World.Shape(
-                executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed &+ UInt64(drill.number))
+                executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed &+ UInt64(drill.number)
+            )
             row = try await World.run(shape, on: servers, name: "drill\(index)") { world in
                 try await Scene(world: world).play(drill)
             }
@@ -111,7 +112,8 @@ extension Matrix.Row {
             "\(outcome == .passed ? "ok  " : outcome == .skipped ? "--  " : "FAIL") \(fault)  \(done): \(expected)"
         ]
         for check in checks {
-            lines.append("       \(check.holds ? " " : "!") \(check.expected)\(check.expected.isEmpty ? "" : ": ")\(check.seen)")
+            lines.append(
+                "       \(check.holds ? " " : "!") \(check.expected)\(check.expected.isEmpty ? "" : ": ")\(check.seen)")
         }
         if outcome != .skipped {
             lines.append(

@@ -33,7 +33,9 @@ extension Drill {
             let list = rescued.map { "'\($0)'" }.joined(separator: ",")
             if !rescued.isEmpty {
                 // 40 s at scale 1; on a busy machine not below five.
-                try await stage.expect("rows without a message are settled", within: stage.scaled(.seconds(40), min: .seconds(5))) {
+                try await stage.expect(
+                    "rows without a message are settled", within: stage.scaled(.seconds(40), min: .seconds(5))
+                ) {
                     try await stage.world.count(
                         "select count(*) from receipts where id in (\(list)) and lane = 'local' and settled_at is null")
                         == 0

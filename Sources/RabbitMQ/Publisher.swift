@@ -32,6 +32,10 @@ package actor Publisher {
 
     /// After a returned message the queues are declared anew, at most this often.
     private static let redeclareInterval: Duration = .seconds(1)
+    /// A refusal on a connection older than this makes a new one: RabbitMQ 3.10 goes on refusing a channel's messages
+    /// for a quorum queue that was full when somebody lifts the limit (rabbit_fifo tells its publishers of room only
+    /// while there is a limit), and asks anew only for a new channel.
+    private static let refusalPatience: Duration = .seconds(10)
 
     private let configuration: BrokerConfiguration
     private let topology: Topology
@@ -52,6 +56,7 @@ package actor Publisher {
     private var closers: [CheckedContinuation<Void, Never>] = []
     private var isTopologyInDoubt = false
     private var lastDeclared = ContinuousClock.now
+    private var openedAt = ContinuousClock.now
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe thread.asUnownedSerialExecutor() }
 
@@ -163,6 +168,7 @@ package actor Publisher {
         confirms = ConfirmBook()
         isTopologyInDoubt = false
         lastDeclared = .now
+        openedAt = .now
         setBlocked(false)
         door.opened()
         // The cycle connection - thread - watch - self is cut by `unwatch` in `lose` and `close`.
@@ -221,6 +227,7 @@ package actor Publisher {
 
     private func settle(_ tag: UInt64, multiple: Bool, refused: Bool) throws(RabbitMQError) {
         let now = ContinuousClock.now
+        var isRefused = false
         for settled in try confirms.settle(tag, multiple: multiple, refused: refused) {
             switch settled.answer {
             case .confirmed:
@@ -229,9 +236,12 @@ package actor Publisher {
             case .returned:
                 isTopologyInDoubt = true
                 settled.ticket.resume(returning: .failure(.returned))
-            case .refused: settled.ticket.resume(returning: .failure(.refused))
+            case .refused:
+                isRefused = true
+                settled.ticket.resume(returning: .failure(.refused))
             }
         }
+        if isRefused, now - openedAt > Self.refusalPatience { throw .refused }
     }
 
     private func checkDeadlines() throws(RabbitMQError) {

@@ -58,7 +58,9 @@ struct ChaosMatrixCommand: AsyncParsableCommand {
     var json = false
 
     func validate() throws {
-        guard Drill.select(faults) != nil else { throw ValidationError("--faults: no such fault (makegood chaos list)") }
+        guard Drill.select(faults) != nil else {
+            throw ValidationError("--faults: no such fault (makegood chaos list)")
+        }
     }
 
     func run() async throws {
@@ -76,7 +78,8 @@ struct ChaosMatrixCommand: AsyncParsableCommand {
         }
         let failed = rows.count { $0.outcome == .failed }
         let skipped = rows.count { $0.outcome == .skipped }
-        Terminal.tell("\(rows.count - failed - skipped) passed, \(failed) failed, \(skipped) skipped; seed \(plan.seed)")
+        Terminal.tell(
+            "\(rows.count - failed - skipped) passed, \(failed) failed, \(skipped) skipped; seed \(plan.seed)")
         if failed > 0 { throw ExitCode.failure }
     }
 }
