@@ -113,8 +113,8 @@ extension Stage {
         let time = scaled(.seconds(600), min: .seconds(10))
         try await sleep(time)
         let calls = world.store.calls().count - before
-        // One probe per worker and pause, the shortest of which is 5 s, scaled; two calls at most for each.
-        let probes = 2 * workers.count * (1 + Int(time / (.seconds(5) * world.shape.scale)))
+        // One probe per worker and pause, of two calls at most. The pauses grow from 5 s to a minute, scaled.
+        let probes = 2 * workers.count * (5 + Int(time / (.seconds(30) * world.shape.scale)))
         expect("probes only", calls <= probes, "\(calls) calls in \(time.short), at most \(probes)")
         try await expectQuickGrant()
         world.store.clearFaults()

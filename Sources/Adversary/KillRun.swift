@@ -43,21 +43,25 @@ package struct KillRun: Sendable {
             stage.ingests.last?.broker.set(.cut)
             let least = (count + 4) / 5
             func counted(_ role: Member.Role) -> Int { tallies[role]?.counted ?? 0 }
-            while Member.Role.allCases.contains(where: { counted($0) < least })
-                || tallies.values.map(\.counted).reduce(0, +) < count
-            {
-                // Whoever lacks most, and any of them by chance.
-                let lacking = Member.Role.allCases.filter { counted($0) < least }
-                let roles = lacking.isEmpty ? Member.Role.allCases : lacking
-                let members = stage.world.members(roles[stage.random(roles.count)])
-                let member = members[stage.random(members.count)]
-                try await stage.sleep(.milliseconds(stage.random(200)))
-                let isCounted = await stage.strike(member)
-                tallies[member.role, default: Tally()].kills += 1
-                if isCounted { tallies[member.role, default: Tally()].counted += 1 }
-                let total = tallies.values.map(\.counted).reduce(0, +)
-                if total.isMultiple(of: 50), isCounted { tell("\(total) kills that count") }
-                try await member.start()
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                while Member.Role.allCases.contains(where: { counted($0) < least })
+                    || tallies.values.map(\.counted).reduce(0, +) < count
+                {
+                    try await stage.sleep(.milliseconds(stage.random(200)))
+                    // Of a kind that lacks kills, if one does; another of the kind stays up.
+                    let lacking = Member.Role.allCases.filter { counted($0) < least }
+                    let roles = lacking.isEmpty ? Member.Role.allCases : lacking
+                    let members = stage.world.members(roles[stage.random(roles.count)]).filter(\.isUp)
+                    guard members.count > 1 else { continue }
+                    let member = members[stage.random(members.count)]
+                    let isCounted = await stage.strike(member)
+                    tallies[member.role, default: Tally()].kills += 1
+                    if isCounted { tallies[member.role, default: Tally()].counted += 1 }
+                    let total = tallies.values.map(\.counted).reduce(0, +)
+                    if total.isMultiple(of: 50), isCounted { tell("\(total) kills that count") }
+                    group.addTask { try await member.start() }
+                }
+                try await group.waitForAll()
             }
             for role in Member.Role.allCases {
                 let tally = tallies[role] ?? Tally()
@@ -74,6 +78,11 @@ extension Stage {
     /// kill -9; whether it interrupted something. Stopped first, so that what the proxies saw last is what it did last.
     func strike(_ member: Member) async -> Bool {
         let address = member.address
+        // It works most of the time, or in short bursts: the moment of one is waited for.
+        let end = ContinuousClock.now + .milliseconds(500)
+        while !member.work.counts.isWorking, ContinuousClock.now < end {
+            try? await Task.sleep(for: .microseconds(500), tolerance: .zero)
+        }
         member.process?.send(SIGSTOP)
         try? await Task.sleep(for: .milliseconds(20))
         let waiting = address.map { world.traffic.openRequests(at: $0) } ?? 0

@@ -49,6 +49,8 @@ final class Member: Sendable {
 
     var process: RunningProcess? { state.withLock { $0.process } }
     var operationsPort: Int? { state.withLock { $0.operationsPort } }
+    /// It runs and has said that it started.
+    var isUp: Bool { state.withLock { $0.operationsPort != nil && $0.process?.isRunning == true } }
     var starts: Int { state.withLock { $0.starts } }
 
     /// Where an ingest takes posts; nil while it does not listen.

@@ -65,16 +65,21 @@ struct Scene: Sendable {
         return Double(try await world.grants - first) / ((ContinuousClock.now - start) / .seconds(1))
     }
 
-    /// Until grants come as fast as before; the rate after that, in shares of the one before, and when.
+    /// Until grants come as fast as before, in three seconds; the last rate in shares of the one before, and when.
     private func recover(to before: Double) async throws -> (ratio: Double, seconds: Double?) {
         let start = ContinuousClock.now
-        while ContinuousClock.now - start < Self.recoveryMax {
+        var ratio = 0.0
+        repeat {
             let at = ContinuousClock.now
-            guard let now = try? await rate(over: .seconds(1)), now >= before * 0.8 else { continue }
-            let ratio = try await rate(over: Self.calm) / max(before, 0.1)
-            return ((ratio * 100).rounded() / 100, (((at - start) / .seconds(1)) * 10).rounded() / 10)
-        }
-        return (((try await rate(over: Self.calm) / max(before, 0.1)) * 100).rounded() / 100, nil)
+            // The database may be on its way back to us as well.
+            guard let now = try? await rate(over: Self.calm) else {
+                try await Task.sleep(for: .milliseconds(200))
+                continue
+            }
+            ratio = ((now / max(before, 0.1)) * 100).rounded() / 100
+            if ratio >= 0.8 { return (ratio, (((at - start) / .seconds(1)) * 10).rounded() / 10) }
+        } while ContinuousClock.now - start < Self.recoveryMax
+        return (ratio, nil)
     }
 
     /// Every receipt has a verdict, and nobody holds a message.
@@ -92,7 +97,8 @@ struct Scene: Sendable {
         if !open.isEmpty || unacked > 0 {
             stage.expect("nothing is left", false, "\(unacked) unacked; \(open.joined(separator: "; "))")
         }
-        let parked = try await world.texts("select reason || ' ' || count(*) from receipts where state = 'parked' group by reason")
+        let parked = try await world.texts(
+            "select reason || ' ' || count(*) from receipts where state = 'parked' group by reason")
         stage.expect("nothing is parked", parked.isEmpty, parked.joined(separator: ", "))
     }
 

@@ -9,6 +9,7 @@ import NIOHTTP1
 import Postgres
 import Purchases
 import Reconciliation
+import ServiceLifecycle
 import Synchronization
 
 /// The whole product for one drill: a database and queues of its own on private servers, an App Store, processes, and
@@ -43,11 +44,12 @@ final class World: Sendable {
     let databaseURL: String
     let http: HTTPClient
     private let directory: String
+    private let storeGroup: ServiceGroup
     private let storeRun: Task<Void, any Error>
 
     private init(
         _ shape: Shape, _ servers: PrivateServers, name: String, databaseURL: String, directory: String,
-        store: AppStoreSimulator, storeRun: Task<Void, any Error>, storePort: Int
+        store: AppStoreSimulator, storeGroup: ServiceGroup, storeRun: Task<Void, any Error>, storePort: Int
     ) throws {
         self.shape = shape
         self.servers = servers
@@ -55,6 +57,7 @@ final class World: Sendable {
         self.databaseURL = databaseURL
         self.directory = directory
         self.store = store
+        self.storeGroup = storeGroup
         self.storeRun = storeRun
         queues = Queues(prefix: name, schedule: RetrySchedule(scale: shape.scale))
         appleProxy = try FaultProxy(to: "http://127.0.0.1:\(storePort)")
@@ -107,11 +110,13 @@ final class World: Sendable {
         var logger = Logger(label: "app-store")
         logger.logLevel = .critical
         let store = try AppStoreSimulator(SimulatorConfiguration(seed: shape.seed), logger: logger)
-        let storeRun = Task { try await store.run() }
+        // Ended in order: a cancelled server may meet a connection that it has just accepted.
+        let storeGroup = ServiceGroup(services: [store], logger: logger)
+        let storeRun = Task { try await storeGroup.run() }
         try store.register(RegisteredApp(app: Shop.app, bundleId: Shop.bundle, appAppleId: Shop.appleID))
         let world = try World(
             shape, servers, name: name, databaseURL: parts.string ?? "", directory: directory.path, store: store,
-            storeRun: storeRun, storePort: try await store.boundPort)
+            storeGroup: storeGroup, storeRun: storeRun, storePort: try await store.boundPort)
         do {
             try world.writeConfiguration()
             try await world.command("migrate")
@@ -132,7 +137,7 @@ final class World: Sendable {
         for member in members { member.endProxies() }
         appleProxy.end()
         store.clearFaults()
-        storeRun.cancel()
+        await storeGroup.triggerGracefulShutdown()
         _ = await storeRun.result
         try? await http.shutdown()
         // Queues and database go with the servers.

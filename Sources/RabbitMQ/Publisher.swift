@@ -37,6 +37,10 @@ package actor Publisher {
 
     /// After a returned message the queues are declared anew, at most this often.
     private static let redeclareInterval: Duration = .seconds(1)
+    /// A refusal on a connection older than this makes a new one: RabbitMQ 3.10 goes on refusing a channel's messages
+    /// for a quorum queue that was full after somebody lifted the limit [seen: for 150 s and more], and takes a new
+    /// channel's.
+    private static let refusalPatience: Duration = .seconds(10)
 
     private let configuration: BrokerConfiguration
     private let topology: Topology
@@ -59,6 +63,7 @@ package actor Publisher {
     private var closers: [CheckedContinuation<Void, Never>] = []
     private var isTopologyInDoubt = false
     private var lastDeclared = ContinuousClock.now
+    private var openedAt = ContinuousClock.now
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe thread.asUnownedSerialExecutor() }
 
@@ -224,6 +229,7 @@ package actor Publisher {
         confirms = ConfirmBook()
         isTopologyInDoubt = false
         lastDeclared = .now
+        openedAt = .now
         setBlocked(false)
         door.opened()
         // The cycle connection - thread - watch - self is cut by `unwatch` in `lose` and `close`.
@@ -283,6 +289,7 @@ package actor Publisher {
 
     private func settle(_ tag: UInt64, multiple: Bool, refused: Bool) throws(RabbitMQError) {
         let now = ContinuousClock.now
+        var isRefused = false
         for settled in try confirms.settle(tag, multiple: multiple, refused: refused) {
             switch settled.answer {
             case .confirmed:
@@ -291,9 +298,12 @@ package actor Publisher {
             case .returned:
                 isTopologyInDoubt = true
                 answer(settled.ticket, .failure(.returned))
-            case .refused: answer(settled.ticket, .failure(.refused))
+            case .refused:
+                isRefused = true
+                answer(settled.ticket, .failure(.refused))
             }
         }
+        if isRefused, now - openedAt > Self.refusalPatience { throw .refused }
     }
 
     private func checkDeadlines() throws(RabbitMQError) {
