@@ -148,7 +148,8 @@ let package = Package(
             name: "EndToEndTests",
             dependencies: [
                 "makegood", "Adversary", "FaultProxy", "AppStoreSimulator", "Reconciliation", "Purchases", "Postgres",
-                "RabbitMQ", "TestServers", httpClient, jwtKit, crypto, lifecycle, log, nioCore, nioHTTP1, httpTypes,
+                "RabbitMQ", "TestRandom", "TestServers", httpClient, jwtKit, crypto, lifecycle, log, nioCore, nioHTTP1,
+                httpTypes,
             ],
             swiftSettings: house),
     ]

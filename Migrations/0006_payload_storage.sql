@@ -15,7 +15,9 @@ begin
     end loop;
 end $$;
 
--- As before, with the storage of its parent, which LIKE and ATTACH do not bring along.
+-- As before, but PARTITION OF instead of ATTACH: an insert that waits for an ATTACH has chosen the default partition
+-- already and fails (23514). Now it waits at the parent, for a change of the catalogue, and then chooses. Readers of many
+-- hours make this give up after lock_timeout; the next call tries again, days before it matters.
 create or replace function create_payload_partitions(days integer) returns void
 language plpgsql security definer set lock_timeout = '100ms' as $$
 declare
@@ -29,9 +31,8 @@ begin
         name := 'payloads_' || to_char(day, 'YYYYMMDD');
         if to_regclass(name) is null then
             begin
-                execute format('create table %I (like payloads including all) with (toast_tuple_target = 8160)', name);
-                execute format('alter table payloads attach partition %I for values from (%L) to (%L)',
-                    name, day, day + 1);
+                execute format('create table %I partition of payloads for values from (%L) to (%L)
+                    with (toast_tuple_target = 8160)', name, day, day + 1);
             exception when check_violation then
                 -- The default partition has payloads of that day already: the others follow them.
                 null;

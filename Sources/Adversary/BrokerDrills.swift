@@ -104,7 +104,8 @@ extension Drill {
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(5)))
             var refused = 0.0
             for ingest in stage.ingests {
-                refused += await stage.world.metric("makegood_pointers_dropped_total", of: ingest) ?? 0
+                refused +=
+                    await stage.world.metric("makegood_amqp_published_total", #"outcome="refused""#, of: ingest) ?? 0
             }
             stage.expect("the broker refused", refused > 0, "\(Int(refused)) pointers")
             try await stage.servers.rabbitmqctl("clear_policy", "full")

@@ -12,9 +12,12 @@ package struct Matrix: Sendable {
         package var script: String
         /// The program.
         package var executable: String
+        /// Whether a rate that does not come back fails its fault.
+        package var judgesRates: Bool
 
         package init(
-            drills: [Drill], seed: UInt64, scale: Double, rate: Double, script: String, executable: String
+            drills: [Drill], seed: UInt64, scale: Double, rate: Double, script: String, executable: String,
+            judgesRates: Bool = true
         ) {
             self.drills = drills
             self.seed = seed
@@ -22,6 +25,7 @@ package struct Matrix: Sendable {
             self.rate = rate
             self.script = script
             self.executable = executable
+            self.judgesRates = judgesRates
         }
     }
 
@@ -94,7 +98,7 @@ package struct Matrix: Sendable {
                 executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed &+ UInt64(drill.number)
             )
             row = try await World.run(shape, on: servers, name: "drill\(index)") { world in
-                try await Scene(world: world).play(drill)
+                try await Scene(world: world, judgesRates: plan.judgesRates).play(drill)
             }
         } catch {
             row.outcome = .failed

@@ -198,8 +198,10 @@ extension Stage {
         try await crashing.start()
         world.traffic.pause()
         try await expect("at rest", within: .seconds(60)) {
-            try await world.count("select count(*) from receipts where state = 'received'") == 0
-                && workers.allSatisfy { $0.work.counts.unacked == 0 }
+            guard world.traffic.journal.open == 0, workers.allSatisfy({ $0.work.counts.unacked == 0 }) else {
+                return false
+            }
+            return try await world.count("select count(*) from receipts where state = 'received'") == 0
         }
         for worker in workers { await worker.kill() }
         try await crashing.start(crash: point.rawValue)

@@ -10,6 +10,8 @@ struct Scene: Sendable {
     private static let restMax: Duration = .seconds(150)
 
     let world: World
+    /// Whether the rate after a fault counts; where other work shares the machine it says nothing.
+    var judgesRates = true
 
     func play(_ drill: Drill) async throws -> Matrix.Row {
         let load = Task { await world.traffic.run() }
@@ -38,7 +40,7 @@ struct Scene: Sendable {
         world.traffic.set(Shop.Mix())
         world.traffic.resume()
         let (ratio, recovery) = try await recover(to: before)
-        if drill.isTimed { stage.expect("80 % of the rate before", ratio >= 0.8, "\(ratio)") }
+        if drill.isTimed, judgesRates { stage.expect("80 % of the rate before", ratio >= 0.8, "\(ratio)") }
         world.traffic.stop()
         try await stage.expect("every app has its answer", within: .seconds(60)) { world.traffic.journal.open == 0 }
         try await rest(stage)
@@ -77,7 +79,7 @@ struct Scene: Sendable {
                 continue
             }
             ratio = ((now / max(before, 0.1)) * 100).rounded() / 100
-            if ratio >= 0.8 { return (ratio, (((at - start) / .seconds(1)) * 10).rounded() / 10) }
+            if ratio >= 0.8 || !judgesRates { return (ratio, (((at - start) / .seconds(1)) * 10).rounded() / 10) }
         } while ContinuousClock.now - start < Self.recoveryMax
         return (ratio, nil)
     }

@@ -40,13 +40,13 @@ final class Traffic: Sendable {
     func set(_ mix: Shop.Mix) { self.mix.withLock { $0 = mix } }
 
     /// Nobody buys anything new until `resume`.
-    func pause() { isPaused.store(true, ordering: .relaxed) }
+    func pause() { isPaused.store(true, ordering: .sequentiallyConsistent) }
     func resume() { isPaused.store(false, ordering: .relaxed) }
 
     func openRequests(at address: String) -> Int { openRequests.withLock { $0[address] ?? 0 } }
 
     /// No new purchases; the apps go on until theirs are accepted.
-    func stop() { isOver.store(true, ordering: .relaxed) }
+    func stop() { isOver.store(true, ordering: .sequentiallyConsistent) }
 
     /// Runs until `stop`, and until every app has its answer or the task is cancelled.
     func run() async {
@@ -65,16 +65,24 @@ final class Traffic: Sendable {
                     next = .now
                     continue
                 }
-                group.addTask { await self.buy() }
+                // First open, then looked at: who stops the load and sees nobody open can be sure that nobody comes.
+                journal.began()
+                guard !isOver.load(ordering: .sequentiallyConsistent), !isPaused.load(ordering: .sequentiallyConsistent)
+                else {
+                    journal.ended()
+                    continue
+                }
+                group.addTask {
+                    // Open until its last post: also between two of them.
+                    defer { self.journal.ended() }
+                    await self.buy()
+                }
             }
             if Task.isCancelled { group.cancelAll() }
         }
     }
 
     private func buy() async {
-        // Open until its last post: also between two of them.
-        journal.began()
-        defer { journal.ended() }
         do {
             let post = try await shop.next(mix.withLock { $0 })
             switch post.repetition {

@@ -266,9 +266,11 @@ extension World {
     }
 
     /// The sum of a metric over its labels; nil if the member does not answer or has no such metric.
-    func metric(_ name: String, of member: Member) async -> Double? {
+    /// - Parameter label: `name="value"`; only the series that have it.
+    func metric(_ name: String, _ label: String = "", of member: Member) async -> Double? {
         guard let answer = await ask(member, "/metrics") else { return nil }
-        let values = answer.body.split(separator: "\n").filter { $0.hasPrefix("\(name){") || $0.hasPrefix("\(name) ") }
+        let values = answer.body.split(separator: "\n")
+            .filter { ($0.hasPrefix("\(name){") || $0.hasPrefix("\(name) ")) && (label.isEmpty || $0.contains(label)) }
             .compactMap { $0.split(separator: " ").last.flatMap { Double($0) } }
         return values.isEmpty ? nil : values.reduce(0, +)
     }

@@ -2,6 +2,7 @@ import Adversary
 import AppStoreSimulator
 import Foundation
 import Glibc
+import TestRandom
 import Testing
 
 extension EndToEnd {
@@ -77,7 +78,7 @@ extension EndToEnd {
         }
 
         private func run(
-            seed: UInt64, _ make: @escaping @Sendable (Int, inout FuzzRandom) -> RawExchange
+            seed: UInt64, _ make: @escaping @Sendable (Int, inout SeededRandom) -> RawExchange
         ) async throws {
             print("fuzz: seed \(seed)")
             try await System.run(System.Shape(endsQuiet: false)) { system in
@@ -104,12 +105,12 @@ extension EndToEnd {
 
         /// Every eighth case, until the time is up; how often each status came.
         private static func run(
-            _ lane: Int, _ port: Int, seed: UInt64, _ make: (Int, inout FuzzRandom) -> RawExchange
+            _ lane: Int, _ port: Int, seed: UInt64, _ make: (Int, inout SeededRandom) -> RawExchange
         ) async throws -> [Int: Int] {
             let deadline = ContinuousClock.now + time
             var tally: [Int: Int] = [:]
             for number in stride(from: lane, to: casesMax, by: lanes) where ContinuousClock.now < deadline {
-                var random = FuzzRandom(seed: seed &+ UInt64(number) &* 0x1000_0000_01B3)
+                var random = SeededRandom(seed: seed &+ UInt64(number) &* 0x1000_0000_01B3)
                 let exchange = make(number, &random)
                 let answers = try await exchange.run(port)
                 judge(answers, exchange, "seed \(seed) case \(number)")
@@ -135,20 +136,7 @@ extension EndToEnd {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood, 2014).
-struct FuzzRandom: RandomNumberGenerator, Sendable {
-    private var state: UInt64
-
-    init(seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var value = state
-        value = (value ^ (value >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        value = (value ^ (value >> 27)) &* 0x94D0_49BB_1331_11EB
-        return value ^ (value >> 31)
-    }
-
+extension SeededRandom {
     mutating func below(_ limit: Int) -> Int { Int.random(in: 0..<max(limit, 1), using: &self) }
     mutating func pick<Element>(_ elements: [Element]) -> Element { elements[below(elements.count)] }
     mutating func bytes(_ count: Int) -> [UInt8] { (0..<count).map { _ in UInt8(truncatingIfNeeded: next()) } }
@@ -156,7 +144,7 @@ struct FuzzRandom: RandomNumberGenerator, Sendable {
 
 extension [UInt8] {
     /// One to four small accidents.
-    mutating func mutate(_ random: inout FuzzRandom, with words: [String]) {
+    mutating func mutate(_ random: inout SeededRandom, with words: [String]) {
         for _ in 0...random.below(4) {
             let place = random.below(count + 1)
             let length = Swift.min(count - place, random.below(20))
@@ -173,7 +161,7 @@ extension [UInt8] {
     }
 
     /// As a network or a slow client would deliver it.
-    func split(_ random: inout FuzzRandom) -> [[UInt8]] {
+    func split(_ random: inout SeededRandom) -> [[UInt8]] {
         guard random.below(3) == 0, count > 2 else { return [self] }
         let cuts = (0..<random.below(3) + 1).map { _ in random.below(count) }.sorted()
         return zip([0] + cuts, cuts + [count]).map { Array(self[$0..<$1]) }.filter { !$0.isEmpty }
@@ -189,7 +177,7 @@ private enum BrokenRequest {
         "?wait=99999",
     ]
 
-    static func make(_ random: inout FuzzRandom, number: Int) -> [UInt8] {
+    static func make(_ random: inout SeededRandom, number: Int) -> [UInt8] {
         // Each kind comes in turn, so that a short run has them all.
         switch number % 12 {
         case 0: return plain(&random, line: line(&random))
@@ -212,7 +200,7 @@ private enum BrokenRequest {
     }
 
     private static func plain(
-        _ random: inout FuzzRandom, line: String = "POST /v1/receipts HTTP/1.1", headers: [String] = [],
+        _ random: inout SeededRandom, line: String = "POST /v1/receipts HTTP/1.1", headers: [String] = [],
         closes: Bool = true
     ) -> [UInt8] {
         let body = #"{"appId":"game","userId":"f\#(random.below(1_000_000))","receipt":"QUJD"}"#
@@ -224,7 +212,7 @@ private enum BrokenRequest {
         return Array((lines.joined(separator: "\r\n") + "\r\n\r\n" + body).utf8)
     }
 
-    private static func line(_ random: inout FuzzRandom) -> String {
+    private static func line(_ random: inout SeededRandom) -> String {
         let method = random.pick([
             "GET", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "get", "G\0T", "", "PRI", "M-SEARCH",
             "QUERY",
@@ -245,7 +233,7 @@ private enum BrokenRequest {
         return "\(method) \(target) \(version)"
     }
 
-    private static func framing(_ random: inout FuzzRandom) -> [String] {
+    private static func framing(_ random: inout SeededRandom) -> [String] {
         let lengths = ["0", "3", "1000", "1048577", "-1", "99999999999999999999", "0x10", "5, 5", "5 ", "+5", "", "\0"]
         let encodings = [
             "chunked", "gzip, chunked", "chunked, chunked", "identity", "Chunked", "chunked\0", "", "xchunked",
@@ -257,7 +245,7 @@ private enum BrokenRequest {
         return headers
     }
 
-    private static func chunked(_ random: inout FuzzRandom) -> [UInt8] {
+    private static func chunked(_ random: inout SeededRandom) -> [UInt8] {
         let sizes = [
             "5", "0", "zz", "-1", "FFFFFFFFFFFFFFFFFF", "7FFFFFFFFFFFFFFF", "5;" + String(repeating: "x", count: 9000),
             "05", " 5",
@@ -274,7 +262,7 @@ private enum BrokenRequest {
         return Array(head) + Array(text.utf8)
     }
 
-    private static func giantHeader(_ random: inout FuzzRandom) -> String {
+    private static func giantHeader(_ random: inout SeededRandom) -> String {
         let value = String(
             repeating: random.pick(["a", "é", "\t"]), count: random.pick([8000, 32_767, 40_000, 200_000]))
         return random.pick(["X-Giant: \(value)", "\(value): x", "Authorization: Bearer \(value)", "Cookie: \(value)"])
@@ -316,7 +304,7 @@ private enum BrokenBody {
         "client", "token", "uid", "itemnum", "appsid", "vtime", "country", "ext", "finishTransaction", "unknown",
     ]
 
-    private static func good(_ random: inout FuzzRandom) -> String {
+    private static func good(_ random: inout SeededRandom) -> String {
         let user = "f\(random.below(1_000_000))"
         return random.pick([
             #"{"appId":"game","userId":"\#(user)","receipt":"QUJD","target":{"server":"s1","role":7},"quantity":2}"#,
@@ -326,7 +314,7 @@ private enum BrokenBody {
         ])
     }
 
-    static func make(_ random: inout FuzzRandom, number: Int) -> [UInt8] {
+    static func make(_ random: inout SeededRandom, number: Int) -> [UInt8] {
         switch number % 10 {
         case 0: return nested(&random)
         case 1: return Array(#"{"appId":"game","userId":"n","receipt":"QUJD","x":\#(random.pick(numbers))}"#.utf8)
@@ -373,19 +361,19 @@ private enum BrokenBody {
         Array(#"{"appId":"game","userId":"w","receipt":"QUJD","\#(field)":"#.utf8) + value + [UInt8(ascii: "}")]
     }
 
-    private static func nested(_ random: inout FuzzRandom) -> [UInt8] {
+    private static func nested(_ random: inout SeededRandom) -> [UInt8] {
         let depth = random.pick([1, 30, 31, 32, 33, 40, 1000, 100_000])
         let (open, close) = random.pick([("[", "]"), (#"{"a":"#, "}"), ("[{\"a\":", "}]")])
         let closes = random.below(2) == 0 ? String(repeating: close, count: depth) : ""
         return with("client", Array((String(repeating: open, count: depth) + "1" + closes).utf8))
     }
 
-    private static func doubled(_ random: inout FuzzRandom) -> [UInt8] {
+    private static func doubled(_ random: inout SeededRandom) -> [UInt8] {
         let members = (0..<2 + random.below(50)).map { _ in "\"\(random.pick(fields))\":\(random.pick(values))" }
         return Array("{\(members.joined(separator: ","))}".utf8)
     }
 
-    private static func manyMembers(_ random: inout FuzzRandom) -> [UInt8] {
+    private static func manyMembers(_ random: inout SeededRandom) -> [UInt8] {
         let count = random.pick([101, 500, 5000, 60_000])
         let name = random.pick(["k", "token", "\\u0041"])
         let members = (0..<count).map { "\"\(name)\($0)\":\($0)" }

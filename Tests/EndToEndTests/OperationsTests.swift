@@ -44,7 +44,8 @@ extension EndToEnd {
         /// Method: a worker waits for Apple's slow answer when it gets SIGTERM; it takes the answer, commits, and ends
         /// with exit 0. No other worker ran, and Apple was asked once.
         @Test func sigtermDrainsAWorker() async throws {
-            try await System.run { system in
+            // A call to Apple may take 4 s at this scale.
+            try await System.run(.init(timeScale: 0.2)) { system in
                 try await system.start(.ingest)
                 let worker = try await system.start(.worker)
                 var latency = FaultRequest(.latency, on: .verifyReceipt)

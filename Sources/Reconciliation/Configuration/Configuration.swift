@@ -57,7 +57,6 @@ package struct Configuration: Sendable {
         hash.update(data: Data(yaml.utf8))
         for app in apps.values.sorted(by: { $0.id < $1.id }) { hash.update(data: app.hash) }
         for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
-        for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
         if let userKeys { hash.update(data: Data(userKeys.description.utf8)) }
         return Configuration(
             apps: apps, access: access, gatewayJWT: gatewayJWT, userKeys: userKeys, payloadDays: payloadDays,

@@ -167,7 +167,9 @@ package struct Rights: Sendable {
                 .support: [.select],
             ]),
         table("audits", [.support: [.insert("actor", "action", "details")]]),
-        table("schema_migrations", [.ingest: [.select], .worker: [.select], .scheduler: [.select]]),
+        table(
+            "schema_migrations",
+            [.ingest: [.select], .worker: [.select], .scheduler: [.select], .support: [.select]]),
 
         table("v_receipts", [.support: [.select], .dashboard: [.select]]),
         table("v_backlog", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
