@@ -152,7 +152,8 @@ create function retain_payloads(keep_days integer, apps_asking_by_id text[], bat
 returns table (judged integer, kept integer, released integer, dropped_day date, is_more boolean)
 language plpgsql security definer set lock_timeout = '100ms' as $$
 declare
-    first_kept_day constant date := (now() at time zone 'UTC')::date - keep_days;
+    -- Whatever the caller says, today and yesterday stay.
+    first_kept_day constant date := (now() at time zone 'UTC')::date - greatest(keep_days, 1);
     ids uuid[];
     place text;
     day_due date;

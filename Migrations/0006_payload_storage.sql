@@ -18,6 +18,9 @@ end $$;
 -- As before, but PARTITION OF instead of ATTACH: an insert that waits for an ATTACH has chosen the default partition
 -- already and fails (23514). Now it waits at the parent, for a change of the catalogue, and then chooses. Readers of many
 -- hours make this give up after lock_timeout; the next call tries again, days before it matters.
+--
+-- The check of the default partition reads all of it under that lock. So no day is tried that has payloads there, and
+-- where earlier days lie there (no scheduler ran for a week) one day a call is enough. What lies there leaves row by row.
 create or replace function create_payload_partitions(days integer) returns void
 language plpgsql security definer set lock_timeout = '100ms' as $$
 declare
@@ -29,15 +32,16 @@ begin
     if not pg_try_advisory_xact_lock(hashtext('makegood.payload_partitions')) then return; end if;
     for day in select d::date from generate_series(today, today + least(days, 366), interval '1 day') d loop
         name := 'payloads_' || to_char(day, 'YYYYMMDD');
-        if to_regclass(name) is null then
-            begin
-                execute format('create table %I partition of payloads for values from (%L) to (%L)
-                    with (toast_tuple_target = 8160)', name, day, day + 1);
-            exception when check_violation then
-                -- The default partition has payloads of that day already: the others follow them.
-                null;
-            end;
-        end if;
+        continue when to_regclass(name) is not null
+            or exists (select from payloads_default d where d.received_on = day);
+        begin
+            execute format('create table %I partition of payloads for values from (%L) to (%L)
+                with (toast_tuple_target = 8160)', name, day, day + 1);
+        exception when check_violation then
+            -- Its first payload came to the default partition just now: the others follow it.
+            null;
+        end;
+        exit when exists (select from payloads_default d where d.received_on < today);
     end loop;
 end $$;
 

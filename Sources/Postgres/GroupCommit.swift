@@ -38,7 +38,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
 
         /// Whoever waits for the end, once everything is answered.
         mutating func takeClosers() -> [CheckedContinuation<Void, Never>] {
-            guard isClosed, queue.isEmpty else { return [] }
+            guard isClosed, submitters.isEmpty else { return [] }
             defer { closers = [] }
             return closers
         }

@@ -58,6 +58,8 @@ package actor Publisher {
     private var confirms = ConfirmBook<Ticket>()
     private var waiting: Deque<Waiting> = []
     private var isBlocked = false
+    /// The broker refused a message in this turn.
+    private var isRefused = false
     private var outage = Outage()
     private var reconnecting: Task<Void, Never>?
     private var closers: [CheckedContinuation<Void, Never>] = []
@@ -174,6 +176,7 @@ package actor Publisher {
         self.connection = nil
         // Under an alarm the broker reads no goodbye.
         connection.close(isSilent: isBlocked)
+        failWaiting(.closed)
     }
 
     // MARK: On the thread
@@ -221,11 +224,13 @@ package actor Publisher {
             opened(connection)
         } catch {
             failed(error)
+            failWaiting(.unreachable)
         }
     }
 
     private func opened(_ connection: BrokerConnection) {
         self.connection = connection
+        isRefused = false
         confirms = ConfirmBook()
         isTopologyInDoubt = false
         lastDeclared = .now
@@ -250,13 +255,16 @@ package actor Publisher {
     private func turn() {
         guard let connection else { return }
         takeOffers()
-        do {
+        do throws(RabbitMQError) {
             // The question first: what the library keeps while it waits for the answer is read below.
             try redeclareIfNeeded(connection)
             try connection.limited(to: configuration.stallDeadline) { () throws(RabbitMQError) in
                 // Reading first: it moves the heartbeat's deadline, past which amqp_basic_publish may block for ever.
                 while let event = try connection.receive() { try handle(event) }
             }
+            // Only now: what the broker has confirmed already is confirmed.
+            if isRefused, ContinuousClock.now - openedAt > Self.refusalPatience { throw .refused }
+            isRefused = false
             try checkDeadlines()
             try connection.limited(to: min(configuration.confirmDeadline, configuration.stallDeadline)) {
                 () throws(RabbitMQError) in
@@ -289,7 +297,6 @@ package actor Publisher {
 
     private func settle(_ tag: UInt64, multiple: Bool, refused: Bool) throws(RabbitMQError) {
         let now = ContinuousClock.now
-        var isRefused = false
         for settled in try confirms.settle(tag, multiple: multiple, refused: refused) {
             switch settled.answer {
             case .confirmed:
@@ -303,7 +310,6 @@ package actor Publisher {
                 answer(settled.ticket, .failure(.refused))
             }
         }
-        if isRefused, now - openedAt > Self.refusalPatience { throw .refused }
     }
 
     private func checkDeadlines() throws(RabbitMQError) {

@@ -83,7 +83,7 @@ struct UsersCommand: AsyncParsableCommand {
     ) async throws {
         let configuration = try Settings().loadConfiguration()
         guard configuration.apps[user.app] != nil else { throw ValidationError("--app names no app of the file") }
-        try await Deployment.withDatabase("users") { database in
+        try await Deployment.withDatabase("users", patience: .seconds(3600)) { database in
             try await UserProtection.check(configuration.userKeys, in: database)
             let erasure = UserErasure(database: database, keys: configuration.userKeys, actor: Deployment.actor)
             try await body(erasure, erasure.name(of: user.id, app: user.app))

@@ -39,6 +39,11 @@ package struct PayloadRetention: Service {
     func tick(_ batch: inout Int) async {
         do {
             _ = try await ledger.run(Statements.createPayloadPartitions, Self.partitionDays)
+        } catch {
+            // A day without a partition goes to the default partition; that must not keep old days from leaving.
+            logger.warning("no partition for the payloads to come", metadata: LogKeys.error(error))
+        }
+        do {
             while let step = try await step(batch), step.isMore, !Task.isCancelled {
                 batch = min(batch * 2, Self.batchMax)
                 try? await Task.sleep(for: Self.busyPause)
