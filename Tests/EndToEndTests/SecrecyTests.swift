@@ -91,6 +91,9 @@ extension EndToEnd {
                 try await Task.sleep(for: .seconds(1))
                 _ = try? await client.post(.init(userId: "trace-5", signedTransaction: sales[0].signedTransaction))
                 system.postgresProxy?.set(.forwarding)
+                try await system.wait("ingest to have its database again", within: .seconds(30)) {
+                    try await client.get("/health/ready").status == 200
+                }
                 try await system.settleDebts()
                 #expect(worker.log.contains("trace") || worker.log.contains("debug"))
                 let logs = system.logs
