@@ -67,6 +67,8 @@ struct CommitQueue<Item: Sendable>: Sendable {
     }
 
     var isEmpty: Bool { heldItems == 0 }
+    /// Not in any batch yet.
+    var waitingItems: Int { waiting.count }
 
     /// - Returns: the entry's id; nil if the queue is full.
     mutating func add(_ item: Item, rows: Int, bytes: Int) -> UInt64? {

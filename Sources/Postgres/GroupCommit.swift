@@ -32,6 +32,8 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         var queue: CommitQueue<Item>
         var submitters: [UInt64: Submitter] = [:]
         var activeWriters = 0
+        /// When the newest batch was taken.
+        var flushedAt = ContinuousClock.now
         var wakesAt: ContinuousClock.Instant?
         var isClosed = false
         var closers: [CheckedContinuation<Void, Never>] = []
@@ -43,9 +45,14 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
             return closers
         }
 
-        /// Whether the caller shall start a writer, which is counted from now on.
-        mutating func needsWriter(of writers: Int) -> Bool {
+        /// Whether the caller shall start a writer, which is counted from now on. One is enough for almost everything:
+        /// two that alternate write half the batch each, for a third more of everybody's time. The next begins when much
+        /// waits, or when nothing has moved for so long that something is wrong with the batch before.
+        mutating func needsWriter(of writers: Int, patience: Duration) -> Bool {
             guard activeWriters < writers else { return false }
+            guard
+                activeWriters == 0 || queue.waitingItems >= GroupCommit.crowd || flushedAt.duration(to: .now) > patience
+            else { return false }
             activeWriters += 1
             return true
         }
@@ -56,26 +63,31 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         case queued(startsWriter: Bool)
     }
 
+    /// So many waiting items start another writer.
+    private static var crowd: Int { 128 }
     private let size: @Sendable (Item) -> (rows: Int, bytes: Int)
     private let flush: @concurrent @Sendable ([Item]) async throws(PostgresError) -> [Outcome]
     private let name: String
     private let writers: Int
+    private let patience: Duration
     private let batchRows: Recorder
     private let state: Mutex<State>
 
     /// - Parameters:
     ///   - name: what metrics call it: "receipts".
-    ///   - writers: flushes that run at once; batches then commit in any order.
+    ///   - writers: flushes that run at once at most; batches then commit in any order.
+    ///   - patience: a flush that runs longer lets another begin beside it.
     ///   - size: rows and bytes of one item, for the bounds.
     ///   - flush: one idempotent statement for all items. Answers one outcome per item, in the items' order.
     package init(
-        name: String, limits: Limits = Limits(), writers: Int = 1,
+        name: String, limits: Limits = Limits(), writers: Int = 1, patience: Duration = .milliseconds(100),
         size: @escaping @Sendable (Item) -> (rows: Int, bytes: Int),
         flush: @escaping @concurrent @Sendable ([Item]) async throws(PostgresError) -> [Outcome]
     ) {
         precondition(writers > 0)
         self.name = name
         self.writers = writers
+        self.patience = patience
         self.size = size
         self.flush = flush
         batchRows = Recorder(label: PostgresMetrics.batchRows, dimensions: [("batch", name)])
@@ -101,7 +113,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
                 guard !state.isClosed else { return .refused(.closed) }
                 guard let id = state.queue.add(item, rows: rows, bytes: bytes) else { return .refused(.full) }
                 state.submitters[id] = submitter
-                return .queued(startsWriter: state.needsWriter(of: writers))
+                return .queued(startsWriter: state.needsWriter(of: writers, patience: patience))
             }
             switch entrance {
             case .refused(let error):
@@ -133,7 +145,8 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
             let step = state.withLock { state in
                 let step = state.queue.next(at: .now)
                 switch step {
-                case .flush, .giveUp: break
+                case .flush: state.flushedAt = .now
+                case .giveUp: break
                 case .sleep, .idle: state.activeWriters -= 1
                 }
                 return step
@@ -161,7 +174,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
             try? await Task.sleep(until: instant, clock: .continuous)
             let startsWriter = state.withLock { state in
                 if state.wakesAt == instant { state.wakesAt = nil }
-                return state.needsWriter(of: writers)
+                return state.needsWriter(of: writers, patience: patience)
             }
             if startsWriter { await write() }
         }

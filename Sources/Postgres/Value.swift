@@ -1,4 +1,5 @@
 package import Foundation
+internal import Glibc
 
 /// A value bound to a statement. It travels in PostgreSQL's binary format under an explicit type, so the SQL never
 /// guesses; an enum or xid8 travels as text and is cast in the SQL (`$1::text::state`).
@@ -178,7 +179,7 @@ struct EncodedParameters: Sendable {
             guard let value else { continue }
             try encode(&bytes, value)
             guard let length = Int32(exactly: bytes.count - lengthAt - 4) else { throw .tooLong }
-            for (index, byte) in length.bigEndianBytes.enumerated() { bytes[lengthAt + index] = byte }
+            bytes.write(length, at: lengthAt)
         }
         try finish(from: start)
     }
@@ -192,7 +193,11 @@ struct EncodedParameters: Sendable {
     private static func text(_ buffer: inout [UInt8], _ value: String) throws(Refusal) {
         let start = buffer.count
         buffer.append(contentsOf: value.utf8)
-        guard !buffer[start...].contains(0) else { throw .zeroCharacter }
+        // memchr(3) reads the bytes just appended, which exist for the length of the closure; nil: no such byte.
+        let hasZero = unsafe buffer.withUnsafeBytes { bytes in
+            unsafe bytes.count > start && memchr(bytes.baseAddress! + start, 0, bytes.count - start) != nil
+        }
+        guard !hasZero else { throw .zeroCharacter }
     }
 
     /// jsonb_send's format: a version byte, then the text.
@@ -215,22 +220,20 @@ struct EncodedParameters: Sendable {
     }
 }
 
-extension FixedWidthInteger {
-    /// Network byte order.
-    fileprivate var bigEndianBytes: some Sequence<UInt8> {
-        stride(from: Self.bitWidth - 8, through: 0, by: -8).lazy.map { UInt8(truncatingIfNeeded: self >> Self($0)) }
-    }
-}
-
 extension [UInt8] {
+    /// Network byte order.
     fileprivate mutating func append(bigEndian value: some FixedWidthInteger) {
-        append(contentsOf: value.bigEndianBytes)
+        // An integer's bytes, readable for the length of the closure.
+        unsafe Swift.withUnsafeBytes(of: value.bigEndian) { unsafe append(contentsOf: $0) }
     }
 
     fileprivate mutating func append(uuid: UUID) {
-        let b = uuid.uuid
-        append(contentsOf: [
-            b.0, b.1, b.2, b.3, b.4, b.5, b.6, b.7, b.8, b.9, b.10, b.11, b.12, b.13, b.14, b.15,
-        ])
+        // Sixteen bytes, readable for the length of the closure.
+        unsafe Swift.withUnsafeBytes(of: uuid.uuid) { unsafe append(contentsOf: $0) }
+    }
+
+    /// Overwrites four bytes in network byte order.
+    fileprivate mutating func write(_ value: Int32, at index: Int) {
+        for offset in 0..<4 { self[index + offset] = UInt8(truncatingIfNeeded: value >> (24 - 8 * offset)) }
     }
 }

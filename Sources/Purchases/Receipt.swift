@@ -1,3 +1,4 @@
+import Crypto
 package import Foundation
 
 /// Where a receipt stands. The raw value is the word in SQL, logs, answers and dashboards.
@@ -53,6 +54,12 @@ package enum Proof: Sendable, Equatable {
         case .signedTransaction(let text), .receipt(let text): text
         case .identifier: ""
         }
+    }
+
+    /// SHA-256 of the payload's UTF-8, 32 bytes: it outlives the payload.
+    package var payloadSHA256: [UInt8] {
+        var payload = payload
+        return payload.withUTF8 { Array(SHA256.hash(data: UnsafeRawBufferPointer($0))) }
     }
 
     package init(kind: Kind, payload: String) {

@@ -230,10 +230,12 @@ package actor Consumer {
         let commands = window.takeCommands()
         guard !commands.isEmpty else { return }
         try connection.limited(to: configuration.stallDeadline) { () throws(RabbitMQError) in
-            for command in commands {
-                switch command {
-                case .acknowledge(let tag, let multiple): try connection.acknowledge(tag, multiple: multiple)
-                case .reject(let tag): try connection.reject(tag)
+            try connection.gathered { () throws(RabbitMQError) in
+                for command in commands {
+                    switch command {
+                    case .acknowledge(let tag, let multiple): try connection.acknowledge(tag, multiple: multiple)
+                    case .reject(let tag): try connection.reject(tag)
+                    }
                 }
             }
         }

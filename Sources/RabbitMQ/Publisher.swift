@@ -324,11 +324,14 @@ package actor Publisher {
 
     private func send(_ connection: BrokerConnection) throws(RabbitMQError) {
         guard !waiting.isEmpty, !isBlocked else { return }
+        guard confirms.unconfirmed < configuration.window else { return }
         let now = ContinuousClock.now
-        while confirms.unconfirmed < configuration.window, let next = waiting.popFirst() {
-            // Booked before it is sent: the confirm may be there before the call returns.
-            let tag = confirms.register(next.ticket, at: now)
-            try connection.publish(next.body, to: next.queue, tag: tag)
+        try connection.gathered { () throws(RabbitMQError) in
+            while confirms.unconfirmed < configuration.window, let next = waiting.popFirst() {
+                // Booked before it is sent: the confirm may be there before the call returns.
+                let tag = confirms.register(next.ticket, at: now)
+                try connection.publish(next.body, to: next.queue, tag: tag)
+            }
         }
     }
 

@@ -1,16 +1,7 @@
 import ArgumentParser
-import NIOCore
-import NIOPosix
 
 /// The door: commands, configuration, wiring. What the services do stands in Reconciliation.
 @main
-enum Program {
-    static func main() async {
-        NIOSingletons.unsafeTryInstallSingletonPosixEventLoopGroupAsConcurrencyGlobalExecutor()
-        await Makegood.main()
-    }
-}
-
 struct Makegood: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "makegood",

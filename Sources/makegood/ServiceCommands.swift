@@ -1,29 +1,34 @@
 import ArgumentParser
 
-struct IngestCommand: AsyncParsableCommand {
+/// A command that serves until it is told to end.
+protocol ServiceCommand: AsyncParsableCommand {
+    static var roles: [Deployment.Role] { get }
+}
+
+extension ServiceCommand {
+    func run() async throws { try await Deployment.run(Self.roles) }
+}
+
+struct IngestCommand: ServiceCommand {
     static let configuration = CommandConfiguration(
         commandName: "ingest", abstract: "Accept receipts over HTTP, store them, and ring for the workers.")
-
-    func run() async throws { try await Deployment.run([.ingest]) }
+    static let roles = [Deployment.Role.ingest]
 }
 
-struct WorkerCommand: AsyncParsableCommand {
+struct WorkerCommand: ServiceCommand {
     static let configuration = CommandConfiguration(
         commandName: "worker", abstract: "Verify receipts and write grants. Start as many as you like.")
-
-    func run() async throws { try await Deployment.run([.worker]) }
+    static let roles = [Deployment.Role.worker]
 }
 
-struct SchedulerCommand: AsyncParsableCommand {
+struct SchedulerCommand: ServiceCommand {
     static let configuration = CommandConfiguration(
         commandName: "scheduler", abstract: "Queue again what was forgotten, and keep the books. Start one or more.")
-
-    func run() async throws { try await Deployment.run([.scheduler]) }
+    static let roles = [Deployment.Role.scheduler]
 }
 
-struct AllCommand: AsyncParsableCommand {
+struct AllCommand: ServiceCommand {
     static let configuration = CommandConfiguration(
         commandName: "all", abstract: "Ingest, worker and scheduler in one process, for small installations.")
-
-    func run() async throws { try await Deployment.run(Deployment.Role.allCases) }
+    static let roles = Deployment.Role.allCases
 }

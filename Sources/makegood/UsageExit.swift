@@ -1,12 +1,16 @@
 import ArgumentParser
 import Foundation
+import NIOCore
+import NIOPosix
+import Reconciliation
 
 extension Makegood {
-    /// The argument parser's own `main()`, but for one thing: a command line that cannot be read ends `inspect` with
+    /// The argument parser's own `main()`, but for the event loops and one more thing: a command line that cannot be read ends `inspect` with
     /// its own "no judgement", 2, not with the parser's 64. Scripts rely on its three exit codes.
     static func main() async {
         do {
-            var command = try await asyncParseAsRoot()
+            var command = try parseAsRoot()
+            useEventLoops(isService: command is any ServiceCommand)
             if var asynchronous = command as? any AsyncParsableCommand {
                 try await asynchronous.run()
             } else {
@@ -20,5 +24,13 @@ extension Makegood {
             }
             exit(withError: error)
         }
+    }
+
+    /// Tasks run on the event loops, before the first of them starts (README, decisions). A service has as many loops
+    /// as its settings say; a tool as many as there are cores.
+    private static func useEventLoops(isService: Bool) {
+        // What cannot be read is refused with all other settings.
+        if isService { NIOSingletons.groupLoopCountSuggestion = (try? Settings.threads()) ?? Settings.threadsDefault }
+        NIOSingletons.unsafeTryInstallSingletonPosixEventLoopGroupAsConcurrencyGlobalExecutor()
     }
 }

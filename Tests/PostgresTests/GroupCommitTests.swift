@@ -115,6 +115,36 @@ import Testing
         database.state.withLock { #expect($0.flushes < 200, "\($0.flushes) flushes of 9,000 items") }
     }
 
+    /// One writer at a time while little waits: what comes during its batch is the next batch, whole. Another one begins
+    /// where the first does not come back, or where a crowd waits.
+    @Test func anotherWriterOnlyWhereItHelps() async throws {
+        let cases: [(crowd: Int, patience: Duration, expected: Int)] = [
+            (20, .seconds(60), 1), (20, .milliseconds(1), 2), (400, .seconds(60), 2),
+        ]
+        for (crowd, patience, expected) in cases {
+            let gate = Gate()
+            let batches = Mutex<[Int]>([])
+            let group = GroupCommit<Int, Int>(
+                name: "test", writers: 2, patience: patience, size: { _ in (1, 1) },
+                flush: { items throws(PostgresError) in
+                    batches.withLock { $0.append(items.count) }
+                    await gate.wait()
+                    return items
+                })
+            await withTaskGroup { tasks in
+                tasks.addTask { _ = await Self.answer(group, 0) }
+                while batches.withLock({ $0.isEmpty }) { try? await Task.sleep(for: .milliseconds(1)) }
+                try? await Task.sleep(for: .milliseconds(20))
+                for item in 1...crowd { tasks.addTask { _ = await Self.answer(group, item) } }
+                while group.held.rows <= crowd { try? await Task.sleep(for: .milliseconds(1)) }
+                try? await Task.sleep(for: .milliseconds(20))
+                #expect(batches.withLock { $0.count } == expected, "\(crowd), \(patience)")
+                gate.open()
+            }
+            #expect(batches.withLock { $0.reduce(0, +) } == crowd + 1)
+        }
+    }
+
     @Test func boundsRefuse() async throws {
         let gate = Gate()
         let group = GroupCommit<Int, Int>(

@@ -2,6 +2,7 @@ import Foundation
 import HTTPTypes
 import Hummingbird
 import Purchases
+import TestRandom
 import Testing
 
 @testable import Reconciliation
@@ -154,5 +155,20 @@ import Testing
     func cursors(_ text: String, _ isGood: Bool) {
         #expect((EventCursor(text) != nil) == isGood)
         if isGood { #expect(EventCursor(text)?.text == text) }
+    }
+
+    /// Against Foundation's own formatter, which we do not use for its cost.
+    @Test func timesAreWrittenAsFoundationWritesThem() {
+        let style = Date.ISO8601FormatStyle(includingFractionalSeconds: true)
+        var random = SeededRandom(announcing: "timesAreWrittenAsFoundationWritesThem")
+        for _ in 0..<5000 {
+            // From 1600, when Foundation's calendar is the Gregorian one, to 9999.
+            let milliseconds = Int64.random(in: -11_676_096_000_000...253_402_300_799_999, using: &random)
+            let date = Date(timeIntervalSince1970: Double(milliseconds) / 1000)
+            #expect(date.rfc3339 == date.formatted(style), "\(milliseconds)")
+        }
+        #expect(Date(timeIntervalSince1970: 951_782_399.999).rfc3339 == "2000-02-28T23:59:59.999Z")
+        #expect(Date(timeIntervalSince1970: 951_782_400).rfc3339 == "2000-02-29T00:00:00.000Z")
+        #expect(Date(timeIntervalSince1970: 951_868_800.25).rfc3339 == "2000-03-01T00:00:00.250Z")
     }
 }

@@ -7,6 +7,7 @@ import Yams
 /// The file with the apps: what they sell, how they decide, who may ask. Checked whole, taken or refused whole.
 package struct Configuration: Sendable {
     package let apps: [String: AppConfiguration]
+    package let appIDs: Set<String>
     package let access: [AccessKey]
     package let gatewayJWT: GatewayJWTConfiguration?
     /// Nil: the tables hold user ids as they are (`users.protect`).
@@ -44,12 +45,13 @@ package struct Configuration: Sendable {
             if let userKeys { app.policy.testers = Set(app.policy.testers.map { userKeys.key(of: $0, app: app.id) }) }
             guard apps.updateValue(app, forKey: app.id) == nil else { throw section.error("id", "is used twice") }
         }
+        let appIDs = Set(apps.keys)
         var access: [AccessKey] = []
         for section in try reader.sections("access") ?? [] {
-            access.append(try AccessKey.read(section, apps: Set(apps.keys)))
+            access.append(try AccessKey.read(section, apps: appIDs))
         }
         let gatewayJWT = try reader.section("gatewayJwt").map { section throws(ConfigurationError) in
-            try GatewayJWTConfiguration.read(section, directory: directory, apps: Set(apps.keys))
+            try GatewayJWTConfiguration.read(section, directory: directory, apps: appIDs)
         }
         let payloadDays = try readRetention(&reader)
         try reader.finish()
@@ -59,8 +61,8 @@ package struct Configuration: Sendable {
         for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
         if let userKeys { hash.update(data: Data(userKeys.description.utf8)) }
         return Configuration(
-            apps: apps, access: access, gatewayJWT: gatewayJWT, userKeys: userKeys, payloadDays: payloadDays,
-            hash: hash.finalize().map { String(format: "%02x", $0) }.joined())
+            apps: apps, appIDs: appIDs, access: access, gatewayJWT: gatewayJWT, userKeys: userKeys,
+            payloadDays: payloadDays, hash: hash.finalize().map { String(format: "%02x", $0) }.joined())
     }
 
     /// `protect` names the file with the keys, `protectEnv` the environment variable that holds them.

@@ -17,6 +17,8 @@ package struct Settings: Sendable {
     package var namedStatements: Bool
     /// Connections that write batches.
     package var postgresWriters: Int
+    /// Event loops: everything of a process but its connections to database and broker, which have their own threads.
+    package var threads: Int
     /// Receipts in flight from the queue of local proofs.
     package var localInFlight: Int
     /// Receipts in flight from the queue that needs Apple: also the bound on calls in flight.
@@ -41,6 +43,7 @@ package struct Settings: Sendable {
         "MAKEGOOD_BODY_BYTES_MAX": "largest request body",
         "MAKEGOOD_POSTGRES_NAMED_STATEMENTS": "false behind PgBouncer in transaction mode",
         "MAKEGOOD_POSTGRES_WRITERS": "connections that write batches",
+        "MAKEGOOD_THREADS": "event loops of a service",
         "MAKEGOOD_LOCAL_IN_FLIGHT": "receipts in flight, local proofs",
         "MAKEGOOD_APPLE_IN_FLIGHT": "receipts in flight, calls to Apple",
         "MAKEGOOD_DRAIN_DELAY_SECONDS": "listener stays open after SIGTERM",
@@ -66,6 +69,7 @@ package struct Settings: Sendable {
         bodyBytesMax = try Self.integer("MAKEGOOD_BODY_BYTES_MAX", environment, 1024...16_777_216) ?? 1_048_576
         namedStatements = try Self.boolean("MAKEGOOD_POSTGRES_NAMED_STATEMENTS", environment) ?? true
         postgresWriters = try Self.integer("MAKEGOOD_POSTGRES_WRITERS", environment, 1...16) ?? 2
+        threads = try Self.threads(environment)
         localInFlight = try Self.integer("MAKEGOOD_LOCAL_IN_FLIGHT", environment, 1...10_000) ?? 512
         appleInFlight = try Self.integer("MAKEGOOD_APPLE_IN_FLIGHT", environment, 1...10_000) ?? 64
         drainDelay = .seconds(try Self.integer("MAKEGOOD_DRAIN_DELAY_SECONDS", environment, 0...300) ?? 5)
@@ -73,6 +77,16 @@ package struct Settings: Sendable {
         rolePrefix = try Self.word("MAKEGOOD_ROLE_PREFIX", environment) ?? "makegood"
         timeScale = try Self.factor("MAKEGOOD_TIME_SCALE", environment) ?? 1
         logLevel = try Self.level("MAKEGOOD_LOG_LEVEL", environment) ?? .info
+    }
+
+    /// One: on two, each request wakes a second thread several times, for a fifth more of its time.
+    package static let threadsDefault = 1
+
+    /// Alone, because it is needed before anything else.
+    package static func threads(
+        _ environment: [String: String] = ProcessInfo.processInfo.environment
+    ) throws(ConfigurationError) -> Int {
+        try integer("MAKEGOOD_THREADS", environment, 1...64) ?? threadsDefault
     }
 
     /// The broker's address, for the roles that need one.

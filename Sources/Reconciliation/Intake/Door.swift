@@ -83,8 +83,9 @@ package final class Door: Sendable {
     /// Nil where the header is missing or no bearer credential of one word.
     static func credential(_ headers: HTTPFields) -> String? {
         guard let header = headers[.authorization], header.utf8.count <= credentialBytesMax else { return nil }
-        let words = header.split(separator: " ", omittingEmptySubsequences: true)
-        guard words.count == 2, words[0].lowercased() == "bearer" else { return nil }
+        let words = header.utf8.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: true)
+        guard words.count == 2, words[0].count == 6, words[0].elementsEqual("bearer".utf8, by: { $0 | 0x20 == $1 })
+        else { return nil }
         return String(words[1])
     }
 

@@ -1,4 +1,4 @@
-package import Foundation
+import Foundation
 import Purchases
 
 /// What a poster is told about his receipt: the JSON of `POST /v1/receipts` and `GET /v1/receipts/{id}`.
@@ -79,12 +79,5 @@ package struct ReceiptAnswer: Sendable {
     /// Who only knows an id is given no hint about the purchase behind it (design.md 6).
     private func showsFacts(_ transaction: ReceiptView.TransactionView) -> Bool {
         transaction.isOwn == true || transaction.reason != Reason.possessionMissing.rawValue
-    }
-}
-
-extension Date {
-    /// UTC with milliseconds.
-    package var rfc3339: String {
-        formatted(Date.ISO8601FormatStyle(includingFractionalSeconds: true))
     }
 }

@@ -52,7 +52,7 @@ package struct ReceiptRoutes: Sendable {
         let wait = try WaitParameter(request).duration
         let configuration = configuration.current
         let posted = try await bodies.withBody(of: request, context) { body in
-            try SubmissionRequest(body: body, caller: caller, apps: Set(configuration.apps.keys))
+            try SubmissionRequest(body: body, caller: caller, apps: configuration.appIDs)
         }
         let keys = configuration.userKeys
         // From here on nothing but the register knows the user's id.

@@ -1,4 +1,3 @@
-import Crypto
 package import Foundation
 package import Postgres
 package import Purchases
@@ -82,7 +81,7 @@ extension Statements {
                 .texts(submissions.map(\.proof.kind.rawValue)), .texts(lanes.map(\.rawValue)),
                 .texts(submissions.map(\.transactionID)), .texts(submissions.map(\.originalTransactionID)),
                 .bools(submissions.map(\.isVouched)), .jsons(submissions.map(\.details)),
-                .bytesArray(submissions.map { Array(SHA256.hash(data: Data($0.proof.payload.utf8))) }),
+                .bytesArray(submissions.map(\.proof.payloadSHA256)),
                 .doubles(lanes.map { insertion.schedule.rescueDelay($0).inSeconds }),
                 .texts(submissions.map(\.proof.payload)),
             ]
