@@ -184,7 +184,7 @@ import Testing
             ).run()
         }
         #expect(outcome.found.answers == .init(accepted: 3200))
-        #expect(outcome.tokenWaits == 4)
+        #expect(outcome.tokenWaits > 0)
         #expect(!outcome.isUsedUp, "the limit ended the run")
         #expect(outcome.found.accepted.isEmpty)
         #expect(server.requests.first?.body == #"{"userId":"load-0","signedTransaction":"token-0"}"#)
