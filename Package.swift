@@ -33,6 +33,7 @@ let yams = Target.Dependency.product(name: "Yams", package: "Yams")
 let nioCore = Target.Dependency.product(name: "NIOCore", package: "swift-nio")
 let nioPosix = Target.Dependency.product(name: "NIOPosix", package: "swift-nio")
 let nioHTTP1 = Target.Dependency.product(name: "NIOHTTP1", package: "swift-nio")
+let nioSSL = Target.Dependency.product(name: "NIOSSL", package: "swift-nio-ssl")
 let nioHTTPTypes = Target.Dependency.product(name: "NIOHTTPTypes", package: "swift-nio-extras")
 let httpTypes = Target.Dependency.product(name: "HTTPTypes", package: "swift-http-types")
 
@@ -58,6 +59,7 @@ let package = Package(
         .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", exact: "0.2.0"),
         .package(url: "https://github.com/jpsim/Yams", exact: "6.2.2"),
         .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-ssl", exact: "2.37.6"),
         .package(url: "https://github.com/apple/swift-nio-extras", exact: "1.35.2"),
         .package(url: "https://github.com/apple/swift-http-types", exact: "1.8.0"),
     ],
@@ -99,7 +101,8 @@ let package = Package(
             name: "makegood",
             dependencies: [
                 "Reconciliation", "Adversary", "AppStoreSimulator", "AppStore", "Postgres", "RabbitMQ", "Purchases",
-                argumentParser, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix, log, metrics, crypto,
+                argumentParser, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix,
+                nioHTTP1, nioSSL, log, metrics, crypto,
             ],
             swiftSettings: house),
 
@@ -140,8 +143,7 @@ let package = Package(
             name: "CommandTests",
             dependencies: [
                 "makegood", "AppStoreSimulator", "Postgres", "RabbitMQ", hummingbird, httpClient, lifecycle, log,
-                nioCore,
-                nioHTTP1, httpTypes,
+                nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
             ],
             swiftSettings: house),
         .testTarget(

@@ -1,6 +1,7 @@
 import AppStore
 import ArgumentParser
 import Foundation
+import NIOCore
 
 /// `makegood bench`: what this machine can do.
 struct BenchCommand: AsyncParsableCommand {
@@ -61,7 +62,7 @@ struct BenchVerifyCommand: AsyncParsableCommand {
                 bundleId: bundleId, environment: NamedApp.environment(environment), appAppleId: appAppleId,
                 rootFiles: root
             ).verifier()
-            loaded = try await TokenFile(path: tokens).next(Self.tokensMax)
+            loaded = try await TokenFile(path: tokens).next(Self.tokensMax).map { String(buffer: $0) }
             if loaded.isEmpty { throw UnusableInput("\(InputFile(path: tokens).name) is empty") }
         } catch {
             Terminal.tell("makegood bench verify: \(error)")

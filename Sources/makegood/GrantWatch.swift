@@ -1,5 +1,6 @@
 import Foundation
 import Histogram
+import NIOCore
 
 /// Looks at accepted receipts until each has ended, or time is up.
 struct GrantWatch {
@@ -19,11 +20,11 @@ struct GrantWatch {
     let connections: Int
 
     func watch(_ accepted: [LoadRecord.Accepted]) async -> LoadReport.Grants {
-        var open: [(id: String, since: ContinuousClock.Instant)] = []
+        var open: [(id: String, since: NIODeadline)] = []
         var states: [String: Int] = [:]
         var durations = Histogram<UInt64>.ofDurations
         for receipt in accepted {
-            guard let shown = try? JSONDecoder().decode(Receipt.self, from: Data(receipt.answer.body)) else {
+            guard let shown = try? JSONDecoder().decode(Receipt.self, from: Data(receipt.body.readableBytesView)) else {
                 states["unreadable", default: 0] += 1
                 continue
             }
@@ -39,7 +40,7 @@ struct GrantWatch {
             let round = ContinuousClock.now
             for (id, state) in await look(at: open.map(\.id)) where Self.settled.contains(state) {
                 guard let index = open.firstIndex(where: { $0.id == id }) else { continue }
-                durations.record(.now - open[index].since)
+                durations.record(.now() - open[index].since)
                 states[state, default: 0] += 1
                 open.remove(at: index)
             }

@@ -7,6 +7,8 @@ import NIOCore
 struct LoadCommand: AsyncParsableCommand {
     /// Requests of one run; a simulator's ledger holds as many purchases.
     private static let requestsMax = 1_000_000
+    /// Accepted receipts that --until-granted watches.
+    private static let watchedMax = 200
 
     static let configuration = CommandConfiguration(
         commandName: "load",
@@ -122,7 +124,7 @@ struct LoadCommand: AsyncParsableCommand {
         var configuration = HTTPClient.Configuration(
             // A redirection could lead the load, and the key, to a machine nobody named.
             redirectConfiguration: .disallow, timeout: .init(connect: .seconds(5)))
-        // One more than the senders need: nothing waits for a connection inside the client. The till has its own host.
+        // As many as --until-granted asks at a time, and one more. The till has its own host.
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = connections + 1
         configuration.connectionPool.retryConnectionEstablishment = false
         configuration.httpVersion = .http1Only
@@ -132,22 +134,24 @@ struct LoadCommand: AsyncParsableCommand {
     /// Whether all went as a run should.
     private func load(with http: HTTPClient) async throws -> Bool {
         let address = try LoadAddress(url, option: "--url", allowsRemote: allowRemote)
-        let stock = TokenStock(limit: planned ?? Self.requestsMax, source: try source(http))
-        let target = try LoadTarget(http: http, address: address, key: key, appId: app)
+        let run = LoadRun(
+            connector: try LoadConnector(address), request: try LoadRequest(address: address, key: key, appId: app),
+            source: try source(http), limit: planned ?? Self.requestsMax, connections: connections,
+            rate: rate.perSecond, duration: .seconds(seconds), users: users,
+            watched: untilGranted ? Self.watchedMax : 0)
+        let target = LoadTarget(http: http, base: address.base, key: key)
         do { try await target.knock() } catch {
             throw UnusableInput("nothing answers at \(address.base): \(error)")
         }
-        let run = LoadRun(
-            target: target, stock: stock, connections: connections, rate: rate.perSecond, duration: .seconds(seconds),
-            users: users)
-        var report = await run.run()
-        let found = run.record.found
+        let outcome = try await run.run()
+        let found = outcome.found
+        var report = run.report(of: outcome)
         if untilGranted, found.acceptedCount > 0 {
             report.grants = await GrantWatch(target: target, connections: connections).watch(found.accepted)
         }
         if json { Terminal.show(report.json) } else { Terminal.show(report.text) }
         if let trouble = found.firstTrouble { Terminal.tell("makegood load: the first trouble was: \(trouble)") }
-        if let failure = await stock.failure { throw failure }
+        if let failure = outcome.failure { throw failure }
         return found.acceptedCount > 0 && report.grants?.open ?? 0 == 0
     }
 

@@ -1,5 +1,6 @@
 import Foundation
 import Histogram
+import NIOCore
 
 /// What one load run found, as JSON and for a person.
 struct LoadReport: Encodable {
@@ -140,7 +141,7 @@ extension Histogram<UInt64> {
         Self(highestTrackableValue: 3_600_000_000, numberOfSignificantValueDigits: .three)
     }
 
-    mutating func record(_ duration: Duration) {
-        record(UInt64(Swift.min(Swift.max(duration / .microseconds(1), 0), 3_600_000_000)))
+    mutating func record(_ duration: TimeAmount) {
+        record(UInt64(Swift.min(Swift.max(duration.nanoseconds / 1000, 0), 3_600_000_000)))
     }
 }

@@ -1,73 +1,70 @@
 import Histogram
-import Synchronization
+import NIOCore
+import NIOPosix
 
 /// Posts receipts over so many connections, at a rate or as fast as the answers come.
 ///
 /// Open loop: request `i` belongs to `start + i / rate`, whatever became of those before it, and its latency counts
 /// from there, so a stalled server is charged for the requests it kept from starting (no coordinated omission).
 /// Bounded in time: no request starts later than ``overrun`` after the last one's time.
+///
+/// The load shares a machine with what it measures: all connections live on one thread, as channel handlers.
 struct LoadRun: Sendable {
-    /// A start so much after its time is reported.
-    private static let lateness = Duration.milliseconds(10)
-    private static let overrun = Duration.seconds(30)
+    static let overrun = TimeAmount.seconds(30)
 
-    let target: LoadTarget
-    let stock: TokenStock
+    let connector: LoadConnector
+    let request: LoadRequest
+    let source: TokenStock.Source
+    /// Tokens taken from the source at most.
+    let limit: Int
     let connections: Int
     /// Requests a second; nil: closed loop.
     let rate: Double?
     let duration: Duration
     let users: Int
-    let record = LoadRecord()
+    /// Accepted receipts remembered, to see what became of them.
+    var watched = 0
+    /// Of a request, from the first byte sent to the last byte read; longer than any gateway waits.
+    var timeout = TimeAmount.seconds(30)
+
+    struct Outcome: Sendable {
+        let found: LoadRecord.Found
+        /// From the first request's time to the last answer.
+        let lasted: TimeAmount
+        let isUsedUp: Bool
+        let tokenWaits: Int
+        /// Why the source of tokens failed.
+        let failure: (any Error)?
+        fileprivate let fetch: Task<Void, Never>?
+    }
 
     /// Requests of the whole timetable; nil in a closed loop.
     static func planned(rate: Double?, duration: Duration) -> Int? {
         rate.map { Swift.max(1, Int(($0 * duration.inSeconds).rounded(.down))) }
     }
 
-    func run() async -> LoadReport {
-        await stock.fill()
-        let start = ContinuousClock.now
-        await withTaskGroup(of: Void.self) { group in
-            for _ in 0..<connections {
-                group.addTask { await post(from: start) }
-            }
-        }
-        let seconds = (ContinuousClock.now - start).inSeconds
-        await stock.close()
-        return await report(seconds: seconds)
+    /// To the last answer.
+    func run() async throws -> Outcome {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let loop = group.next()
+        let done = loop.makePromise(of: Outcome.self)
+        loop.execute { LoadSenders(self, on: loop, done: done).begin() }
+        let outcome = try await done.futureResult.get()
+        outcome.fetch?.cancel()
+        await outcome.fetch?.value
+        try await group.shutdownGracefully()
+        return outcome
     }
 
-    /// What one connection does: one request after the other.
-    private func post(from start: ContinuousClock.Instant) async {
-        while !record.isHopeless, let token = await stock.next() {
-            var intended = ContinuousClock.now
-            if let rate {
-                intended = start + .seconds(Double(token.number) / rate)
-                try? await Task.sleep(until: intended, tolerance: .zero, clock: .continuous)
-            }
-            let began = ContinuousClock.now
-            guard began < start + duration + (rate == nil ? .zero : Self.overrun) else { return }
-            record.began(late: began - intended, limit: Self.lateness)
-            do {
-                let answer = try await target.post(token.text, user: token.number % users)
-                record.answered(answer, after: .now - intended)
-            } catch {
-                record.failed(error)
-            }
-        }
-    }
-
-    private func report(seconds: Double) async -> LoadReport {
-        let found = record.found
+    func report(of outcome: Outcome) -> LoadReport {
+        let (found, seconds) = (outcome.found, outcome.lasted.inSeconds)
         let accepted = found.answers.ended + found.answers.accepted
-        let usedUp = await stock.isUsedUp
         var timetable: LoadReport.Timetable?
         if let planned = Self.planned(rate: rate, duration: duration) {
             timetable = LoadReport.Timetable(
                 planned: planned, late: found.late,
-                worstLateMilliseconds: (found.worstLateness / .milliseconds(1)).rounded(to: 3),
-                notStarted: usedUp ? 0 : planned - found.sent)
+                worstLateMilliseconds: (found.worstLateness.inSeconds * 1000).rounded(to: 3),
+                notStarted: outcome.isUsedUp ? 0 : planned - found.sent)
         }
         return LoadReport(
             loop: rate == nil ? "closed" : "open", rate: rate, connections: connections,
@@ -75,76 +72,59 @@ struct LoadRun: Sendable {
             sentPerSecond: (Double(found.sent) / seconds).rounded(to: 1),
             acceptedPerSecond: (Double(accepted) / seconds).rounded(to: 1),
             answers: found.answers, acceptMilliseconds: .init(found.latencies), timetable: timetable,
-            tokensUsedUp: usedUp, tokenWaits: await stock.waits)
+            tokensUsedUp: outcome.isUsedUp, tokenWaits: outcome.tokenWaits)
     }
 }
 
-/// What the connections of a run saw.
-final class LoadRecord: Sendable {
-    /// When so many were sent and none was accepted, the run ends: something is set up wrongly.
-    static let hopelessMax = 200
-    /// Accepted receipts remembered, to see what became of them.
-    static let watchedMax = 200
+/// What the connections of a run share; belongs to their event loop.
+final class LoadSenders {
+    let run: LoadRun
+    let loop: any EventLoop
+    let stock: TokenStock
+    let record: LoadRecord
+    private let done: EventLoopPromise<LoadRun.Outcome>
+    private var start = NIODeadline.distantPast
+    /// No request starts later.
+    private(set) var end = NIODeadline.distantPast
+    private var sending = 0
 
-    struct Accepted: Sendable {
-        let answer: LoadTarget.Answer
-        let at: ContinuousClock.Instant
+    init(_ run: LoadRun, on loop: any EventLoop, done: EventLoopPromise<LoadRun.Outcome>) {
+        self.run = run
+        self.loop = loop
+        self.done = done
+        stock = TokenStock(limit: run.limit, source: run.source, loop: loop)
+        record = LoadRecord(watched: run.watched)
     }
 
-    struct Found {
-        var sent = 0
-        var answers = LoadReport.Answers()
-        var latencies = Histogram<UInt64>.ofDurations
-        var late = 0
-        var worstLateness = Duration.zero
-        /// The last accepted; a ring.
-        var accepted: [Accepted] = []
-        var acceptedCount = 0
-        /// The first answer that was no acceptance, or the first error.
-        var firstTrouble: String?
-    }
-
-    private let state = Mutex(Found())
-
-    var found: Found { state.withLock { $0 } }
-
-    var isHopeless: Bool {
-        state.withLock { $0.acceptedCount == 0 && $0.answers.total >= Self.hopelessMax }
-    }
-
-    func began(late: Duration, limit: Duration) {
-        state.withLock { found in
-            found.sent += 1
-            if late > limit { found.late += 1 }
-            found.worstLateness = Swift.max(found.worstLateness, late)
+    func begin() {
+        stock.fill {
+            self.start = .now()
+            self.end =
+                self.start + TimeAmount(inSeconds: self.run.duration.inSeconds)
+                + (self.run.rate == nil ? .zero : LoadRun.overrun)
+            self.sending = self.run.connections
+            for _ in 0..<self.run.connections { LoadConnection(self).next() }
         }
     }
 
-    func answered(_ answer: LoadTarget.Answer, after latency: Duration) {
-        let now = ContinuousClock.now
-        state.withLock { found in
-            found.answers.count(answer.status)
-            guard answer.status == 200 || answer.status == 202 else {
-                if found.firstTrouble == nil {
-                    found.firstTrouble = "\(answer.status) \(String(decoding: answer.body.prefix(300), as: UTF8.self))"
-                }
-                return
-            }
-            found.latencies.record(latency)
-            let accepted = Accepted(answer: answer, at: now)
-            if found.accepted.count < Self.watchedMax {
-                found.accepted.append(accepted)
-            } else {
-                found.accepted[found.acceptedCount % Self.watchedMax] = accepted
-            }
-            found.acceptedCount += 1
-        }
+    /// The time that a request belongs to; nil in a closed loop.
+    func intended(_ number: Int) -> NIODeadline? {
+        run.rate.map { start + TimeAmount(inSeconds: Double(number) / $0) }
     }
 
-    func failed(_ error: any Error) {
-        state.withLock { found in
-            found.answers.error += 1
-            if found.firstTrouble == nil { found.firstTrouble = "\(error)" }
-        }
+    /// Called by each connection once.
+    func ended() {
+        sending -= 1
+        guard sending == 0 else { return }
+        done.succeed(
+            LoadRun.Outcome(
+                found: record.found, lasted: .now() - start, isUsedUp: stock.isUsedUp, tokenWaits: stock.waits,
+                failure: stock.failure, fetch: stock.fetch))
     }
+}
+
+extension TimeAmount {
+    var inSeconds: Double { Double(nanoseconds) / 1e9 }
+
+    init(inSeconds seconds: Double) { self = .nanoseconds(Int64(seconds * 1e9)) }
 }

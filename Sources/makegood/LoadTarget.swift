@@ -8,6 +8,13 @@ struct LoadAddress {
     /// Scheme, host, port and path, without a slash at the end; built from the parts that were judged, so that nobody
     /// reads the address in another way than we did.
     let base: String
+    let isSecure: Bool
+    let host: String
+    let port: Int
+    /// As the Host header has it.
+    let authority: String
+    /// Without a slash at the end.
+    let path: String
 
     /// - Throws: if it is no plain http address, or, without `allowsRemote`, not on this machine.
     init(_ text: String, option: String, allowsRemote: Bool) throws(UnusableInput) {
@@ -20,8 +27,12 @@ struct LoadAddress {
                 "\(option) is not on this machine; --allow-remote must be written to put load on \(host)")
         }
         let bracketed = host.contains(":") ? "[\(host)]" : host
-        let path = url.path().hasSuffix("/") ? String(url.path().dropLast()) : url.path()
-        base = "\(scheme)://\(bracketed)\(url.port.map { ":\($0)" } ?? "")\(path)"
+        self.host = host
+        isSecure = scheme == "https"
+        port = url.port ?? (isSecure ? 443 : 80)
+        authority = bracketed + (url.port.map { ":\($0)" } ?? "")
+        path = url.path().hasSuffix("/") ? String(url.path().dropLast()) : url.path()
+        base = "\(scheme)://\(authority)\(path)"
     }
 
     /// `localhost`, `::1` and 127.0.0.0/8 (RFC 6761, RFC 4291, RFC 1122). A name that merely begins so is none of
@@ -36,9 +47,8 @@ struct LoadAddress {
     }
 }
 
-/// The deployment under load, as a caller with one key sees it.
+/// The deployment under load, as a caller who asks: what is not part of the load itself.
 struct LoadTarget: Sendable {
-    /// From the first byte sent to the last byte read; longer than any gateway waits.
     private static let timeout = TimeAmount.seconds(30)
     /// Bytes of an answer: one receipt with a thousand transactions takes less.
     private static let answerBytesMax = 1 << 20
@@ -46,49 +56,26 @@ struct LoadTarget: Sendable {
     let http: HTTPClient
     let base: String
     let key: String
-    /// Ends inside the JSON text, where the user's number follows.
-    private let beforeUser: String
 
     struct Answer: Sendable {
         let status: Int
         let body: [UInt8]
     }
 
-    init(http: HTTPClient, address: LoadAddress, key: String, appId: String?) throws {
-        self.http = http
-        base = address.base
-        self.key = key
-        let app = try appId.map { "\"appId\":\(String(decoding: try JSONEncoder().encode($0), as: UTF8.self))," } ?? ""
-        beforeUser = "{\(app)\"userId\":\"load-"
-    }
-
-    /// Posts a signed transaction (``TokenFile`` saw to it that it needs no escaping).
-    func post(_ token: String, user: Int) async throws -> Answer {
-        var request = request(.POST, "/v1/receipts")
-        request.headers.add(name: "Content-Type", value: "application/json")
-        request.body = .bytes(ByteBuffer(string: "\(beforeUser)\(user)\",\"signedTransaction\":\"\(token)\"}"))
-        return try await answer(to: request)
-    }
-
     func receipt(_ id: String) async throws -> Answer {
-        try await answer(to: request(.GET, "/v1/receipts/\(id)"))
+        try await answer(to: "/v1/receipts/\(id)")
     }
 
     /// Asks for anything at all.
     ///
     /// - Throws: if nobody answers there.
     func knock() async throws {
-        _ = try await answer(to: request(.GET, "/health/live"))
+        _ = try await answer(to: "/health/live")
     }
 
-    private func request(_ method: HTTPMethod, _ path: String) -> HTTPClientRequest {
+    private func answer(to path: String) async throws -> Answer {
         var request = HTTPClientRequest(url: base + path)
-        request.method = method
         request.headers.add(name: "Authorization", value: "Bearer \(key)")
-        return request
-    }
-
-    private func answer(to request: HTTPClientRequest) async throws -> Answer {
         let response = try await http.execute(request, timeout: Self.timeout)
         let body = try await response.body.collect(upTo: Self.answerBytesMax)
         return Answer(status: Int(response.status.code), body: Array(body.readableBytesView))

@@ -1,15 +1,22 @@
 import Foundation
+import NIOCore
 
 /// A file of signed transactions, one a line, read piece by piece: a million of them are 4 GB.
 actor TokenFile {
     private static let chunkBytes = 1 << 20
     /// The largest request that ingest can be told to take.
     private static let lineBytesMax = 16 << 20
+    /// By byte: is it base64url, or a dot between the parts? Every byte of gigabytes is looked up here.
+    private static let isTokenByte: [Bool] = (0...UInt8.max).map { byte in
+        switch byte {
+        case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."): true
+        default: false
+        }
+    }
 
     private let name: String
     private let handle: FileHandle
-    private var chunk: [UInt8] = []
-    private var position = 0
+    private var chunk = ByteBuffer()
     private var line = 0
     private var isAtEnd = false
 
@@ -19,52 +26,79 @@ actor TokenFile {
         handle = try file.open()
     }
 
-    /// The next tokens, at most `count`; fewer only at the end of the file. Empty lines are passed over.
+    /// The next tokens, at most `count`; fewer only at the end of the file. Empty lines are passed over. The tokens
+    /// are slices of what was read.
     ///
     /// - Throws: if the file cannot be read, or a line has a character that no JWS has (they are written into a JSON
     ///   text as they are).
-    func next(_ count: Int) throws(UnusableInput) -> [String] {
-        var tokens: [String] = []
-        while tokens.count < count, let bytes = try nextLine() {
-            line += 1
-            let token = bytes.last == 0x0D ? bytes.dropLast() : bytes
-            if token.isEmpty { continue }
-            guard token.allSatisfy(Self.isTokenByte) else {
-                throw UnusableInput("\(name), line \(line): not a signed transaction")
-            }
-            tokens.append(String(decoding: token, as: UTF8.self))
+    func next(_ count: Int) throws(UnusableInput) -> [ByteBuffer] {
+        var tokens: [ByteBuffer] = []
+        tokens.reserveCapacity(count)
+        while tokens.count < count, let token = try nextLine() {
+            if token.readableBytes > 0 { tokens.append(token) }
         }
         return tokens
     }
 
-    private func nextLine() throws(UnusableInput) -> ArraySlice<UInt8>? {
+    /// The next line without its end; nil: there is none.
+    private func nextLine() throws(UnusableInput) -> ByteBuffer? {
         while true {
-            if let end = chunk[position...].firstIndex(of: 0x0A) {
-                defer { position = end + 1 }
-                return chunk[position..<end]
+            let length = leadingTokenBytes
+            let end = chunk.readerIndex + length
+            switch (chunk.getInteger(at: end, as: UInt8.self), chunk.getInteger(at: end + 1, as: UInt8.self)) {
+            case (0x0A?, _):
+                return takeLine(length, end: 1)
+            case (0x0D?, 0x0A?):
+                return takeLine(length, end: 2)
+            case (nil, _), (0x0D?, nil):
+                guard isAtEnd else {
+                    try readMore()
+                    continue
+                }
+                return chunk.readableBytes > 0 ? takeLine(length, end: chunk.readableBytes - length) : nil
+            default:
+                throw UnusableInput("\(name), line \(line + 1): not a signed transaction")
             }
-            if isAtEnd {
-                defer { position = chunk.count }
-                return position < chunk.count ? chunk[position...] : nil
-            }
-            guard chunk.count - position <= Self.lineBytesMax else {
-                throw UnusableInput("\(name), line \(line + 1): more than \(Self.lineBytesMax) bytes")
-            }
-            let more: Data?
-            do { more = try handle.read(upToCount: Self.chunkBytes) } catch {
-                throw UnusableInput("cannot read \(name)")
-            }
-            chunk.removeSubrange(..<position)
-            position = 0
-            if let more, !more.isEmpty { chunk.append(contentsOf: more) } else { isAtEnd = true }
         }
     }
 
-    /// base64url, and the dots between the parts.
-    private static func isTokenByte(_ byte: UInt8) -> Bool {
-        switch byte {
-        case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."): true
-        default: false
+    private var leadingTokenBytes: Int {
+        Self.isTokenByte.withUnsafeBufferPointer { table in
+            chunk.withUnsafeReadableBytes { bytes in
+                var count = 0
+                while count < bytes.count, table[Int(bytes[count])] { count += 1 }
+                return count
+            }
         }
+    }
+
+    private func takeLine(_ length: Int, end: Int) -> ByteBuffer? {
+        line += 1
+        defer { chunk.moveReaderIndex(forwardBy: end) }
+        return chunk.readSlice(length: length)
+    }
+
+    /// Puts what is left of the chunk before the next one, in new memory: the tokens handed out are slices of the old.
+    private func readMore() throws(UnusableInput) {
+        guard chunk.readableBytes <= Self.lineBytesMax else {
+            throw UnusableInput("\(name), line \(line + 1): more than \(Self.lineBytesMax) bytes")
+        }
+        var longer = ByteBufferAllocator().buffer(capacity: max(Self.chunkBytes, 2 * chunk.readableBytes))
+        longer.writeBuffer(&chunk)
+        var isReadable = true
+        let descriptor = handle.fileDescriptor
+        let count = longer.writeWithUnsafeMutableBytes(minimumWritableBytes: 1) { space in
+            while true {
+                let count = read(descriptor, space.baseAddress, space.count)
+                if count >= 0 { return count }
+                if errno != EINTR {
+                    isReadable = false
+                    return 0
+                }
+            }
+        }
+        guard isReadable else { throw UnusableInput("cannot read \(name)") }
+        isAtEnd = count == 0
+        chunk = longer
     }
 }

@@ -1,33 +1,43 @@
-import AsyncHTTPClient
-import Foundation
 import NIOCore
-import NIOHTTP1
 
 /// Signed transactions ready to be posted, fetched ahead of time so that nobody waits for a purchase to be made.
-actor TokenStock {
+///
+/// Belongs to one event loop; the source works elsewhere: reading a batch takes milliseconds, which the senders must
+/// not wait for.
+final class TokenStock {
     /// Tokens fetched at a time: about 4 MB.
     static let batch = 1000
     /// Below so many the next batch is fetched.
     private static let lowWater = 2000
 
-    struct Token: Sendable {
+    struct Token {
         /// From 0, in the order they are taken.
         let number: Int
-        let text: String
+        let text: ByteBuffer
     }
 
-    /// Gives up to so many tokens; fewer than asked for: these are the last. Off this actor: reading a batch takes
-    /// milliseconds, which the senders must not wait for.
-    typealias Source = @concurrent @Sendable (Int) async throws -> [String]
+    enum Offer {
+        case token(Token)
+        /// The source is slower than the load: ask again with ``whenMore(_:)``.
+        case later
+        /// There are no more (``isUsedUp``, ``failure`` or the limit say why).
+        case none
+    }
+
+    /// Gives up to so many tokens; fewer than asked for: these are the last.
+    typealias Source = @concurrent @Sendable (Int) async throws -> [ByteBuffer]
 
     private let source: Source
     private let limit: Int
-    private var tokens: [String] = []
+    private let loop: any EventLoop
+    private var tokens: [ByteBuffer] = []
     private var taken = 0
     /// Tokens handed out before `tokens[0]`.
     private var dropped = 0
-    private var fetch: Task<Void, Never>?
+    private var waiting: [() -> Void] = []
     private var isAtEnd = false
+    /// The fetch under way: whoever ends the loop must see it ended first.
+    private(set) var fetch: Task<Void, Never>?
     /// Somebody asked for a token when the source had no more.
     private(set) var isUsedUp = false
     private(set) var failure: (any Error)?
@@ -35,59 +45,70 @@ actor TokenStock {
     private(set) var waits = 0
 
     /// - Parameter limit: no more than so many are fetched.
-    init(limit: Int, source: @escaping Source) {
+    init(limit: Int, source: @escaping Source, loop: any EventLoop) {
         self.limit = limit
         self.source = source
+        self.loop = loop
     }
 
-    /// Fetches until there is enough for a start.
-    func fill() async {
-        while !isClosed && tokens.count < min(Self.lowWater, limit) { await fetchMore() }
-    }
-
-    /// The next token; nil when there are no more (``isUsedUp``, ``failure`` or the limit say why).
-    func next() async -> Token? {
-        while true {
-            let index = taken - dropped
-            if index < tokens.count {
-                defer { trim() }
-                taken += 1
-                if tokens.count - index <= Self.lowWater, !isClosed, fetch == nil { startFetch() }
-                return Token(number: taken - 1, text: tokens[index])
-            }
-            if isClosed {
-                isUsedUp = isAtEnd
-                return nil
-            }
-            waits += 1
-            await fetchMore()
+    /// Fetches until there is enough for a start, then calls `done`.
+    func fill(then done: @escaping () -> Void) {
+        if isClosed || tokens.count >= min(Self.lowWater, limit) {
+            done()
+        } else {
+            whenMore { self.fill(then: done) }
         }
     }
 
-    /// Ends a fetch that nobody needs any more.
-    func close() {
-        fetch?.cancel()
+    func next() -> Offer {
+        let index = taken - dropped
+        if index < tokens.count {
+            defer { trim() }
+            taken += 1
+            if tokens.count - index <= Self.lowWater, !isClosed, fetch == nil { startFetch() }
+            return .token(Token(number: taken - 1, text: tokens[index]))
+        }
+        if isClosed {
+            isUsedUp = isAtEnd
+            return .none
+        }
+        waits += 1
+        return .later
+    }
+
+    /// Calls back when the next batch is there, or none comes.
+    func whenMore(_ ask: @escaping () -> Void) {
+        waiting.append(ask)
+        if fetch == nil { startFetch() }
     }
 
     private var isClosed: Bool { isAtEnd || failure != nil || dropped + tokens.count >= limit }
 
-    private func fetchMore() async {
-        if fetch == nil { startFetch() }
-        await fetch?.value
-    }
-
     private func startFetch() {
         let count = min(Self.batch, limit - dropped - tokens.count)
+        let (source, loop, stock) = (source, loop, NIOLoopBound(self, eventLoop: loop))
         fetch = Task {
             do {
                 let more = try await source(count)
-                tokens.append(contentsOf: more)
-                if more.count < count { isAtEnd = true }
+                loop.execute { stock.value.fetched(.success(more), of: count) }
             } catch {
-                failure = error
+                loop.execute { stock.value.fetched(.failure(error), of: count) }
             }
-            fetch = nil
         }
+    }
+
+    private func fetched(_ result: Result<[ByteBuffer], any Error>, of count: Int) {
+        fetch = nil
+        switch result {
+        case .success(let more):
+            tokens.append(contentsOf: more)
+            if more.count < count { isAtEnd = true }
+        case .failure(let error):
+            failure = error
+        }
+        let asking = waiting
+        waiting = []
+        for ask in asking { ask() }
     }
 
     /// Lets go of what was handed out, a batch at a time.
@@ -95,48 +116,5 @@ actor TokenStock {
         guard taken - dropped >= Self.batch else { return }
         tokens.removeSubrange(..<(taken - dropped))
         dropped = taken
-    }
-}
-
-/// The simulator's till: buys a batch of purchases with one call.
-struct SimulatorTill: Sendable {
-    private static let timeout = TimeAmount.seconds(60)
-    /// Bytes of an answer: 1,000 tokens take about 5 MB.
-    private static let answerBytesMax = 64 << 20
-
-    let http: HTTPClient
-    let address: LoadAddress
-    let bundleId: String
-    let product: String
-    let environment: String
-
-    private struct Order: Encodable {
-        let app: String
-        let productId: String
-        let environment: String
-        let count: Int
-        let receipts = false
-    }
-
-    private struct Sales: Decodable {
-        struct Sale: Decodable {
-            let signedTransaction: String
-        }
-        let purchases: [Sale]
-    }
-
-    func buy(_ count: Int) async throws -> [String] {
-        var request = HTTPClientRequest(url: "\(address.base)/control/purchases")
-        request.method = .POST
-        request.headers.add(name: "Content-Type", value: "application/json")
-        let order = Order(app: bundleId, productId: product, environment: environment, count: count)
-        request.body = .bytes(ByteBuffer(bytes: try JSONEncoder().encode(order)))
-        let response = try await http.execute(request, timeout: Self.timeout)
-        let body = Data(try await response.body.collect(upTo: Self.answerBytesMax).readableBytesView)
-        guard response.status == .created, let sales = try? JSONDecoder().decode(Sales.self, from: body) else {
-            let said = String(decoding: body.prefix(200), as: UTF8.self)
-            throw UnusableInput("the simulator answered \(response.status.code): \(said)")
-        }
-        return sales.purchases.map(\.signedTransaction)
     }
 }

@@ -20,7 +20,8 @@ import Testing
         try await stub.serve { url in
             try await withFolder { folder in
                 let file = try tokens(2500, in: folder)
-                let outcome = try await load(url, ["--tokens", file, "--app", "game\"", "--users", "7"])
+                let outcome = try await load(
+                    url, ["--tokens", file, "--app", "game\"", "--users", "7", "--seconds", "50"])
                 #expect(outcome.status == 0)
                 #expect(outcome.json["loop"] as? String == "closed")
                 #expect(outcome.json["sent"] as? Int == 2500)

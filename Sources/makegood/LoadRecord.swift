@@ -1,0 +1,77 @@
+import Histogram
+import NIOCore
+
+/// What the connections of a run saw; belongs to their event loop.
+final class LoadRecord {
+    /// When so many were sent and none was accepted, the run ends: something is set up wrongly.
+    private static let hopelessMax = 200
+    /// A start so much after its time is reported.
+    private static let lateness = TimeAmount.milliseconds(10)
+    /// Bytes of an answer that say what the trouble is.
+    private static let troubleBytes = 300
+
+    struct Accepted: Sendable {
+        let body: ByteBuffer
+        let at: NIODeadline
+    }
+
+    struct Found: Sendable {
+        var sent = 0
+        var answers = LoadReport.Answers()
+        var latencies = Histogram<UInt64>.ofDurations
+        var late = 0
+        var worstLateness = TimeAmount.zero
+        /// The last accepted, to see what becomes of them; a ring.
+        var accepted: [Accepted] = []
+        var acceptedCount = 0
+        /// The first answer that was no acceptance, or the first error.
+        var firstTrouble: String?
+    }
+
+    /// Accepted receipts remembered.
+    private let watched: Int
+    private(set) var found = Found()
+
+    init(watched: Int) {
+        self.watched = watched
+    }
+
+    var isHopeless: Bool { found.acceptedCount == 0 && found.answers.total >= Self.hopelessMax }
+
+    /// Whether anybody will read what an answer of this status says.
+    func wantsBody(_ status: Int) -> Bool {
+        Self.isAcceptance(status) ? watched > 0 : found.firstTrouble == nil
+    }
+
+    func began(late: TimeAmount) {
+        found.sent += 1
+        if late > Self.lateness { found.late += 1 }
+        found.worstLateness = max(found.worstLateness, late)
+    }
+
+    /// - Parameter body: empty if it was not wanted.
+    func answered(_ status: Int, _ body: ByteBuffer, at now: NIODeadline, after latency: TimeAmount) {
+        found.answers.count(status)
+        guard Self.isAcceptance(status) else {
+            if found.firstTrouble == nil {
+                let said = String(decoding: body.readableBytesView.prefix(Self.troubleBytes), as: UTF8.self)
+                found.firstTrouble = "\(status) \(said)"
+            }
+            return
+        }
+        found.latencies.record(latency)
+        if found.accepted.count < watched {
+            found.accepted.append(Accepted(body: body, at: now))
+        } else if watched > 0 {
+            found.accepted[found.acceptedCount % watched] = Accepted(body: body, at: now)
+        }
+        found.acceptedCount += 1
+    }
+
+    func failed(_ error: any Error) {
+        found.answers.error += 1
+        if found.firstTrouble == nil { found.firstTrouble = "\(error)" }
+    }
+
+    private static func isAcceptance(_ status: Int) -> Bool { status == 200 || status == 202 }
+}
