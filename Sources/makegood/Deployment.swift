@@ -55,7 +55,7 @@ enum Deployment {
 
         let schedule = RetrySchedule(scale: settings.timeScale)
         let database = Database(
-            postgres(settings, name),
+            try postgres(settings, name),
             connections: settings.postgresWriters + plainConnections, logger: logger)
         try await checkRights(roles, database)
         let ledger = Ledger(database: database, writers: settings.postgresWriters, schedule: schedule)
@@ -107,7 +107,7 @@ enum Deployment {
 
     private static func checkSchema(_ settings: Settings, _ logger: Logger) async throws {
         let migrator = Migrator(
-            postgres(settings, "schema-check"), migrations: Schema.migrations, logger: logger)
+            try postgres(settings, "schema-check"), migrations: Schema.migrations, logger: logger)
         let start = ContinuousClock.now
         while true {
             do throws(MigrationError) {
@@ -132,16 +132,16 @@ enum Deployment {
         }
     }
 
-    static func migrator(_ settings: Settings, _ command: String) -> Migrator {
+    static func migrator(_ settings: Settings, _ command: String) throws(ConfigurationError) -> Migrator {
         Migrator(
-            postgres(settings, command), migrations: Schema.migrations, logger: logger(settings, isCommand: true))
+            try postgres(settings, command), migrations: Schema.migrations, logger: logger(settings, isCommand: true))
     }
 
-    static func postgres(_ settings: Settings, _ role: String, patience: Duration = .seconds(5))
-        -> PostgresConfiguration
-    {
+    static func postgres(
+        _ settings: Settings, _ role: String, patience: Duration = .seconds(5)
+    ) throws(ConfigurationError) -> PostgresConfiguration {
         PostgresConfiguration(
-            url: settings.postgresURL, applicationName: "makegood-\(role)", statementTimeout: patience,
+            url: try settings.requiredPostgresURL(), applicationName: "makegood-\(role)", statementTimeout: patience,
             callDeadline: patience + .seconds(10), namedStatements: settings.namedStatements)
     }
 
@@ -158,7 +158,7 @@ enum Deployment {
         _ body: (Database) async throws -> Result
     ) async throws -> Result {
         let settings = try Settings()
-        var configuration = postgres(settings, command, patience: patience)
+        var configuration = try postgres(settings, command, patience: patience)
         configuration.isReadOnly = isReadOnly
         let database = Database(
             configuration, connections: 1,

@@ -66,13 +66,27 @@ import Testing
         #expect(Doctor.expiry(of: [], now: Date()).map(\.verdict) == [.ok])
     }
 
-    @Test("Nothing set: the missing variable is named, exit 1")
+    @Test("Nothing set: the missing variables are named, exit 1")
     func noSettings() async throws {
         let outcome = try await BuiltProgram.run("doctor")
         #expect(outcome.status == 1)
-        #expect(outcome.output.contains("fail  settings"))
-        #expect(outcome.output.contains("MAKEGOOD_POSTGRES_URL"))
+        for (check, name) in [
+            ("configuration", "MAKEGOOD_CONFIG"), ("database", "MAKEGOOD_POSTGRES_URL"),
+            ("broker", "MAKEGOOD_AMQP_URL"),
+        ] {
+            let line = outcome.output.split(separator: "\n").first { $0.hasPrefix("fail  \(check)") }
+            #expect(line?.contains("\(name): is not set") == true, "\(outcome.output)")
+        }
         #expect(outcome.output.contains("ok    libpq"))
+    }
+
+    @Test("A setting that is none: named, nothing else is looked at, exit 1")
+    func wrongSettings() async throws {
+        let outcome = try await BuiltProgram.run("doctor", environment: ["MAKEGOOD_HTTP_PORT": "no port"])
+        #expect(outcome.status == 1)
+        #expect(outcome.output.contains("fail  settings"))
+        #expect(outcome.output.contains("MAKEGOOD_HTTP_PORT"))
+        #expect(!outcome.output.contains("broker"))
     }
 
     @Test("Nothing there: each part is named with what to do, and no password")
