@@ -39,7 +39,8 @@ package struct BrokerConfiguration: Sendable {
     package var stallDeadline: Duration = .seconds(15)
     /// Messages sent and not yet confirmed. Times `bodyLimitBytes` this must stay near the socket's send buffer.
     package var window = 256
-    /// Publishes that wait for a place in the window; one more throws `tooManyWaiting`.
+    /// Publishes that wait for a place in the window; one more throws `tooManyWaiting`. Offers take half of the window
+    /// and these places at most.
     package var queueLimit = 8192
     /// A larger body is not published.
     package var bodyLimitBytes = 1024
