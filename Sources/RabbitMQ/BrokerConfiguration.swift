@@ -33,6 +33,9 @@ package struct BrokerConfiguration: Sendable {
     package var handshakeTimeout: Duration = .seconds(5)
     /// One question to the broker (declare, qos, consume, cancel). On expiry the library closes the connection.
     package var rpcTimeout: Duration = .seconds(5)
+    /// A refusal on a connection older than this makes a new one; while it goes on, the pauses double four times
+    /// (`RefusalPatience`).
+    package var refusalPatience: Duration = .seconds(10)
     /// How long a publish waits for its confirm.
     package var confirmDeadline: Duration = .seconds(5)
     /// A library call blocked for this long gets its socket shut down (librabbitmq 0.11 may wait without limit).

@@ -37,10 +37,6 @@ package actor Publisher {
 
     /// After a returned message the queues are declared anew, at most this often.
     private static let redeclareInterval: Duration = .seconds(1)
-    /// A refusal on a connection older than this makes a new one: RabbitMQ 3.10 goes on refusing a channel's messages
-    /// for a quorum queue that was full after somebody lifted the limit [seen: for 150 s and more], and takes a new
-    /// channel's.
-    private static let refusalPatience: Duration = .seconds(10)
 
     private let configuration: BrokerConfiguration
     private let topology: Topology
@@ -60,6 +56,7 @@ package actor Publisher {
     private var isBlocked = false
     /// The broker refused a message in this turn.
     private var isRefused = false
+    private var patience: RefusalPatience
     private var outage = Outage()
     private var reconnecting: Task<Void, Never>?
     private var closers: [CheckedContinuation<Void, Never>] = []
@@ -79,6 +76,7 @@ package actor Publisher {
         self.topology = topology
         self.logger = logger
         thread = ConnectionThread(name: "amqp-publisher")
+        patience = RefusalPatience(configuration.refusalPatience)
         door = PublisherDoor(limit: configuration.queueLimit + configuration.window)
     }
 
@@ -264,8 +262,10 @@ package actor Publisher {
                 while let event = try connection.receive() { try handle(event) }
             }
             // Only now: what the broker has confirmed already is confirmed.
-            if isRefused, ContinuousClock.now - openedAt > Self.refusalPatience { throw .refused }
-            isRefused = false
+            if isRefused {
+                isRefused = false
+                if patience.isOver(at: .now, openedAt: openedAt) { throw .refused }
+            }
             try checkDeadlines()
             try connection.limited(to: min(configuration.confirmDeadline, configuration.stallDeadline)) {
                 () throws(RabbitMQError) in
