@@ -141,7 +141,8 @@ let package = Package(
         .testTarget(
             name: "CommandTests",
             dependencies: [
-                "makegood", "AppStoreSimulator", "Postgres", "RabbitMQ", hummingbird, httpClient, lifecycle, log,
+                "makegood", "AppStoreSimulator", "Postgres", "RabbitMQ", "TestServers", hummingbird, httpClient,
+                lifecycle, log,
                 nioCore,
                 nioHTTP1, httpTypes,
             ],

@@ -24,6 +24,8 @@ package struct BrokerConfiguration: Sendable {
     /// Nil: plain TCP.
     package let tls: TLS?
 
+    /// False: only looks whether the queues are there, and makes none, whatever this user may.
+    package var declaresQueues = true
     /// Shown in the broker's list of connections.
     package var connectionName = "makegood"
     /// Ours and the broker's: silence of twice this length ends the connection. Below 5 s RabbitMQ sees ghosts.

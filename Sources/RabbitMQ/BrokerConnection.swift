@@ -34,14 +34,15 @@ import Glibc
     /// Whether the stream is still in order, so that a goodbye would be understood.
     private var isInOrder = false
     private var dispatcher = FrameDispatcher()
-    /// False where the broker does not let this user declare: then queues are only asked for.
-    private(set) var mayDeclare = true
+    /// False where the broker does not let this user declare, or where we must not: then queues are only asked for.
+    private(set) var mayDeclare: Bool
 
     /// Connects, logs in, opens the channel. Blocks up to the sum of connect, handshake and RPC time-out, and for the
     /// name lookup, which has no limit of ours (getaddrinfo(3)).
     init(_ configuration: BrokerConfiguration) throws(RabbitMQError) {
         _ = Self.ignoreBrokenPipes
         self.configuration = configuration
+        mayDeclare = configuration.declaresQueues
         do {
             try open()
         } catch {

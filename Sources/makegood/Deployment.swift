@@ -173,9 +173,10 @@ enum Deployment {
         }
     }
 
-    /// Ready messages of every queue, the dead letters last. Declares the queues if they are not there yet.
+    /// Ready messages of every queue, the dead letters last. Only looks: a queue that is missing is an error
+    /// (`RabbitMQError.topology`), for whatever user.
     static func queueDepths() async throws -> [(String, Int)] {
-        try await withQueues { publisher, queues in
+        try await withQueues(declares: false) { publisher, queues in
             var depths: [(String, Int)] = []
             let names = Lane.allCases.map(queues.verify) + RetrySchedule.rungs.indices.map { queues.retry(rung: $0) }
             for name in names + [queues.dead] { depths.append((name, try await publisher.depth(of: name))) }
@@ -184,14 +185,17 @@ enum Deployment {
     }
 
     /// A connection to the broker for one command, closed when the command is done.
+    ///
+    /// - Parameter declares: whether queues that are missing are made.
     static func withQueues<Result: Sendable>(
-        _ body: (Publisher, Queues) async throws -> Result
+        declares: Bool, _ body: (Publisher, Queues) async throws -> Result
     ) async throws -> Result {
         let settings = try Settings()
         let queues = Queues(prefix: settings.queuePrefix, schedule: RetrySchedule(scale: settings.timeScale))
+        var broker = try BrokerConfiguration(url: settings.requiredAMQPURL())
+        broker.declaresQueues = declares
         let publisher = Publisher(
-            try BrokerConfiguration(url: settings.requiredAMQPURL()), topology: queues.topology,
-            logger: logger(settings, isCommand: true))
+            broker, topology: queues.topology, logger: logger(settings, isCommand: true))
         await publisher.start()
         do {
             let result = try await body(publisher, queues)

@@ -232,6 +232,14 @@ struct Doctor {
         let depths: [(String, Int)]
         do {
             depths = try await Deployment.queueDepths()
+        } catch RabbitMQError.topology(let queue) {
+            return [
+                .ok("broker", "reachable"),
+                .warn(
+                    "queues", "\(queue) is not there",
+                    "a service makes it when it starts, if its user has the right to configure it; else run makegood "
+                        + "queue declare as a user who has"),
+            ]
         } catch let error as RabbitMQError {
             return [
                 .fail(

@@ -111,7 +111,7 @@ struct QueueCommand: AsyncParsableCommand {
                 """)
 
         func run() async throws {
-            try await Deployment.withQueues { publisher, queues in
+            try await Deployment.withQueues(declares: true) { publisher, queues in
                 try await publisher.declare()
                 for queue in queues.topology.queues { print("declared \(queue.name)") }
             }
