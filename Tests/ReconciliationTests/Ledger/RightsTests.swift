@@ -221,6 +221,14 @@ import Testing
         Refusal([.ingest, .worker, .dashboard], "select changed_proofs(60)"),
         Refusal([.scheduler, .support, .dashboard], "select facts from transactions"),
         Refusal([.ingest], "select facts from transactions"),
+        // The clear ids of protected users: delivery, which ingest serves, and support read them; nobody rewrites one.
+        Refusal([.worker, .scheduler, .dashboard], "select sealed from users"),
+        Refusal([.worker, .scheduler, .dashboard], "select user_key from users"),
+        Refusal(everybody, "update users set sealed = null"),
+        Refusal(everybody, "delete from users"),
+        Refusal(services + [.dashboard], "select erase_protected_user('game', 'key', 'me')"),
+        Refusal(services + [.dashboard], "select erase_clear_user('game', 'u1', 'gone', 'me')"),
+        Refusal(services + [.dashboard], "select readmit_user('game', 'key', '', 'key', 'me')"),
         Refusal([.scheduler, .support, .worker, .dashboard], "select user_id from events"),
         // Dashboards: the views and nothing else.
         Refusal([.dashboard], "select id from receipts"),
@@ -279,6 +287,34 @@ import Testing
                   and has_table_privilege(r, c.oid, p)
                 """)
             #expect(excess == [])
+        }
+    }
+
+    @Test("S4: what dashboards read shows no proof, nothing that was sent beside one, and no clear id")
+    func viewsShowNoProof() async throws {
+        try await LedgerLab.with { lab in
+            func columns(_ condition: String) async throws -> [String] {
+                try await lab.texts(
+                    """
+                    select distinct v.relname || ' reads ' || t.relname || '.' || a.attname
+                    from pg_class v join pg_rewrite w on w.ev_class = v.oid
+                    join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid
+                      and d.refclassid = 'pg_class'::regclass and d.refobjsubid > 0
+                    join pg_class t on t.oid = d.refobjid
+                    join pg_attribute a on a.attrelid = t.oid and a.attnum = d.refobjsubid
+                    where v.relname like 'v\\_%' and v.relnamespace = current_schema()::regnamespace and (\(condition))
+                    """)
+            }
+            let shown = try await columns(
+                """
+                t.relname like 'payloads%' or t.relname = 'users' or (t.relname, a.attname) in
+                  (('kept_payloads', 'body'), ('receipts', 'details'), ('receipts', 'payload_sha256'),
+                   ('transactions', 'facts'))
+                """)
+            #expect(shown == [])
+            // The question finds what there is to find.
+            let found = try await columns("(t.relname, a.attname) = ('kept_payloads', 'reason')")
+            #expect(found == ["v_kept_payloads reads kept_payloads.reason"])
         }
     }
 
