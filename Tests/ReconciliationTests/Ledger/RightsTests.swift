@@ -75,6 +75,8 @@ import Testing
             try await Self.with(.all, in: lab) {
                 try await MissingRight.check([.ingest, .worker, .scheduler], in: $0)
             }
+            let keys = try #require(UserKeys(file: String(repeating: "0123456789abcdef", count: 4)))
+            let player = UserName(appID: "game", key: keys.key(of: "u1", app: "game"))
             let start = Statements.AppStart(appID: "game", configurationHash: [1])
             var id = UUID()
             try await Self.with(.ingest, in: lab) { database in
@@ -90,6 +92,10 @@ import Testing
                 try await database.run(Statements.countFruitlessQuestions, (appID: "game", userID: "u1"))
                 try await database.run(Statements.readEvents, .init(apps: ["game"], after: .start, limit: 1))
                 try await database.run(Statements.listHalts, ())
+                let sealed = keys.seal("u1", key: player.key, app: "game")
+                try await database.run(
+                    Statements.enterUsers, [EnteredUser(appID: "game", key: player.key, sealed: sealed)])
+                #expect(try await database.run(Statements.registeredUsers, [player]).count == 1)
             }
             let posted = Posted(id: id, userID: "u1", appID: "game")
             try await Self.with(.worker, in: lab) { database in
@@ -132,6 +138,10 @@ import Testing
                 try await database.run(Statements.backlog, ())
                 try await database.run(Statements.feedLag, ())
                 try await database.run(Statements.createPayloadPartitions, 3)
+                let step = Statements.RetentionStep(days: 90, appsAskingByID: [], batch: 10)
+                #expect(try await database.run(Statements.retainPayloads, step).first?.isMore == false)
+                #expect(try await database.run(Statements.payloadPlaces, ()).count == 3)
+                #expect(try await database.run(Statements.keptPayloads, ()).count == 3)
                 #expect(try await Invariant.check(database, span: .all) == [])
             }
             #expect(try await lab.number("select count(*) from pg_class where relname ~ '^payloads_2[0-9]{7}$'") == 3)
@@ -143,6 +153,12 @@ import Testing
                 try await repairs.pause("game")
                 _ = try await repairs.resume("game")
                 try await database.run(Statements.backlog, ())
+                let erasure = UserErasure(database: database, keys: keys, actor: "ann")
+                #expect(try await erasure.look(player).standing == .known)
+                #expect(try await erasure.erase(player))
+                #expect(try await erasure.readmit("u1", app: "game"))
+                let clear = UserErasure(database: database, keys: nil, actor: "ann")
+                #expect(try await clear.erase(clear.name(of: "u1", app: "game")))
                 #expect(try await Invariant.check(database, span: .all) == [])
             }
             try await Self.with(.dashboard, in: lab) { database in
