@@ -25,6 +25,7 @@ let argumentParser = Target.Dependency.product(name: "ArgumentParser", package: 
 let lifecycle = Target.Dependency.product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
 let unixSignals = Target.Dependency.product(name: "UnixSignals", package: "swift-service-lifecycle")
 let metrics = Target.Dependency.product(name: "Metrics", package: "swift-metrics")
+let metricsTestKit = Target.Dependency.product(name: "MetricsTestKit", package: "swift-metrics")
 let coreMetrics = Target.Dependency.product(name: "CoreMetrics", package: "swift-metrics")
 let log = Target.Dependency.product(name: "Logging", package: "swift-log")
 let deque = Target.Dependency.product(name: "DequeModule", package: "swift-collections")
@@ -115,7 +116,8 @@ let package = Package(
             name: "PostgresTests", dependencies: ["Postgres", "FaultProxy", "TestServers", "TestRandom", log],
             swiftSettings: house),
         .testTarget(
-            name: "RabbitMQTests", dependencies: ["RabbitMQ", "FaultProxy", "TestServers", "TestRandom", log],
+            name: "RabbitMQTests",
+            dependencies: ["RabbitMQ", "FaultProxy", "TestServers", "TestRandom", log, metrics, metricsTestKit],
             swiftSettings: house),
         .testTarget(
             name: "AppStoreTests",
@@ -142,8 +144,8 @@ let package = Package(
         .testTarget(
             name: "CommandTests",
             dependencies: [
-                "makegood", "AppStoreSimulator", "Postgres", "RabbitMQ", hummingbird, httpClient, lifecycle, log,
-                nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
+                "makegood", "AppStoreSimulator", "Postgres", "RabbitMQ", "TestServers", hummingbird, httpClient,
+                lifecycle, log, nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
             ],
             swiftSettings: house),
         .testTarget(

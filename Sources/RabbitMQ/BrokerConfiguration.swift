@@ -24,6 +24,8 @@ package struct BrokerConfiguration: Sendable {
     /// Nil: plain TCP.
     package let tls: TLS?
 
+    /// False: only looks whether the queues are there, and makes none, whatever this user may.
+    package var declaresQueues = true
     /// Shown in the broker's list of connections.
     package var connectionName = "makegood"
     /// Ours and the broker's: silence of twice this length ends the connection. Below 5 s RabbitMQ sees ghosts.
@@ -33,13 +35,17 @@ package struct BrokerConfiguration: Sendable {
     package var handshakeTimeout: Duration = .seconds(5)
     /// One question to the broker (declare, qos, consume, cancel). On expiry the library closes the connection.
     package var rpcTimeout: Duration = .seconds(5)
+    /// A refusal on a connection older than this makes a new one; while it goes on, the pauses double four times
+    /// (`RefusalPatience`).
+    package var refusalPatience: Duration = .seconds(10)
     /// How long a publish waits for its confirm.
     package var confirmDeadline: Duration = .seconds(5)
     /// A library call blocked for this long gets its socket shut down (librabbitmq 0.11 may wait without limit).
     package var stallDeadline: Duration = .seconds(15)
     /// Messages sent and not yet confirmed. Times `bodyLimitBytes` this must stay near the socket's send buffer.
     package var window = 256
-    /// Publishes that wait for a place in the window; one more throws `tooManyWaiting`.
+    /// Publishes that wait for a place in the window; one more throws `tooManyWaiting`. Offers take half of the window
+    /// and these places at most.
     package var queueLimit = 8192
     /// A larger body is not published.
     package var bodyLimitBytes = 1024

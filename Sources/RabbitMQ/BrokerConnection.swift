@@ -2,7 +2,8 @@ import BlockingIO
 import CRabbitMQ
 import Glibc
 
-/// One AMQP connection with one channel, over librabbitmq 0.11. Only this file and `Arena` call the C library.
+/// One AMQP connection with one channel, over librabbitmq 0.11. Only this file, `BrokerHandshake` and `Arena` call the
+/// C library.
 ///
 /// Not Sendable: it lives in an actor pinned to one thread, and librabbitmq wants exactly that ("threads must not
 /// share a connection", README of rabbitmq-c). All calls may block, each within a limit: the library's own time-outs
@@ -34,14 +35,15 @@ import Glibc
     /// Whether the stream is still in order, so that a goodbye would be understood.
     private var isInOrder = false
     private var dispatcher = FrameDispatcher()
-    /// False where the broker does not let this user declare: then queues are only asked for.
-    private(set) var mayDeclare = true
+    /// False where the broker does not let this user declare, or where we must not: then queues are only asked for.
+    private(set) var mayDeclare: Bool
 
     /// Connects, logs in, opens the channel. Blocks up to the sum of connect, handshake and RPC time-out, and for the
     /// name lookup, which has no limit of ours (getaddrinfo(3)).
     init(_ configuration: BrokerConfiguration) throws(RabbitMQError) {
         _ = Self.ignoreBrokenPipes
         self.configuration = configuration
+        mayDeclare = configuration.declaresQueues
         do {
             try open()
         } catch {
@@ -58,106 +60,22 @@ import Glibc
         // amqp.h, amqp_new_connection: NULL if out of memory.
         guard let state = unsafe amqp_new_connection() else { throw .unreachable }
         unsafe self.state = state
-        let librarySocket = try unsafe connect(state)
+        let handshake = BrokerHandshake(configuration)
+        let librarySocket = try unsafe handshake.connect(state)
         socket = fcntl(librarySocket, F_DUPFD_CLOEXEC, 0)
         guard socket >= 0 else { throw .unreachable }
         cutoff.opened(socket)
         setOption(SOL_SOCKET, SO_KEEPALIVE, 1)
         setOption(Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, Self.tcpUserTimeoutMilliseconds)
-        try unsafe login(state)
+        try unsafe handshake.login(state, cutoff)
         isInOrder = true
         try channelOpen()
-    }
-
-    private func connect(_ state: amqp_connection_state_t) throws(RabbitMQError) -> Int32 {
-        // amqp_tcp_socket.h, amqp_ssl_socket.h: the socket object belongs to the connection state.
-        let socket: OpaquePointer?
-        if let tls = configuration.tls {
-            unsafe socket = amqp_ssl_socket_new(state)
-            guard let socket = unsafe socket else { throw .untrusted }
-            try unsafe Self.configure(socket, tls)
-        } else {
-            unsafe socket = amqp_tcp_socket_new(state)
-        }
-        guard let socket = unsafe socket else { throw .unreachable }
-        var limit = configuration.connectTimeout.timeval
-        // amqp.h, amqp_socket_open_noblock: reads host and time-out during the call only; a negative status is an error.
-        let status = unsafe amqp_socket_open_noblock(socket, configuration.host, Int32(configuration.port), &limit)
-        guard status == AMQP_STATUS_OK.rawValue else {
-            switch status {
-            case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED.rawValue, AMQP_STATUS_SSL_PEER_VERIFY_FAILED.rawValue:
-                throw .untrusted
-            // Also a TLS handshake that broke off: a broker that goes down looks the same.
-            default: throw .unreachable
-            }
-        }
-        // amqp.h, amqp_get_sockfd: the descriptor of the state's socket.
-        return unsafe amqp_get_sockfd(state)
-    }
-
-    /// Everything explicit: by default 0.11 knows no authorities and allows TLS 1.0 (amqp_openssl.c).
-    private static func configure(_ socket: OpaquePointer, _ tls: BrokerConfiguration.TLS) throws(RabbitMQError) {
-        // amqp_ssl_socket.h: each call copies or loads what it needs; the strings live during the call.
-        var status = unsafe amqp_ssl_socket_set_ssl_versions(socket, AMQP_TLSv1_2, AMQP_TLSvLATEST)
-        unsafe amqp_ssl_socket_set_verify_peer(socket, tls.verifiesPeer ? 1 : 0)
-        unsafe amqp_ssl_socket_set_verify_hostname(socket, tls.verifiesPeer ? 1 : 0)
-        if status == AMQP_STATUS_OK.rawValue, let file = tls.authoritiesFile {
-            status = unsafe amqp_ssl_socket_set_cacert(socket, file)
-        }
-        if status == AMQP_STATUS_OK.rawValue, let certificate = tls.certificateFile, let key = tls.keyFile {
-            status = unsafe amqp_ssl_socket_set_key(socket, certificate, key)
-        }
-        guard status == AMQP_STATUS_OK.rawValue else { throw .untrusted }
     }
 
     private func setOption(_ level: Int32, _ name: Int32, _ value: Int32) {
         var value = value
         // setsockopt(2): copies the value. An option the system does not know is no reason to stay away.
         _ = unsafe setsockopt(socket, level, name, &value, socklen_t(MemoryLayout<Int32>.size))
-    }
-
-    private func login(_ state: amqp_connection_state_t) throws(RabbitMQError) {
-        var handshakeLimit = configuration.handshakeTimeout.timeval
-        var rpcLimit = configuration.rpcTimeout.timeval
-        // amqp.h, amqp_set_handshake_timeout and amqp_set_rpc_timeout: the value is copied.
-        _ = unsafe amqp_set_handshake_timeout(state, &handshakeLimit)
-        _ = unsafe amqp_set_rpc_timeout(state, &rpcLimit)
-        let reply = try unsafe withArena { arena throws(RabbitMQError) in
-            // Without these capabilities the broker sends neither connection.blocked nor basic.cancel.
-            let capabilities = unsafe arena.table([
-                ("connection.blocked", .flag(true)), ("consumer_cancel_notify", .flag(true)),
-                ("basic.nack", .flag(true)), ("publisher_confirms", .flag(true)),
-            ])
-            var properties = unsafe arena.table([
-                ("capabilities", .table(capabilities)), ("connection_name", .text(configuration.connectionName)),
-            ])
-            let limit = configuration.handshakeTimeout + configuration.stallDeadline
-            // amqp.h, amqp_login_with_properties: properties are cloned, strings are read during the call.
-            return unsafe cutoff.limited(to: limit) {
-                unsafe makegood_amqp_login_plain(
-                    state, configuration.vhost, 0, Int32(clamping: configuration.frameMaxBytes),
-                    Int32(clamping: max(1, configuration.heartbeat.components.seconds)), &properties,
-                    configuration.user, configuration.password)
-            }
-        }
-        switch unsafe reply.reply_type {
-        case AMQP_RESPONSE_NORMAL: return
-        case AMQP_RESPONSE_SERVER_EXCEPTION:
-            // 403 wrong user or password, 530 no such vhost or not ours (AMQP 0-9-1, reply codes).
-            switch unsafe Self.closeCode(reply.reply) {
-            case 403, 530: throw .accessRefused
-            default: throw .unreachable
-            }
-        default:
-            switch unsafe reply.library_error {
-            case AMQP_STATUS_BAD_AMQP_DATA.rawValue, AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION.rawValue,
-                AMQP_STATUS_WRONG_METHOD.rawValue, AMQP_STATUS_UNKNOWN_METHOD.rawValue,
-                AMQP_STATUS_UNKNOWN_CLASS.rawValue:
-                throw .protocolViolation
-            case AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD.rawValue: throw .accessRefused
-            default: throw .unreachable
-            }
-        }
     }
 
     private func channelOpen() throws(RabbitMQError) {
@@ -493,7 +411,8 @@ import Glibc
         return .protocolViolation
     }
 
-    private static func closeCode(_ method: amqp_method_t) -> Int {
+    /// The AMQP reply code of a connection.close or channel.close; 0 for every other method.
+    static func closeCode(_ method: amqp_method_t) -> Int {
         // amqp.h, amqp_method_t: `decoded` points to the struct that belongs to the id.
         switch unsafe method.id {
         case AMQP_CHANNEL_CLOSE_METHOD:
@@ -502,12 +421,5 @@ import Glibc
             unsafe Int(method.decoded.assumingMemoryBound(to: amqp_connection_close_t.self).pointee.reply_code)
         default: 0
         }
-    }
-}
-
-extension Duration {
-    fileprivate var timeval: timeval {
-        Glibc.timeval(
-            tv_sec: Int(components.seconds), tv_usec: Int(components.attoseconds / 1_000_000_000_000))
     }
 }

@@ -37,16 +37,12 @@ package actor Publisher {
 
     /// After a returned message the queues are declared anew, at most this often.
     private static let redeclareInterval: Duration = .seconds(1)
-    /// A refusal on a connection older than this makes a new one: RabbitMQ 3.10 goes on refusing a channel's messages
-    /// for a quorum queue that was full after somebody lifted the limit [seen: for 150 s and more], and takes a new
-    /// channel's.
-    private static let refusalPatience: Duration = .seconds(10)
 
     private let configuration: BrokerConfiguration
     private let topology: Topology
     private let logger: Logger
     private let thread: ConnectionThread
-    private let door: Door
+    private let door: PublisherDoor
     /// Offers that the thread has not seen yet.
     private let offers = Mutex<[Waiting]>([])
     private let published = CounterFamily(label: MetricName.published, dimensions: ("queue", "outcome"))
@@ -60,6 +56,7 @@ package actor Publisher {
     private var isBlocked = false
     /// The broker refused a message in this turn.
     private var isRefused = false
+    private var patience: RefusalPatience
     private var outage = Outage()
     private var reconnecting: Task<Void, Never>?
     private var closers: [CheckedContinuation<Void, Never>] = []
@@ -79,7 +76,8 @@ package actor Publisher {
         self.topology = topology
         self.logger = logger
         thread = ConnectionThread(name: "amqp-publisher")
-        door = Door(limit: configuration.queueLimit + configuration.window)
+        patience = RefusalPatience(configuration.refusalPatience)
+        door = PublisherDoor(limit: configuration.queueLimit + configuration.window)
     }
 
     /// For health and metrics; never waits.
@@ -112,13 +110,14 @@ package actor Publisher {
     }
 
     /// Publishes without telling the caller what became of it: that is a number in the metrics. Never waits, and costs
-    /// the caller a lock. Where `publish` would fail at once, the message is dropped and counted.
+    /// the caller a lock. Where `publish` would fail at once, and where half of the places are taken, the message is
+    /// dropped and counted.
     ///
     /// - Parameter body: at most `bodyLimitBytes`.
     package nonisolated func offer(_ body: String, to queue: String) {
         do throws(RabbitMQError) {
             guard body.utf8.count <= configuration.bodyLimitBytes, queue.utf8.count <= 255 else { throw .tooLarge }
-            try door.enter()
+            try door.enter(isOffered: true)
         } catch {
             published.increment(queue, error.label)
             return
@@ -263,8 +262,10 @@ package actor Publisher {
                 while let event = try connection.receive() { try handle(event) }
             }
             // Only now: what the broker has confirmed already is confirmed.
-            if isRefused, ContinuousClock.now - openedAt > Self.refusalPatience { throw .refused }
-            isRefused = false
+            if isRefused {
+                isRefused = false
+                if patience.isOver(at: .now, openedAt: openedAt) { throw .refused }
+            }
             try checkDeadlines()
             try connection.limited(to: min(configuration.confirmDeadline, configuration.stallDeadline)) {
                 () throws(RabbitMQError) in
@@ -399,98 +400,4 @@ package actor Publisher {
 extension BrokerConfiguration {
     /// How often an idle connection is looked after: often enough for heartbeats and for the confirm deadline.
     var tick: Duration { min(heartbeat / 3, confirmDeadline / 4, .seconds(1)) }
-}
-
-/// Where publishes are turned away without a visit to the thread, which may be busy connecting.
-private final class Door: Sendable {
-    private enum Phase {
-        case fresh
-        case open
-        case blocked
-        case failed(RabbitMQError)
-        case closed
-    }
-
-    private struct State {
-        var phase = Phase.fresh
-        /// Publishes inside.
-        var count = 0
-    }
-
-    private let limit: Int
-    private let contents = Mutex(State())
-
-    init(limit: Int) { self.limit = limit }
-
-    func enter() throws(RabbitMQError) {
-        let refusal = contents.withLock { contents -> RabbitMQError? in
-            switch contents.phase {
-            case .fresh, .open: break
-            case .blocked: return .blocked
-            case .failed(let reason): return reason
-            case .closed: return .closed
-            }
-            guard contents.count < limit else { return .tooManyWaiting }
-            contents.count += 1
-            return nil
-        }
-        if let refusal { throw refusal }
-    }
-
-    func leave() { contents.withLock { $0.count -= 1 } }
-
-    func opened() { change { $0 = .open } }
-
-    func setBlocked(_ isBlocked: Bool) {
-        change { phase in
-            switch phase {
-            case .open, .blocked: phase = isBlocked ? .blocked : .open
-            case .fresh, .failed, .closed: break
-            }
-        }
-    }
-
-    func failed(_ reason: RabbitMQError) { change { $0 = .failed(reason) } }
-
-    func close() { change { $0 = .closed } }
-
-    var isFresh: Bool {
-        contents.withLock { if case .fresh = $0.phase { true } else { false } }
-    }
-
-    var isClosed: Bool {
-        contents.withLock { if case .closed = $0.phase { true } else { false } }
-    }
-
-    /// Why there is no connection.
-    var reason: RabbitMQError {
-        contents.withLock { contents in
-            switch contents.phase {
-            case .fresh, .open: .unreachable
-            case .blocked: .blocked
-            case .failed(let reason): reason
-            case .closed: .closed
-            }
-        }
-    }
-
-    var state: PublisherState {
-        contents.withLock { contents in
-            switch contents.phase {
-            case .open: .connected
-            case .blocked: .blocked
-            case .fresh: .disconnected(.unreachable)
-            case .failed(let reason): .disconnected(reason)
-            case .closed: .disconnected(.closed)
-            }
-        }
-    }
-
-    /// Closed is for ever.
-    private func change(_ body: (inout Phase) -> Void) {
-        contents.withLock { contents in
-            if case .closed = contents.phase { return }
-            body(&contents.phase)
-        }
-    }
 }

@@ -55,7 +55,7 @@ enum Deployment {
 
         let schedule = RetrySchedule(scale: settings.timeScale)
         let database = Database(
-            postgres(settings, name),
+            try postgres(settings, name),
             connections: settings.postgresWriters + plainConnections, logger: logger)
         try await checkRights(roles, database)
         let ledger = Ledger(database: database, writers: settings.postgresWriters, schedule: schedule)
@@ -107,7 +107,7 @@ enum Deployment {
 
     private static func checkSchema(_ settings: Settings, _ logger: Logger) async throws {
         let migrator = Migrator(
-            postgres(settings, "schema-check"), migrations: Schema.migrations, logger: logger)
+            try postgres(settings, "schema-check"), migrations: Schema.migrations, logger: logger)
         let start = ContinuousClock.now
         while true {
             do throws(MigrationError) {
@@ -132,16 +132,16 @@ enum Deployment {
         }
     }
 
-    static func migrator(_ settings: Settings, _ command: String) -> Migrator {
+    static func migrator(_ settings: Settings, _ command: String) throws(ConfigurationError) -> Migrator {
         Migrator(
-            postgres(settings, command), migrations: Schema.migrations, logger: logger(settings, isCommand: true))
+            try postgres(settings, command), migrations: Schema.migrations, logger: logger(settings, isCommand: true))
     }
 
-    static func postgres(_ settings: Settings, _ role: String, patience: Duration = .seconds(5))
-        -> PostgresConfiguration
-    {
+    static func postgres(
+        _ settings: Settings, _ role: String, patience: Duration = .seconds(5)
+    ) throws(ConfigurationError) -> PostgresConfiguration {
         PostgresConfiguration(
-            url: settings.postgresURL, applicationName: "makegood-\(role)", statementTimeout: patience,
+            url: try settings.requiredPostgresURL(), applicationName: "makegood-\(role)", statementTimeout: patience,
             callDeadline: patience + .seconds(10), namedStatements: settings.namedStatements)
     }
 
@@ -158,7 +158,7 @@ enum Deployment {
         _ body: (Database) async throws -> Result
     ) async throws -> Result {
         let settings = try Settings()
-        var configuration = postgres(settings, command, patience: patience)
+        var configuration = try postgres(settings, command, patience: patience)
         configuration.isReadOnly = isReadOnly
         let database = Database(
             configuration, connections: 1,
@@ -173,9 +173,10 @@ enum Deployment {
         }
     }
 
-    /// Ready messages of every queue, the dead letters last. Declares the queues if they are not there yet.
+    /// Ready messages of every queue, the dead letters last. Only looks: a queue that is missing is an error
+    /// (`RabbitMQError.topology`), for whatever user.
     static func queueDepths() async throws -> [(String, Int)] {
-        try await withQueues { publisher, queues in
+        try await withQueues(declares: false) { publisher, queues in
             var depths: [(String, Int)] = []
             let names = Lane.allCases.map(queues.verify) + RetrySchedule.rungs.indices.map { queues.retry(rung: $0) }
             for name in names + [queues.dead] { depths.append((name, try await publisher.depth(of: name))) }
@@ -184,14 +185,17 @@ enum Deployment {
     }
 
     /// A connection to the broker for one command, closed when the command is done.
+    ///
+    /// - Parameter declares: whether queues that are missing are made.
     static func withQueues<Result: Sendable>(
-        _ body: (Publisher, Queues) async throws -> Result
+        declares: Bool, _ body: (Publisher, Queues) async throws -> Result
     ) async throws -> Result {
         let settings = try Settings()
         let queues = Queues(prefix: settings.queuePrefix, schedule: RetrySchedule(scale: settings.timeScale))
+        var broker = try BrokerConfiguration(url: settings.requiredAMQPURL())
+        broker.declaresQueues = declares
         let publisher = Publisher(
-            try BrokerConfiguration(url: settings.requiredAMQPURL()), topology: queues.topology,
-            logger: logger(settings, isCommand: true))
+            broker, topology: queues.topology, logger: logger(settings, isCommand: true))
         await publisher.start()
         do {
             let result = try await body(publisher, queues)

@@ -150,7 +150,12 @@ struct Doctor {
 
     private func database(_ settings: Settings) async -> [Finding] {
         let logger = Deployment.logger(settings, isCommand: true)
-        let configuration = Deployment.postgres(settings, "doctor")
+        let configuration: PostgresConfiguration
+        do {
+            configuration = try Deployment.postgres(settings, "doctor")
+        } catch {
+            return [.fail("database", "\(error)", "set MAKEGOOD_POSTGRES_URL")]
+        }
         let migrator = Migrator(configuration, migrations: Schema.migrations, logger: logger)
         var schema = Finding.ok("schema", "\(Schema.migrations.last?.fileName ?? "none")")
         do throws(MigrationError) {
@@ -227,6 +232,14 @@ struct Doctor {
         let depths: [(String, Int)]
         do {
             depths = try await Deployment.queueDepths()
+        } catch RabbitMQError.topology(let queue) {
+            return [
+                .ok("broker", "reachable"),
+                .warn(
+                    "queues", "\(queue) is not there",
+                    "a service makes it when it starts, if its user has the right to configure it; else run makegood "
+                        + "queue declare as a user who has"),
+            ]
         } catch let error as RabbitMQError {
             return [
                 .fail(

@@ -6,7 +6,7 @@ struct DoctorCommand: AsyncParsableCommand {
         commandName: "doctor", abstract: "Can Makegood run here? One line for each thing that must be right.",
         discussion: """
             Looks at the libraries, the settings, the file with the apps, the database, the broker and the clock with \
-            the settings of a service. Changes nothing, but declares the queues if they are not there yet. \
+            the settings of a service. Changes nothing. \
             Exit code 0: nothing fails; 1: something does.
             """)
 

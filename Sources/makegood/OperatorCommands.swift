@@ -17,7 +17,7 @@ struct MigrateCommand: AsyncParsableCommand {
 
     func run() async throws {
         let settings = try Settings()
-        let migrator = Deployment.migrator(settings, "migrate")
+        let migrator = try Deployment.migrator(settings, "migrate")
         let migrations = plan ? try await migrator.plan() : try await migrator.migrate()
         for migration in migrations { print("\(plan ? "pending" : "applied") \(migration.fileName)") }
         if migrations.isEmpty { print("nothing to do: the schema is up to date") }
@@ -111,7 +111,7 @@ struct QueueCommand: AsyncParsableCommand {
                 """)
 
         func run() async throws {
-            try await Deployment.withQueues { publisher, queues in
+            try await Deployment.withQueues(declares: true) { publisher, queues in
                 try await publisher.declare()
                 for queue in queues.topology.queues { print("declared \(queue.name)") }
             }

@@ -21,6 +21,9 @@ struct RolesCommand: AsyncParsableCommand {
             At the broker (--rabbitmq) the services may not declare queues: `makegood queue declare` does, as the user \
             PREFIX_deploy. Users and passwords are made by rabbitmqctl add_user. Use a vhost of its own: who may \
             publish may publish to every queue of the vhost.
+
+            --print and --rabbitmq reach no server. They need no address, but for the vhost in MAKEGOOD_AMQP_URL \
+            (--rabbitmq).
             """)
 
     @Flag(

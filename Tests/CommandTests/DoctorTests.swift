@@ -3,6 +3,8 @@ import Foundation
 import Logging
 import Postgres
 import RabbitMQ
+import Reconciliation
+import TestServers
 import Testing
 
 @testable import makegood
@@ -66,13 +68,62 @@ import Testing
         #expect(Doctor.expiry(of: [], now: Date()).map(\.verdict) == [.ok])
     }
 
-    @Test("Nothing set: the missing variable is named, exit 1")
+    @Test("Nothing set: the missing variables are named, exit 1")
     func noSettings() async throws {
         let outcome = try await BuiltProgram.run("doctor")
         #expect(outcome.status == 1)
-        #expect(outcome.output.contains("fail  settings"))
-        #expect(outcome.output.contains("MAKEGOOD_POSTGRES_URL"))
+        for (check, name) in [
+            ("configuration", "MAKEGOOD_CONFIG"), ("database", "MAKEGOOD_POSTGRES_URL"),
+            ("broker", "MAKEGOOD_AMQP_URL"),
+        ] {
+            let line = outcome.output.split(separator: "\n").first { $0.hasPrefix("fail  \(check)") }
+            #expect(line?.contains("\(name): is not set") == true, "\(outcome.output)")
+        }
         #expect(outcome.output.contains("ok    libpq"))
+    }
+
+    @Test("A setting that is none: named, nothing else is looked at, exit 1")
+    func wrongSettings() async throws {
+        let outcome = try await BuiltProgram.run("doctor", environment: ["MAKEGOOD_HTTP_PORT": "no port"])
+        #expect(outcome.status == 1)
+        #expect(outcome.output.contains("fail  settings"))
+        #expect(outcome.output.contains("MAKEGOOD_HTTP_PORT"))
+        #expect(!outcome.output.contains("broker"))
+    }
+
+    /// The users of deploy/local, whose permissions are those that `makegood roles --rabbitmq` prints: the support's,
+    /// who has no right at all, and the one who has every right, for whom nothing may be made either.
+    @Test("The broker: looked at with no right, and nothing is made with every right", arguments: [true, false])
+    func queues(isRestricted: Bool) async throws {
+        try await TestBroker.run { broker in
+            let prefix = String(broker.queue("x").dropLast(2))
+            let queues = Queues(prefix: prefix)
+            for queue in queues.topology.queues { _ = broker.queue(String(queue.name.dropFirst(prefix.count + 1))) }
+            var parts = try #require(URLComponents(string: broker.url))
+            if isRestricted { (parts.user, parts.password) = ("makegood_support", "makegood_support") }
+            let environment = ["MAKEGOOD_AMQP_URL": try #require(parts.string), "MAKEGOOD_QUEUE_PREFIX": prefix]
+            func findings() async throws -> [String: [String: String]] {
+                let outcome = try await BuiltProgram.run("doctor", "--json", environment: environment)
+                let findings = try #require(outcome.json["findings"] as? [[String: String]])
+                return Dictionary(findings.map { ($0["check"] ?? "", $0) }) { first, _ in first }
+            }
+            // Twice: what the first had made the second would find.
+            for _ in 0..<2 {
+                let before = try await findings()
+                #expect(before["broker"]?["verdict"] == "ok")
+                #expect(before["queues"]?["verdict"] == "warn")
+                #expect(before["queues"]?["found"] == "\(queues.dead) is not there")
+                #expect(before["queues"]?["toDo"]?.contains("makegood queue declare") == true)
+            }
+            let declared = try await BuiltProgram.run(
+                "queue", "declare", environment: environment.merging(["MAKEGOOD_AMQP_URL": broker.url]) { $1 })
+            #expect(declared.status == 0, "\(declared.complaint)")
+            try broker.publish(Array("poison".utf8), to: queues.dead)
+            let after = try await findings()
+            #expect(after["queues"]?["verdict"] == "ok")
+            #expect(after["queues"]?["found"] == "\(queues.topology.queues.count) there, 0 messages ready")
+            #expect(after["dead letters"]?["verdict"] == "warn")
+        }
     }
 
     @Test("Nothing there: each part is named with what to do, and no password")

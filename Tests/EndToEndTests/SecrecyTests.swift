@@ -140,6 +140,47 @@ extension EndToEnd {
             }
         }
 
+        /// Goal: a user who leaves takes his id with him; what was paid stays for its legal and claw-back time (issue 3
+        /// section 4). Method: `makegood users`, with the support's rights, on a purchase that was granted.
+        @Test func anErasedUserLeavesWhatWasPaid() async throws {
+            try await System.run { system in
+                try await system.start(.ingest)
+                try await system.start(.worker)
+                let user = "leaving-\(UUID())"
+                let sale = try await system.appStore.sell()
+                #expect(try await system.submit(sale, user: user, wait: 20).state == "granted")
+                func holding() async throws -> [String] {
+                    var tables: [String] = []
+                    for table in [
+                        "receipts", "orders", "grants", "events", "outcomes", "transactions", "audits", "users",
+                    ]
+                    where try await system.count("select count(*) from \(table) r where strpos(r::text, '\(user)') > 0")
+                        > 0
+                    {
+                        tables.append(table)
+                    }
+                    return tables
+                }
+                let dry = try await system.command("users", "erase", user, "--app", "game", "--dry-run")
+                #expect(dry.contains("1 grants: would be erased"), "\(dry)")
+                #expect(try await holding() == ["receipts", "grants", "events"])
+                let erased = try await system.command("users", "erase", user, "--app", "game")
+                #expect(erased.contains("1 receipts (0 open), 1 grants stay"), "\(erased)")
+                #expect(!erased.contains(user))
+                #expect(try await holding() == [])
+                let owner = try #require(
+                    try await system.texts(
+                        "select user_id from grants where transaction_id = '\(sale.purchase.transactionId)'"
+                    ).first)
+                #expect(owner.hasPrefix("erased_"))
+                #expect(try await system.count("select count(*) from transactions") == 1)
+                system.owe(sale, to: owner)
+                await #expect(throws: System.Failure.self) {
+                    try await system.command("users", "erase", user, "--app", "game")
+                }
+            }
+        }
+
         /// Goal: an operator's first question has an answer: `makegood doctor` (issue 3 section 4).
         /// Method: on a good system it ends with 0 and no line fails; its database takes no writes any more, and it says so and
         /// ends with 1.

@@ -198,6 +198,39 @@ import Testing
         }
     }
 
+    /// Rings of ingest share a publisher with what a worker or a scheduler must know of (rule 9: each limit has a name).
+    @Test func offersLeaveRoomForWhoWaits() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("work")
+            let proxy = try FaultProxy(to: broker.url)
+            defer { proxy.end() }
+            var configuration = try BrokerConfiguration(url: proxy.url(broker.url))
+            configuration.window = 4
+            configuration.queueLimit = 16
+            configuration.confirmDeadline = .seconds(1)
+            let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
+            await publisher.start()
+            let counters = CountedMetrics.shared
+            proxy.set(.frozen)
+            for _ in 0..<50 { publisher.offer("body", to: queue) }
+            #expect(counters.published(queue, "too_many_waiting") == 40)
+            let outcomes = await publisher.outcomes(of: 12) { _ in ("body", queue) }
+            #expect(outcomes.count { $0 == .tooManyWaiting } == 2)
+            #expect(counters.published(queue, "too_many_waiting") == 42)
+            // Each offer that found a place is counted as well.
+            try await eventually(within: .seconds(5)) {
+                counters.published(queue, "timed_out") + counters.published(queue, "unreachable") == 20
+            }
+            // The places are free again.
+            proxy.breakConnections()
+            proxy.set(.forwarding)
+            try await eventually(within: .seconds(15)) { publisher.state == .connected }
+            for _ in 0..<10 { publisher.offer("body", to: queue) }
+            try await eventually(within: .seconds(5)) { counters.published(queue, "confirmed") == 10 }
+            await publisher.close()
+        }
+    }
+
     /// The broker announces an alarm and later its end. Frames as in AMQP 0-9-1: type 1, channel 0, length, method
     /// 10.60 with a short string or 10.61, end mark. A real alarm would hit every other test of this broker.
     @Test func aBlockedConnectionFailsFastAndComesBack() async throws {

@@ -1,4 +1,6 @@
 import Logging
+import Metrics
+import MetricsTestKit
 import Synchronization
 import Testing
 
@@ -57,6 +59,20 @@ final class CapturedLog: Sendable {
     private let lines = Mutex<[String]>([])
     var messages: [String] { lines.withLock { $0 } }
     var logger: Logger { Logger(label: "test") { _ in Handler(log: self) } }
+}
+
+/// What this process counts, from its first use on.
+final class CountedMetrics: Sendable {
+    static let shared = CountedMetrics()
+    private let metrics = TestMetrics()
+
+    private init() { MetricsSystem.bootstrap(metrics) }
+
+    /// - Parameter outcome: `confirmed`, or the label of an error.
+    func published(_ queue: String, _ outcome: String) -> Int64 {
+        let counter = try? metrics.expectCounter(MetricName.published, [("queue", queue), ("outcome", outcome)])
+        return counter?.totalValue ?? 0
+    }
 }
 
 /// Polls until it is so; fails the test after the limit.

@@ -106,12 +106,23 @@ import Testing
     }
 
     @Test(
+        "settings: an address is asked of who needs it, and then missed by name",
+        arguments: [[:], ["MAKEGOOD_POSTGRES_URL": "", "MAKEGOOD_AMQP_URL": ""]])
+    func addresses(environment: [String: String]) throws {
+        let settings = try Settings(environment: environment)
+        let database = #expect(throws: ConfigurationError.self) { try settings.requiredPostgresURL() }
+        #expect(database?.key == "MAKEGOOD_POSTGRES_URL")
+        let broker = #expect(throws: ConfigurationError.self) { try settings.requiredAMQPURL() }
+        #expect(broker?.key == "MAKEGOOD_AMQP_URL")
+    }
+
+    @Test(
         "settings: a typo and a wrong value are refused by name, without the value",
         arguments: [
             ("MAKEGOOD_POSTGRESS_URL", "secret-value"), ("MAKEGOOD_HTTP_PORT", "secret-value"),
             ("MAKEGOOD_HTTP_PORT", "65536"), ("MAKEGOOD_POSTGRES_NAMED_STATEMENTS", "secret-value"),
             ("MAKEGOOD_TIME_SCALE", "0"), ("MAKEGOOD_TIME_SCALE", "1.5"), ("MAKEGOOD_LOG_LEVEL", "secret-value"),
-            ("MAKEGOOD_POSTGRES_URL", ""), ("MAKEGOOD_BODY_BYTES_MAX", "1"),
+            ("MAKEGOOD_BODY_BYTES_MAX", "1"),
         ])
     func wrongSettings(key: String, value: String) throws {
         let error = #expect(throws: ConfigurationError.self) {

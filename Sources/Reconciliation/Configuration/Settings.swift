@@ -4,6 +4,7 @@ import Purchases
 
 /// What a process takes from its environment. Unknown `MAKEGOOD_` variables are refused: a typo must not hide.
 package struct Settings: Sendable {
+    /// Empty where it is not set: a command that reaches no server needs neither address.
     package var postgresURL: String
     package var amqpURL: String
     /// Nil where the command needs no apps.
@@ -60,7 +61,7 @@ package struct Settings: Sendable {
         if let unknown = ours.filter({ Self.variables[$0] == nil && !Self.foreign.contains($0) }).sorted().first {
             throw ConfigurationError(key: unknown, problem: "is not a known setting")
         }
-        postgresURL = try Self.required("MAKEGOOD_POSTGRES_URL", environment)
+        postgresURL = environment["MAKEGOOD_POSTGRES_URL"] ?? ""
         amqpURL = environment["MAKEGOOD_AMQP_URL"] ?? ""
         configurationPath = environment["MAKEGOOD_CONFIG"]
         httpHost = environment["MAKEGOOD_HTTP_HOST"] ?? "127.0.0.1"
@@ -89,10 +90,14 @@ package struct Settings: Sendable {
         try integer("MAKEGOOD_THREADS", environment, 1...64) ?? threadsDefault
     }
 
-    /// The broker's address, for the roles that need one.
+    /// The database's address, for who needs one.
+    package func requiredPostgresURL() throws(ConfigurationError) -> String {
+        try Self.required(postgresURL, "MAKEGOOD_POSTGRES_URL")
+    }
+
+    /// The broker's address, for who needs one.
     package func requiredAMQPURL() throws(ConfigurationError) -> String {
-        guard !amqpURL.isEmpty else { throw ConfigurationError(key: "MAKEGOOD_AMQP_URL", problem: "is not set") }
-        return amqpURL
+        try Self.required(amqpURL, "MAKEGOOD_AMQP_URL")
     }
 
     package func loadConfiguration() throws(ConfigurationError) -> Configuration {
@@ -102,8 +107,8 @@ package struct Settings: Sendable {
         return try Configuration.load(configurationPath)
     }
 
-    private static func required(_ key: String, _ environment: [String: String]) throws(ConfigurationError) -> String {
-        guard let value = environment[key], !value.isEmpty else {
+    private static func required(_ value: String, _ key: String) throws(ConfigurationError) -> String {
+        guard !value.isEmpty else {
             throw ConfigurationError(key: key, problem: "is not set (\(variables[key] ?? ""))")
         }
         return value

@@ -75,6 +75,8 @@ import Testing
             try await Self.with(.all, in: lab) {
                 try await MissingRight.check([.ingest, .worker, .scheduler], in: $0)
             }
+            let keys = try #require(UserKeys(file: String(repeating: "0123456789abcdef", count: 4)))
+            let player = UserName(appID: "game", key: keys.key(of: "u1", app: "game"))
             let start = Statements.AppStart(appID: "game", configurationHash: [1])
             var id = UUID()
             try await Self.with(.ingest, in: lab) { database in
@@ -90,6 +92,10 @@ import Testing
                 try await database.run(Statements.countFruitlessQuestions, (appID: "game", userID: "u1"))
                 try await database.run(Statements.readEvents, .init(apps: ["game"], after: .start, limit: 1))
                 try await database.run(Statements.listHalts, ())
+                let sealed = keys.seal("u1", key: player.key, app: "game")
+                try await database.run(
+                    Statements.enterUsers, [EnteredUser(appID: "game", key: player.key, sealed: sealed)])
+                #expect(try await database.run(Statements.registeredUsers, [player]).count == 1)
             }
             let posted = Posted(id: id, userID: "u1", appID: "game")
             try await Self.with(.worker, in: lab) { database in
@@ -132,6 +138,10 @@ import Testing
                 try await database.run(Statements.backlog, ())
                 try await database.run(Statements.feedLag, ())
                 try await database.run(Statements.createPayloadPartitions, 3)
+                let step = Statements.RetentionStep(days: 90, appsAskingByID: [], batch: 10)
+                #expect(try await database.run(Statements.retainPayloads, step).first?.isMore == false)
+                #expect(try await database.run(Statements.payloadPlaces, ()).count == 3)
+                #expect(try await database.run(Statements.keptPayloads, ()).count == 3)
                 #expect(try await Invariant.check(database, span: .all) == [])
             }
             #expect(try await lab.number("select count(*) from pg_class where relname ~ '^payloads_2[0-9]{7}$'") == 3)
@@ -143,6 +153,12 @@ import Testing
                 try await repairs.pause("game")
                 _ = try await repairs.resume("game")
                 try await database.run(Statements.backlog, ())
+                let erasure = UserErasure(database: database, keys: keys, actor: "ann")
+                #expect(try await erasure.look(player).standing == .known)
+                #expect(try await erasure.erase(player))
+                #expect(try await erasure.readmit("u1", app: "game"))
+                let clear = UserErasure(database: database, keys: nil, actor: "ann")
+                #expect(try await clear.erase(clear.name(of: "u1", app: "game")))
                 #expect(try await Invariant.check(database, span: .all) == [])
             }
             try await Self.with(.dashboard, in: lab) { database in
@@ -221,6 +237,14 @@ import Testing
         Refusal([.ingest, .worker, .dashboard], "select changed_proofs(60)"),
         Refusal([.scheduler, .support, .dashboard], "select facts from transactions"),
         Refusal([.ingest], "select facts from transactions"),
+        // The clear ids of protected users: delivery, which ingest serves, and support read them; nobody rewrites one.
+        Refusal([.worker, .scheduler, .dashboard], "select sealed from users"),
+        Refusal([.worker, .scheduler, .dashboard], "select user_key from users"),
+        Refusal(everybody, "update users set sealed = null"),
+        Refusal(everybody, "delete from users"),
+        Refusal(services + [.dashboard], "select erase_protected_user('game', 'key', 'me')"),
+        Refusal(services + [.dashboard], "select erase_clear_user('game', 'u1', 'gone', 'me')"),
+        Refusal(services + [.dashboard], "select readmit_user('game', 'key', '', 'key', 'me')"),
         Refusal([.scheduler, .support, .worker, .dashboard], "select user_id from events"),
         // Dashboards: the views and nothing else.
         Refusal([.dashboard], "select id from receipts"),
@@ -279,6 +303,34 @@ import Testing
                   and has_table_privilege(r, c.oid, p)
                 """)
             #expect(excess == [])
+        }
+    }
+
+    @Test("S4: what dashboards read shows no proof, nothing that was sent beside one, and no clear id")
+    func viewsShowNoProof() async throws {
+        try await LedgerLab.with { lab in
+            func columns(_ condition: String) async throws -> [String] {
+                try await lab.texts(
+                    """
+                    select distinct v.relname || ' reads ' || t.relname || '.' || a.attname
+                    from pg_class v join pg_rewrite w on w.ev_class = v.oid
+                    join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid
+                      and d.refclassid = 'pg_class'::regclass and d.refobjsubid > 0
+                    join pg_class t on t.oid = d.refobjid
+                    join pg_attribute a on a.attrelid = t.oid and a.attnum = d.refobjsubid
+                    where v.relname like 'v\\_%' and v.relnamespace = current_schema()::regnamespace and (\(condition))
+                    """)
+            }
+            let shown = try await columns(
+                """
+                t.relname like 'payloads%' or t.relname = 'users' or (t.relname, a.attname) in
+                  (('kept_payloads', 'body'), ('receipts', 'details'), ('receipts', 'payload_sha256'),
+                   ('transactions', 'facts'))
+                """)
+            #expect(shown == [])
+            // The question finds what there is to find.
+            let found = try await columns("(t.relname, a.attname) = ('kept_payloads', 'reason')")
+            #expect(found == ["v_kept_payloads reads kept_payloads.reason"])
         }
     }
 

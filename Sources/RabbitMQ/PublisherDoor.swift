@@ -1,0 +1,99 @@
+import Synchronization
+
+/// Where publishes are turned away without a visit to the thread, which may be busy connecting.
+final class PublisherDoor: Sendable {
+    private enum Phase {
+        case fresh
+        case open
+        case blocked
+        case failed(RabbitMQError)
+        case closed
+    }
+
+    private struct State {
+        var phase = Phase.fresh
+        /// Publishes inside.
+        var count = 0
+    }
+
+    private let limit: Int
+    private let contents = Mutex(State())
+
+    /// - Parameter limit: publishes inside at the same time, awaited or offered.
+    init(limit: Int) { self.limit = limit }
+
+    /// - Parameter isOffered: nobody waits for it. Offers get half of the places, so that who waits for a confirm finds
+    ///   one however loud it rings.
+    func enter(isOffered: Bool = false) throws(RabbitMQError) {
+        let limit = isOffered ? limit / 2 : limit
+        let refusal = contents.withLock { contents -> RabbitMQError? in
+            switch contents.phase {
+            case .fresh, .open: break
+            case .blocked: return .blocked
+            case .failed(let reason): return reason
+            case .closed: return .closed
+            }
+            guard contents.count < limit else { return .tooManyWaiting }
+            contents.count += 1
+            return nil
+        }
+        if let refusal { throw refusal }
+    }
+
+    func leave() { contents.withLock { $0.count -= 1 } }
+
+    func opened() { change { $0 = .open } }
+
+    func setBlocked(_ isBlocked: Bool) {
+        change { phase in
+            switch phase {
+            case .open, .blocked: phase = isBlocked ? .blocked : .open
+            case .fresh, .failed, .closed: break
+            }
+        }
+    }
+
+    func failed(_ reason: RabbitMQError) { change { $0 = .failed(reason) } }
+
+    func close() { change { $0 = .closed } }
+
+    var isFresh: Bool {
+        contents.withLock { if case .fresh = $0.phase { true } else { false } }
+    }
+
+    var isClosed: Bool {
+        contents.withLock { if case .closed = $0.phase { true } else { false } }
+    }
+
+    /// Why there is no connection.
+    var reason: RabbitMQError {
+        contents.withLock { contents in
+            switch contents.phase {
+            case .fresh, .open: .unreachable
+            case .blocked: .blocked
+            case .failed(let reason): reason
+            case .closed: .closed
+            }
+        }
+    }
+
+    var state: PublisherState {
+        contents.withLock { contents in
+            switch contents.phase {
+            case .open: .connected
+            case .blocked: .blocked
+            case .fresh: .disconnected(.unreachable)
+            case .failed(let reason): .disconnected(reason)
+            case .closed: .disconnected(.closed)
+            }
+        }
+    }
+
+    /// Closed is for ever.
+    private func change(_ body: (inout Phase) -> Void) {
+        contents.withLock { contents in
+            if case .closed = contents.phase { return }
+            body(&contents.phase)
+        }
+    }
+}
