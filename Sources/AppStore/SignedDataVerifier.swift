@@ -94,7 +94,7 @@ package final class SignedDataVerifier: Sendable {
     private func verifySignature(
         of jws: CompactJWS, identity: SignedDataIdentity, at date: Date
     ) async throws(VerificationFailure) {
-        let known = knownChains.withLock { $0[jws.rawHeader] }
+        let known = knownChains.withLock { $0.find(jws.rawHeader) }
         let chain: CertificateChain
         // Outside of its validity a known chain is judged anew: another anchor may reach further.
         if let known, known.validity.contains(date) {
@@ -149,18 +149,25 @@ package final class SignedDataVerifier: Sendable {
     }
 }
 
-/// Headers whose chain was verified, with what is needed to use it again; the oldest makes room.
+/// Headers whose chain was verified, with what is needed to use it again; the one unused for longest makes room.
+///
+/// Found by comparing, newest first, not by hashing: a header has 2 to 3 kB, and nearly all transactions of a day have the
+/// same one.
 private struct KnownChains {
     /// Headers change with Apple's certificates only: room for both environments and many rotations.
     private static let limit = 64
-    private var chains: [String: CertificateChain] = [:]
-    private var order: [String] = []
+    private var entries: [(header: String, chain: CertificateChain)] = []
 
-    subscript(header: String) -> CertificateChain? { chains[header] }
+    /// Remembers that the header was asked for.
+    mutating func find(_ header: String) -> CertificateChain? {
+        guard let index = entries.firstIndex(where: { $0.header == header }) else { return nil }
+        if index > 0 { entries.insert(entries.remove(at: index), at: 0) }
+        return entries[0].chain
+    }
 
     mutating func insert(_ chain: CertificateChain, for header: String) {
-        guard chains.updateValue(chain, forKey: header) == nil else { return }
-        order.append(header)
-        if order.count > Self.limit { chains[order.removeFirst()] = nil }
+        guard find(header) == nil else { return entries[0].chain = chain }
+        entries.insert((header, chain), at: 0)
+        if entries.count > Self.limit { entries.removeLast() }
     }
 }

@@ -101,10 +101,8 @@ extension RowReader {
 /// Goods as they stand in grants and events.
 enum GoodsJSON {
     static func encode(_ goods: [AppPolicy.Goods]) -> String {
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        // Strings and integers always encode.
-        guard let data = try? encoder.encode(goods) else { preconditionFailure("goods are strings and integers") }
-        return String(decoding: data, as: UTF8.self)
+        JSONValue.array(
+            goods.map { .object([.init("amount", .integer($0.amount)), .init("item", .string($0.item))]) }
+        ).text
     }
 }
