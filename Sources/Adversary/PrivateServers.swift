@@ -12,12 +12,15 @@ package struct PrivateServers: Sendable {
     package let postgresURL: String
     package let amqpURL: String
     private let root: String
+    /// For what belongs to these servers; gone with them.
+    var directory: URL { URL(filePath: root) }
 
     /// - Parameter script: deploy/local, of which a copy is used.
     package static func run<Result: Sendable>(
         script: String, _ body: (PrivateServers) async throws -> Result
     ) async throws -> Result {
         let root = FileManager.default.temporaryDirectory.appending(path: "makegood-servers-\(UUID().uuidString)").path
+        Undertaker.shared.add(root: root)
         try FileManager.default.createDirectory(atPath: "\(root)/deploy", withIntermediateDirectories: true)
         try FileManager.default.copyItem(atPath: script, toPath: "\(root)/deploy/local")
         do {
@@ -57,7 +60,8 @@ package struct PrivateServers: Sendable {
 
     /// A signal to a server and, for PostgreSQL, to all its processes.
     package func send(_ signal: Int32, to server: String) async throws {
-        let status = try await Self.call(root, "status")
+        // A server that is stopped is not up.
+        let status = try await Self.call(root, ["status"], endings: [.exit(0), .exit(1)])
         guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix(server) }),
             let id = line.split(separator: " ").last.flatMap({ pid_t($0) })
         else { throw Failure(description: "\(server) does not run:\n\(status)") }
@@ -81,6 +85,7 @@ package struct PrivateServers: Sendable {
             try? FileManager.default.removeItem(atPath: elsewhere)
         }
         try? FileManager.default.removeItem(atPath: root)
+        Undertaker.shared.remove(root: root)
     }
 
     @discardableResult
@@ -89,7 +94,9 @@ package struct PrivateServers: Sendable {
     }
 
     @discardableResult
-    private static func call(_ root: String, _ arguments: [String]) async throws -> String {
+    private static func call(
+        _ root: String, _ arguments: [String], endings: [RunningProcess.Ending] = [.exit(0)]
+    ) async throws -> String {
         let log = "\(root)/deploy/\(arguments[0])-\(UUID().uuidString.prefix(8)).log"
         defer { try? FileManager.default.removeItem(atPath: log) }
         let process = try RunningProcess(
@@ -100,7 +107,7 @@ package struct PrivateServers: Sendable {
             logPath: log)
         // Its own task: also who is cancelled has to take its servers down.
         let ending = try await Task { try await process.end(within: .seconds(180)) }.value
-        guard ending == .exit(0) else {
+        guard endings.contains(ending) else {
             throw Failure(description: "deploy/local \(arguments) failed:\n\(process.logTail)")
         }
         return process.log

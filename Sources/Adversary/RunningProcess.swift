@@ -2,8 +2,8 @@ import Foundation
 package import Glibc
 import Synchronization
 
-/// One process of the program. What it prints goes to a file; it is ended by its id, at the latest when this process
-/// ends, however that comes about.
+/// One process of the program, in a session of its own: a Ctrl-C reaches it through us and in order. What it prints
+/// goes to a file; it is ended by its id, at the latest when this process ends, however that comes about.
 package final class RunningProcess: Sendable {
     package enum Ending: Equatable, Sendable {
         case exit(Int32)
@@ -40,7 +40,8 @@ package final class RunningProcess: Sendable {
         posix_spawnattr_setsigmask(&attributes, &signals)
         sigfillset(&signals)
         posix_spawnattr_setsigdefault(&attributes, &signals)
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
+        posix_spawnattr_setflags(
+            &attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF) | Self.newSession)
         let argv = Self.copy([executable] + arguments)
         let envp = Self.copy(environment.map { "\($0.key)=\($0.value)" })
         defer { for pointer in argv + envp { free(pointer) } }
@@ -50,12 +51,15 @@ package final class RunningProcess: Sendable {
             throw Failure(description: "\(name) did not start: \(executable): \(String(cString: strerror(status)))")
         }
         self.id = id
-        Undertaker.shared.add(id)
+        Undertaker.shared.add(id: id)
         Thread.detachNewThread { [self] in collect() }
     }
 
+    /// POSIX_SPAWN_SETSID (spawn.h), which needs _GNU_SOURCE to be seen.
+    static let newSession: Int16 = 0x80
+
     /// As C wants it: to be freed by the caller, with a nil at the end.
-    fileprivate static func copy(_ texts: [String]) -> [UnsafeMutablePointer<CChar>?] {
+    static func copy(_ texts: [String]) -> [UnsafeMutablePointer<CChar>?] {
         texts.map { text in strdup(text) } + [nil]
     }
 
@@ -68,7 +72,7 @@ package final class RunningProcess: Sendable {
             waitpid(id, &status, 0)
             ending = status & 0x7f == 0 ? .exit(status >> 8 & 0xff) : .signal(status & 0x7f)
         }
-        Undertaker.shared.remove(id)
+        Undertaker.shared.remove(id: id)
     }
 
     package var isRunning: Bool { ending.withLock { $0 == nil } }
@@ -119,49 +123,5 @@ package final class RunningProcess: Sendable {
     package var logTail: String {
         let lines = log.split(separator: "\n")
         return lines.suffix(30).joined(separator: "\n")
-    }
-}
-
-/// A shell that kills what is left when this process is gone: it reads a pipe that only we hold open.
-private final class Undertaker: Sendable {
-    static let shared = Undertaker()
-
-    private let pipe: Int32
-
-    private init() {
-        var ends: [Int32] = [0, 0]
-        Glibc.pipe(&ends)
-        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        posix_spawn_file_actions_adddup2(&actions, ends[0], 0)
-        posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
-        posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
-        let script = """
-            trap '' HUP INT TERM
-            list=' '
-            while read -r word id; do
-                case $word in
-                    add) list="$list$id " ;;
-                    remove) list="${list%% $id *} ${list#* $id }" ;;
-                esac
-            done
-            for id in $list; do kill -9 "$id"; done
-            """
-        let argv = RunningProcess.copy(["/bin/sh", "-c", script])
-        var id: pid_t = 0
-        posix_spawn(&id, "/bin/sh", &actions, nil, argv, environ)
-        for pointer in argv { free(pointer) }
-        posix_spawn_file_actions_destroy(&actions)
-        close(ends[0])
-        pipe = ends[1]
-    }
-
-    func add(_ id: pid_t) { tell("add \(id)\n") }
-    func remove(_ id: pid_t) { tell("remove \(id)\n") }
-
-    /// Shorter than PIPE_BUF: lines of several threads do not mix (pipe(7)).
-    private func tell(_ line: String) {
-        _ = line.withCString { write(pipe, $0, strlen($0)) }
     }
 }
