@@ -31,6 +31,8 @@ package final class RunningProcess: Sendable {
         posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, 1, logPath, O_WRONLY | O_CREAT | O_APPEND, 0o600)
         posix_spawn_file_actions_adddup2(&actions, 1, 2)
+        // Sockets of ours that it inherited would stay open when we close them, and the other side would wait for ever.
+        for descriptor in Self.inheritable { posix_spawn_file_actions_addclose(&actions, descriptor) }
         // This process may block and ignore signals that the program has to see.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
@@ -53,6 +55,13 @@ package final class RunningProcess: Sendable {
         self.id = id
         Undertaker.shared.add(id: id)
         Thread.detachNewThread { [self] in collect() }
+    }
+
+    /// Descriptors of ours. Not addclosefrom_np, which needs _GNU_SOURCE to be seen; one that is closed meanwhile does
+    /// no harm.
+    static var inheritable: [Int32] {
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
+        return names.compactMap { Int32($0) }.filter { $0 > 2 }
     }
 
     /// POSIX_SPAWN_SETSID (spawn.h), which needs _GNU_SOURCE to be seen.

@@ -36,6 +36,8 @@ struct Scene: Sendable {
         var failure: (any Error)?
         do { try await drill.run(stage) } catch { failure = error }
         try Task.checkCancellation()
+        // It may have left a server stopped or down.
+        if failure != nil { try await world.servers.restore() }
         try await world.heal()
         world.traffic.set(rate: world.shape.rate)
         world.traffic.set(Shop.Mix())
@@ -43,7 +45,7 @@ struct Scene: Sendable {
         let (ratio, recovery) = try await recover(to: before)
         if drill.isTimed, judgesRates { stage.expect("80 % of the rate before", ratio >= 0.8, "\(ratio)") }
         world.traffic.stop()
-        try await stage.expect("every app has its answer", within: .seconds(60)) { world.traffic.journal.open == 0 }
+        try await stage.expect("every app has its answer", within: .seconds(120)) { world.traffic.journal.open == 0 }
         try await rest(stage)
         let violations = try await audit(stage)
         var row = Matrix.Row(fault: drill.id, done: drill.name, expected: drill.expected, outcome: .passed)

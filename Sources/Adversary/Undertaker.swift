@@ -20,6 +20,7 @@ final class Undertaker: Sendable {
         posix_spawn_file_actions_adddup2(&actions, ends[0], 0)
         posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
         posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
+        for descriptor in RunningProcess.inheritable { posix_spawn_file_actions_addclose(&actions, descriptor) }
         // As root the database lies elsewhere, behind a link.
         let script = """
             trap '' HUP INT TERM

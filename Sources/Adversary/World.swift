@@ -150,7 +150,7 @@ final class World: Sendable {
         _ = await storeRun.result
         try? await http.shutdown()
         // Queues and database go with the servers.
-        _ = try? await servers.psql("drop database if exists \(name) with (force)")
+        if !Task.isCancelled { _ = try? await servers.psql("drop database if exists \(name) with (force)") }
     }
 
     private static func database(_ url: String, connections: Int, timeout: Duration) -> Database {
