@@ -142,8 +142,15 @@ final class Member: Sendable {
         process.send(SIGTERM)
         try await Task.sleep(for: Self.gatewayNotices)
         state.withLock { $0.isOpen = false }
-        let ending = try await process.end(within: limit)
-        guard ending == .exit(0) else { throw Failure(description: "\(name) ended with \(ending)") }
+        let ending: RunningProcess.Ending
+        do {
+            ending = try await process.end(within: limit)
+        } catch {
+            throw Failure(description: "\(name) does not end:\n\(process.logTail)")
+        }
+        guard ending == .exit(0) else {
+            throw Failure(description: "\(name) ended with \(ending):\n\(process.logTail)")
+        }
         return ContinuousClock.now - start
     }
 

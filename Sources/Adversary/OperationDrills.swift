@@ -35,23 +35,24 @@ extension Drill {
             "25", "rolling upgrade: a migration lands, processes are replaced one by one",
             expected: "no post notices; no table bloats"
         ) { stage in
-            // A session of somebody's that was forgotten in a transaction, for the whole time: nothing that is
-            // replaced meanwhile can be cleaned away.
+            let next = try await stage.world.count("select max(number)::int8 + 1 from schema_migrations")
+            try await stage.world.script(
+                """
+                begin;
+                set local lock_timeout = '2s';
+                alter table receipts add column drill text;
+                insert into schema_migrations (number, name, checksum, serves)
+                select \(next), 'of_the_next_version', sha256('drill'), max(number) from schema_migrations;
+                commit
+                """)
+            // A session of somebody's that is forgotten in a transaction: nothing that is replaced meanwhile can be cleaned
+            // away. After the migration, which would wait for it and everybody else behind the migration.
             let seconds = Int(stage.scaled(.seconds(300), min: .seconds(20)) / .seconds(1))
             let idle = Task {
                 try await stage.servers.psql(
                     "begin isolation level repeatable read", "select count(*) from receipts", "\\! sleep \(seconds)",
                     "commit", database: stage.world.name)
             }
-            let next = try await stage.world.count("select max(number)::int8 + 1 from schema_migrations")
-            try await stage.world.script(
-                """
-                begin;
-                alter table receipts add column drill text;
-                insert into schema_migrations (number, name, checksum, serves)
-                select \(next), 'of_the_next_version', sha256('drill'), max(number) from schema_migrations;
-                commit
-                """)
             for member in stage.world.members {
                 let time = try await member.terminate(within: .seconds(60))
                 try await member.start()
