@@ -6,26 +6,27 @@ extension Drill {
     /// Clocks, upgrades, limits of the machine, crowds.
     static let operationDrills: [Drill] = [
         Drill(
-            "24", "a worker's and an ingest's clock are 10 minutes off",
+            "24", "the clocks of a worker, an ingest and a scheduler are 10 minutes fast",
             expected: "no effect: due times are the database's", needs: .faketime
         ) { stage in
-            let skewed = [(stage.workers[0], 10), (stage.workers[1], -10), (stage.ingests[0], -10)]
-            for (member, minutes) in skewed {
+            // Not slow: libfaketime moves monotonic timers as well, and a Swift program would sleep through the drill.
+            let skewed = [stage.workers[0], stage.ingests[0], stage.schedulers[0]]
+            for member in skewed {
                 stage.interrupt(64)
                 _ = try await member.terminate(within: .seconds(60))
                 // A wrong clock is a matter of the time of day; what measures durations goes on. A name for shared
                 // memory, or the library adds it to the environment, and Swift does not find its arguments any more.
                 try await member.start([
-                    "LD_PRELOAD": FaketimeLibrary.path ?? "", "FAKETIME": String(format: "%+dm", minutes),
+                    "LD_PRELOAD": FaketimeLibrary.path ?? "", "FAKETIME": "+10m",
                     "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_SHARED": "none none",
                 ])
                 let offset = member.process?.clockOffset ?? 0
                 stage.expect(
-                    "\(member.name) is \(minutes) minutes off", abs(offset - Double(minutes * 60)) < 60,
+                    "\(member.name) is 10 minutes fast", abs(offset - 600) < 60,
                     "\(Int(offset)) s")
             }
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(8)))
-            for (member, _) in skewed {
+            for member in skewed {
                 _ = try await member.terminate(within: .seconds(60))
                 try await member.start()
             }
