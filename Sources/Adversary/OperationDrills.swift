@@ -129,11 +129,15 @@ extension Drill {
             }
         },
         Drill("27", "ten times the load for 10 s", expected: "503 at worst; nothing lost") { stage in
+            let before = stage.world.shop.sales.count
             stage.world.traffic.set(rate: stage.world.shape.rate * 10)
             try await stage.sleep(.seconds(10))
             stage.world.traffic.set(rate: stage.world.shape.rate)
-            let burst = stage.answers
-            stage.expect("they came", burst.count > Int(stage.world.shape.rate * 20), "\(burst.count) answers")
+            // A machine that is busy, or a debug build, does not make so many: then it is no more than it can bear.
+            let times = Double(stage.world.shop.sales.count - before) / 10 / stage.world.shape.rate
+            stage.expect(
+                "more came than before", times > 2 || !stage.judgesRates,
+                "\((times * 10).rounded() / 10) times as many, \(stage.answers.count) answers meanwhile")
             stage.expectAnswers([0, 503])
         },
     ]

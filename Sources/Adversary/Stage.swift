@@ -25,8 +25,12 @@ final class Stage: Sendable {
     let start = ContinuousClock.now
     private let state: Mutex<State>
 
-    init(_ world: World) {
+    /// Whether rates count: where other work shares the machine they say nothing.
+    let judgesRates: Bool
+
+    init(_ world: World, judgesRates: Bool) {
         self.world = world
+        self.judgesRates = judgesRates
         state = Mutex(State(random: SplitMix64(seed: world.shape.seed &+ 2)))
     }
 
