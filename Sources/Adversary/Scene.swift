@@ -32,7 +32,7 @@ struct Scene: Sendable {
         // The first second warms up.
         try await Task.sleep(for: .seconds(1))
         let before = try await rate(over: Self.calm)
-        let stage = Stage(world, judgesRates: judgesRates)
+        let stage = Stage(world)
         var failure: (any Error)?
         do { try await drill.run(stage) } catch { failure = error }
         try Task.checkCancellation()

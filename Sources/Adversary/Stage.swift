@@ -25,12 +25,8 @@ final class Stage: Sendable {
     let start = ContinuousClock.now
     private let state: Mutex<State>
 
-    /// Whether rates count: where other work shares the machine they say nothing.
-    let judgesRates: Bool
-
-    init(_ world: World, judgesRates: Bool) {
+    init(_ world: World) {
         self.world = world
-        self.judgesRates = judgesRates
         state = Mutex(State(random: SplitMix64(seed: world.shape.seed &+ 2)))
     }
 
