@@ -30,8 +30,10 @@ extension Drill {
             }
             stage.expectAnswers()
         },
-        Drill("9", "broker killed and its data wiped", expected: "queues declared anew, open rows published again") {
-            stage in
+        Drill(
+            "9", "broker killed and its data wiped", expected: "queues declared anew, open rows published again",
+            declaresQueues: true
+        ) { stage in
             stage.interrupt(3 * 64)
             try await stage.servers.wipeBroker()
             try await stage.servers.up()
@@ -77,37 +79,45 @@ extension Drill {
                 { try await stage.servers.rabbitmqctl("set_disk_free_limit", "10000000000000") },
                 { try await stage.servers.rabbitmqctl("set_disk_free_limit", "50000000") })
         },
-        Drill("13", "queues deleted under load", expected: "declared, consumed again; messages returned, then none") {
-            stage in
+        Drill(
+            "13", "queues deleted under load",
+            expected: "messages returned, queues declared, consumed again; then none",
+            declaresQueues: true
+        ) { stage in
             stage.interrupt(3 * 64)
+            // Stopped, so that no worker brings the queues back before a publisher has met their absence.
+            for worker in stage.workers { worker.process?.send(SIGSTOP) }
             for lane in Lane.allCases {
                 try await stage.servers.rabbitmqctl("delete_queue", stage.world.queues.verify(lane))
-                try await stage.sleep(.seconds(1))
             }
+            try await stage.expect("messages are returned (basic.return)", within: .seconds(20)) {
+                await stage.publishedCount("returned") > 0
+            }
+            for worker in stage.workers { worker.process?.send(SIGCONT) }
             try await stage.expect("both queues are there and consumed", within: .seconds(20)) {
                 let list = try await stage.servers.rabbitmqctl("-q", "list_queues", "name", "consumers")
                 return Lane.allCases.allSatisfy {
                     list.contains("\(stage.world.queues.verify($0))\t\(stage.workers.count)")
                 }
             }
+            let returned = await stage.publishedCount("returned")
+            try await stage.sleep(stage.scaled(.seconds(30), min: .seconds(3)))
+            let after = await stage.publishedCount("returned")
+            stage.expect("none is returned any more", after == returned, "\(returned) in all, then \(after - returned)")
             stage.expectAnswers()
         },
         Drill("14", "queues full: publishing refused", expected: "no post notices; the scheduler brings the rows later")
         {
             stage in
             try await stage.servers.rabbitmqctl(
-                "set_policy", "--apply-to", "queues", "full", "^\(stage.world.name)[.]verify",
+                "set_policy", "--apply-to", "queues", "full", "^\(stage.world.queuePrefix)[.]verify",
                 #"{"max-length": 1, "overflow": "reject-publish"}"#)
             // Nobody takes anything out.
             stage.interrupt(3)
             for worker in stage.workers { await worker.kill() }
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(5)))
-            var refused = 0.0
-            for ingest in stage.ingests {
-                refused +=
-                    await stage.world.metric("makegood_amqp_published_total", #"outcome="refused""#, of: ingest) ?? 0
-            }
-            stage.expect("the broker refused", refused > 0, "\(Int(refused)) pointers")
+            let refused = await stage.publishedCount("refused")
+            stage.expect("the broker refused", refused > 0, "\(refused) pointers")
             try await stage.servers.rabbitmqctl("clear_policy", "full")
             for worker in stage.workers { try await worker.start() }
             stage.expectAnswers()
@@ -174,6 +184,15 @@ extension Stage {
             logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
         await publisher.start()
         return publisher
+    }
+
+    /// Pointers that had this outcome at those who publish.
+    fileprivate func publishedCount(_ outcome: String) async -> Int {
+        var count = 0.0
+        for member in ingests + schedulers {
+            count += await world.metric("makegood_amqp_published_total", "outcome=\"\(outcome)\"", of: member) ?? 0
+        }
+        return Int(count)
     }
 
     fileprivate func expectBrokerIsBack(within limit: Duration) async throws {

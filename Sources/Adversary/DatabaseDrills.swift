@@ -18,13 +18,13 @@ extension Drill {
         Drill("18b", "PostgreSQL stopped: half-open connections", expected: "503, no thread stuck; then well again") {
             stage in
             stage.interrupt(3 * 64)
-            for member in stage.world.members { member.postgres.set(.frozen) }
+            try await stage.servers.send(SIGSTOP, to: "postgres")
             try await stage.sleep(stage.scaled(.seconds(90), min: .seconds(8)))
             for member in stage.world.members {
                 let answer = await stage.world.ask(member, "/health/live")
                 stage.expect("\(member.name) lives", answer?.status == 200, "\(answer?.status ?? 0)")
             }
-            for member in stage.world.members { member.postgres.set(.forwarding) }
+            try await stage.servers.send(SIGCONT, to: "postgres")
             try await stage.expectAcceptance(within: .seconds(20))
             stage.expectAnswers([0, 503])
         },
@@ -63,8 +63,11 @@ extension Drill {
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
             let hits = try await stage.untrip()
             stage.expect("they happened", hits > 10, "\(hits) times")
-            let counted = try await stage.world.count("select coalesce(sum(attempt), 0)::int8 from receipts")
-            stage.expect("no attempt was counted", counted == 0, "\(counted)")
+            // Of a slow machine Apple's calls may have taken too long.
+            let counted = try await stage.world.texts(
+                "select reason || ' ' || count(*) from attempts where http_status is null and reason <> 'apple_unavailable' group by reason"
+            )
+            stage.expect("no attempt was counted for it", counted.isEmpty, counted.joined(separator: ", "))
             stage.expectAnswers()
         },
         Drill("21b", "the table of grants is renamed for a while", expected: "told; then everything is granted") {
@@ -100,7 +103,8 @@ extension Drill {
             stage.interrupt(3 * 64)
             try await stage.world.script(
                 """
-                create sequence hits; create function slow() returns trigger language plpgsql as $$ begin
+                create sequence hits; create function slow() returns trigger language plpgsql
+                  security definer as $$ begin
                   if nextval('hits') % 10 = 0 then perform pg_sleep(20); end if; return null; end $$;
                 create trigger slow before insert on receipts for each statement execute function slow();
                 create trigger slow before insert on grants for each statement execute function slow();
@@ -167,7 +171,7 @@ extension Stage {
         try await world.script(
             """
             create sequence hits; create sequence trips;
-            create function trip() returns trigger language plpgsql as $$ begin
+            create function trip() returns trigger language plpgsql security definer as $$ begin
               if nextval('hits') % \(every) = 0 then
                 case nextval('trips') % \(states.count) \(cases) end case;
               end if;

@@ -7,19 +7,24 @@ package struct Drill: Sendable {
     package let id: String
     package let name: String
     package let expected: String
-    /// Nil: it can run here; else why not.
-    let obstacle: @Sendable () -> String?
+    /// What it takes beyond the program and its servers.
+    enum Need: Sendable { case crashPoints, faketime, previous }
+
+    let need: Need?
+    /// Services bring back queues that are lost; elsewhere they lack the right to.
+    let declaresQueues: Bool
     /// Called while the load runs. Afterwards everything is healed.
     let run: @Sendable (Stage) async throws -> Void
 
     init(
-        _ id: String, _ name: String, expected: String, obstacle: @escaping @Sendable () -> String? = { nil },
+        _ id: String, _ name: String, expected: String, needs need: Need? = nil, declaresQueues: Bool = false,
         _ run: @escaping @Sendable (Stage) async throws -> Void
     ) {
         self.id = id
         self.name = name
         self.expected = expected
-        self.obstacle = obstacle
+        self.need = need
+        self.declaresQueues = declaresQueues
         self.run = run
     }
 
@@ -27,7 +32,8 @@ package struct Drill: Sendable {
     package var number: Int { Int(id.prefix { $0.isNumber }) ?? 0 }
 
     /// All of them, in the order of the matrix.
-    package static let all = (processDrills + brokerDrills + databaseDrills + appleDrills + operationDrills)
+    package static let all =
+        (processDrills + brokerDrills + databaseDrills + appleDrills + operationDrills + networkDrills)
         .sorted { ($0.number, $0.id) < ($1.number, $1.id) }
 
     /// `all`, or numbers, ranges and ids: `1,2,7-9,23a`. Nil if it names nothing that exists.
@@ -49,7 +55,13 @@ package struct Drill: Sendable {
         return all.filter { selected.contains($0.id) }
     }
 
-    static let needsCrashPoints: @Sendable () -> String? = {
-        CrashPoint.isCompiledIn ? nil : "crash points are compiled into debug builds only"
+    /// Why it cannot run here; nil: it can.
+    func obstacle(_ plan: Matrix.Plan) -> String? {
+        switch need {
+        case .crashPoints where !CrashPoint.isCompiledIn: "crash points are compiled into debug builds only"
+        case .faketime where FaketimeLibrary.path == nil: "faketime is not installed (apt install faketime)"
+        case .previous where plan.previous == nil: "not run: --previous names no earlier version of the program"
+        case .crashPoints, .faketime, .previous, nil: nil
+        }
     }
 }

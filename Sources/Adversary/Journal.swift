@@ -8,6 +8,8 @@ final class Journal: Sendable {
         let at: ContinuousClock.Instant
         /// 0: no answer.
         let status: Int
+        /// Why there was none.
+        let loss: String?
         let seconds: Double
     }
 
@@ -34,7 +36,8 @@ final class Journal: Sendable {
         state.withLock { if $0.surprises.count < 10 { $0.surprises.append(text) } }
     }
 
-    func record(_ post: Shop.Post, status: Int, receiptID: UUID?, seconds: Double) {
+    /// - Parameter loss: why no answer came.
+    func record(_ post: Shop.Post, status: Int, receiptID: UUID?, loss: String? = nil, seconds: Double) {
         let entry = Witness.JournalEntry(
             submission: post.submission, receiptID: receiptID, status: status, appID: Shop.app, userID: post.userID,
             transactionID: post.transactionID, bodySHA256: post.proofSHA256)
@@ -42,7 +45,7 @@ final class Journal: Sendable {
             state.entries.append(entry)
             // A post that must be refused says nothing about the service's health.
             if !post.isRefused || status == 0 || status >= 500 {
-                state.answers.append(Answer(at: .now, status: status, seconds: seconds))
+                state.answers.append(Answer(at: .now, status: status, loss: loss, seconds: seconds))
             }
         }
     }
@@ -59,27 +62,33 @@ final class Journal: Sendable {
         let count: Int
         /// By status, without 200 and 202.
         let troubles: [Int: Int]
+        /// Reasons of those without an answer.
+        let losses: [String: Int]
         let p99Seconds: Double
 
         init(_ answers: some Sequence<Answer>) {
             var troubles: [Int: Int] = [:]
+            var losses: [String: Int] = [:]
             var seconds: [Double] = []
             for answer in answers {
                 seconds.append(answer.seconds)
                 if answer.status != 200 && answer.status != 202 { troubles[answer.status, default: 0] += 1 }
+                if let loss = answer.loss { losses[loss, default: 0] += 1 }
             }
             count = seconds.count
             self.troubles = troubles
+            self.losses = losses
             seconds.sort()
             p99Seconds = seconds.isEmpty ? 0 : seconds[(seconds.count - 1) * 99 / 100]
         }
 
         var troubleCount: Int { troubles.values.reduce(0, +) }
         var troubleText: String {
-            troubles.isEmpty
-                ? "0"
-                : troubles.sorted { $0.key < $1.key }.map { "\($0.value)× \($0.key == 0 ? "no answer" : "\($0.key)")" }
-                    .joined(separator: ", ")
+            guard !troubles.isEmpty else { return "0" }
+            let reasons = losses.sorted { $0.value > $1.value }.prefix(3).map { "\($0.value)× \($0.key)" }
+            return troubles.sorted { $0.key < $1.key }.map {
+                $0.key == 0 ? "\($0.value)× no answer (\(reasons.joined(separator: ", ")))" : "\($0.value)× \($0.key)"
+            }.joined(separator: ", ")
         }
     }
 }

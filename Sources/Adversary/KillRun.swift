@@ -1,15 +1,35 @@
+import AppStoreSimulator
 import FaultProxy
 import Foundation
 import Glibc
 import Reconciliation
+import Synchronization
 
-/// kill -9 at random moments: only kills that interrupted something count.
-package struct KillRun: Sendable {
+/// kill -9 at random moments: only kills that interrupted something count. All kinds of process are killed at the same
+/// time, each in a row of its own.
+package final class KillRun: Sendable {
+    /// Processes of each kind: of the others one is up.
+    private static let members = 3
+    /// From one kill of a kind to the next, at random, at most.
+    private static let pauseMilliseconds = 2000
+    /// Kills that count for nothing end the run: something is wrong with it.
+    private static let triesPerKill = 4
+    /// What a scheduler asks its servers is on its way for so long: it works in bursts of a millisecond, which nobody
+    /// could meet on purpose.
+    private static let schedulerLatency: Duration = .milliseconds(10)
+    private static let tellInterval: Duration = .seconds(30)
+
     private let plan: Matrix.Plan
     private let count: Int
     private let tell: @Sendable (String) -> Void
+    private let tallies = Mutex<[Member.Role: Tally]>([:])
 
-    /// - Parameter count: kills that must count, of all kinds together; a fifth of them of each kind.
+    private struct Tally {
+        var kills = 0
+        var counted = 0
+    }
+
+    /// - Parameter count: kills that must count, of all kinds together; at least a fifth of them of each kind.
     package init(_ plan: Matrix.Plan, count: Int, tell: @escaping @Sendable (String) -> Void) {
         self.plan = plan
         self.count = count
@@ -20,75 +40,130 @@ package struct KillRun: Sendable {
         tell("seed \(plan.seed), scale \(plan.scale), \(plan.rate) purchases/s, \(count) kills that count")
         let start = ContinuousClock.now
         return try await PrivateServers.run(script: plan.script) { servers in
-            let shape = World.Shape(
+            var shape = World.Shape(
                 executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed)
+            (shape.ingests, shape.workers, shape.schedulers) = (Self.members, Self.members, Self.members)
             var row = try await World.run(shape, on: servers, name: "kills") { world in
-                try await Scene(world: world).play(drill)
+                try await Scene(world: world, judgesRates: plan.judgesRates).play(drill)
             }
             row.seconds = ((ContinuousClock.now - start) / .seconds(1)).rounded()
             return row
         }
     }
 
-    private struct Tally {
-        var kills = 0
-        var counted = 0
-    }
+    /// Kills of each kind that must count.
+    private var least: Int { (count + 4) / 5 }
+    private var counted: Int { tallies.withLock { $0.values.map(\.counted).reduce(0, +) } }
+
+    private func tally(_ role: Member.Role) -> Tally { tallies.withLock { $0[role] ?? Tally() } }
 
     private var drill: Drill {
-        Drill("kills", "kill -9 at random moments", expected: "\(count) kills that interrupted something; zero loss") {
-            stage in
-            var tallies: [Member.Role: Tally] = [:]
-            // One ingest in two rings no bell, so that the schedulers always have something to do.
-            stage.ingests.last?.broker.set(.cut)
-            let least = (count + 4) / 5
-            func counted(_ role: Member.Role) -> Int { tallies[role]?.counted ?? 0 }
-            try await withThrowingTaskGroup(of: Void.self) { group in
-                while Member.Role.allCases.contains(where: { counted($0) < least })
-                    || tallies.values.map(\.counted).reduce(0, +) < count
-                {
-                    try await stage.sleep(.milliseconds(stage.random(200)))
-                    // Of a kind that lacks kills, if one does; another of the kind stays up.
-                    let lacking = Member.Role.allCases.filter { counted($0) < least }
-                    let roles = lacking.isEmpty ? Member.Role.allCases : lacking
-                    let members = stage.world.members(roles[stage.random(roles.count)]).filter(\.isUp)
-                    guard members.count > 1 else { continue }
-                    let member = members[stage.random(members.count)]
-                    let isCounted = await stage.strike(member)
-                    tallies[member.role, default: Tally()].kills += 1
-                    if isCounted { tallies[member.role, default: Tally()].counted += 1 }
-                    let total = tallies.values.map(\.counted).reduce(0, +)
-                    if total.isMultiple(of: 50), isCounted { tell("\(total) kills that count") }
-                    group.addTask { try await member.start() }
+        Drill(
+            "kills", "kill -9 at random moments", expected: "\(count) kills that interrupted something; zero loss",
+            killAll)
+    }
+
+    @Sendable private func killAll(_ stage: Stage) async throws {
+        // One ingest in three rings no bell, so that the schedulers always have something to do.
+        stage.ingests.last?.broker.set(.cut)
+        var late = FaultProxy.Conditions()
+        late.toServer.latency = Self.schedulerLatency
+        for scheduler in stage.schedulers {
+            scheduler.postgres.set(late)
+            scheduler.broker.set(late)
+        }
+        let (sold, granted) = (stage.world.shop.sales.count, try await stage.world.grants)
+        let start = ContinuousClock.now
+        let telling = Task { await report(since: start) }
+        defer { telling.cancel() }
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for (index, role) in Member.Role.allCases.enumerated() {
+                let random = SplitMix64(seed: plan.seed &+ 100 &+ UInt64(index))
+                group.addTask { try await self.kill(role, random, stage) }
+            }
+            try await group.waitForAll()
+        }
+        let seconds = (ContinuousClock.now - start) / .seconds(1)
+        for role in Member.Role.allCases {
+            let tally = tally(role)
+            stage.expect(
+                "kills of \(role.rawValue)", tally.counted >= least,
+                "\(tally.counted) of \(tally.kills) interrupted something")
+        }
+        let pace = Duration.seconds(seconds / Double(max(1, counted)))
+        stage.expect(
+            "kills that count", counted >= count, "\(counted) in \(Int(seconds)) s, one every \(pace.short)")
+        // What is forged was never sold: 19 of 20 are.
+        let sales = Double(stage.world.shop.sales.count - sold) / seconds
+        let grants = Double(try await stage.world.grants - granted) / seconds
+        stage.expect(
+            "the load came as asked", !plan.judgesRates || sales >= 0.85 * plan.rate,
+            "\(Int(sales)) purchases/s sold, \(Int(grants)) granted")
+        stage.expectAnswers([0, 503])
+    }
+
+    /// Kills one kind until it has its share and all kinds together have enough.
+    private func kill(_ role: Member.Role, _ random: SplitMix64, _ stage: Stage) async throws {
+        var random = random
+        let members = stage.world.members(role)
+        let triesMax = Self.triesPerKill * count
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            while tally(role).counted < least || counted < count, tally(role).kills < triesMax {
+                try await stage.sleep(.milliseconds(Int(random.next() % UInt64(Self.pauseMilliseconds))))
+                // Another of the kind stays up.
+                let up = members.filter(\.isUp)
+                guard up.count > 1 else { continue }
+                let member = up[Int(random.next() % UInt64(up.count))]
+                let isCounted = try await stage.strike(member)
+                tallies.withLock { tallies in
+                    tallies[role, default: Tally()].kills += 1
+                    if isCounted { tallies[role, default: Tally()].counted += 1 }
                 }
-                try await group.waitForAll()
+                group.addTask { try await member.start() }
             }
-            for role in Member.Role.allCases {
-                let tally = tallies[role] ?? Tally()
-                stage.expect(
-                    "kills of \(role.rawValue)", tally.counted >= least,
-                    "\(tally.kills), of which \(tally.counted) interrupted something")
+            try await group.waitForAll()
+        }
+    }
+
+    private func report(since start: ContinuousClock.Instant) async {
+        while true {
+            do { try await Task.sleep(for: Self.tellInterval) } catch { return }
+            let kinds = Member.Role.allCases.map { role in
+                let tally = tally(role)
+                return "\(role.rawValue) \(tally.counted) of \(tally.kills)"
             }
-            stage.expectAnswers([0, 503])
+            tell("\((ContinuousClock.now - start).short): \(counted) kills count; \(kinds.joined(separator: ", "))")
         }
     }
 }
 
 extension Stage {
-    /// kill -9; whether it interrupted something. Stopped first, so that what the proxies saw last is what it did last.
-    func strike(_ member: Member) async -> Bool {
+    /// kill -9; whether it interrupted something. Answers are held and the process stopped first, so that what the
+    /// proxies saw last is what it did last, and what they saw answered is what it was told.
+    func strike(_ member: Member) async throws -> Bool {
         let address = member.address
         // It works most of the time, or in short bursts: the moment of one is waited for.
         let end = ContinuousClock.now + .milliseconds(500)
         while !member.work.counts.isWorking, ContinuousClock.now < end {
-            try? await Task.sleep(for: .microseconds(500), tolerance: .zero)
+            try await Task.sleep(for: .microseconds(500), tolerance: .zero)
         }
+        let release = member.holdAnswers()
+        defer { release() }
         member.process?.send(SIGSTOP)
-        try? await Task.sleep(for: .milliseconds(20))
+        try await Task.sleep(for: .milliseconds(20))
         let waiting = address.map { world.traffic.openRequests(at: $0) } ?? 0
         let isWorking = member.work.counts.isWorking || waiting > 0
+        // A claim where nothing is due is no work.
+        let hasDue = try await hasDueRows(member)
         interrupt()
         await member.kill()
-        return isWorking
+        return isWorking && hasDue
+    }
+
+    /// Whether a scheduler has anything to find; true of everybody else.
+    private func hasDueRows(_ member: Member) async throws -> Bool {
+        guard member.role == .scheduler, member.work.counts.unconfirmed == 0 else { return true }
+        return try await world.count(
+            "select count(*) from (select from receipts where due_at <= now() and settled_at is null limit 1) r") > 0
     }
 }

@@ -12,12 +12,14 @@ package struct Matrix: Sendable {
         package var script: String
         /// The program.
         package var executable: String
+        /// The program of the version before, if there is one.
+        package var previous: String?
         /// Whether a rate that does not come back fails its fault.
         package var judgesRates: Bool
 
         package init(
             drills: [Drill], seed: UInt64, scale: Double, rate: Double, script: String, executable: String,
-            judgesRates: Bool = true
+            previous: String? = nil, judgesRates: Bool = true
         ) {
             self.drills = drills
             self.seed = seed
@@ -25,6 +27,7 @@ package struct Matrix: Sendable {
             self.rate = rate
             self.script = script
             self.executable = executable
+            self.previous = previous
             self.judgesRates = judgesRates
         }
     }
@@ -38,6 +41,9 @@ package struct Matrix: Sendable {
             package let seen: String
             package let holds: Bool
         }
+
+        /// How many are held against each.
+        package static let invariants = Invariant.all.count
 
         package let fault: String
         package let done: String
@@ -80,7 +86,7 @@ package struct Matrix: Sendable {
                 rows.append(row)
                 tell(row.text)
                 // A drill that failed may have left a server down.
-                if row.outcome == .failed { try? await servers.restore() }
+                if row.outcome == .failed, !Task.isCancelled { try? await servers.restore() }
             }
             return rows
         }
@@ -88,15 +94,17 @@ package struct Matrix: Sendable {
 
     private func run(_ drill: Drill, _ index: Int, _ servers: PrivateServers) async -> Row {
         var row = Row(fault: drill.id, done: drill.name, expected: drill.expected, outcome: .skipped)
-        if let obstacle = drill.obstacle() {
+        if let obstacle = drill.obstacle(plan) {
             row.checks = [.init(expected: "", seen: "skipped: \(obstacle)", holds: true)]
             return row
         }
         let start = ContinuousClock.now
         do {
-            let shape = World.Shape(
+            var shape = World.Shape(
                 executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed &+ UInt64(drill.number)
             )
+            if drill.need == .previous { shape.previous = plan.previous }
+            shape.declaresQueues = drill.declaresQueues
             row = try await World.run(shape, on: servers, name: "drill\(index)") { world in
                 try await Scene(world: world, judgesRates: plan.judgesRates).play(drill)
             }
@@ -124,7 +132,7 @@ extension Matrix.Row {
                 """
                          \(requests) answers, without 200 and 202: \(troubles); recovery ratio \
                 \(recoveryRatio)\(recoverySeconds.map { " after \($0) s" } ?? ", not within its time"); \(receipts) receipts, \
-                invariants \(violations.isEmpty ? "ok" : violations.joined(separator: "; ")); \(seconds) s
+                \(Self.invariants) invariants \(violations.isEmpty ? "hold" : violations.joined(separator: "; ")); \(seconds) s
                 """)
         }
         return lines.joined(separator: "\n")

@@ -12,12 +12,15 @@ package struct PrivateServers: Sendable {
     package let postgresURL: String
     package let amqpURL: String
     private let root: String
+    /// For what belongs to these servers; gone with them.
+    var directory: URL { URL(filePath: root) }
 
     /// - Parameter script: deploy/local, of which a copy is used.
     package static func run<Result: Sendable>(
         script: String, _ body: (PrivateServers) async throws -> Result
     ) async throws -> Result {
         let root = FileManager.default.temporaryDirectory.appending(path: "makegood-servers-\(UUID().uuidString)").path
+        Undertaker.shared.add(root: root)
         try FileManager.default.createDirectory(atPath: "\(root)/deploy", withIntermediateDirectories: true)
         try FileManager.default.copyItem(atPath: script, toPath: "\(root)/deploy/local")
         do {
@@ -57,7 +60,12 @@ package struct PrivateServers: Sendable {
 
     /// A signal to a server and, for PostgreSQL, to all its processes.
     package func send(_ signal: Int32, to server: String) async throws {
-        let status = try await Self.call(root, "status")
+        try await Self.send(signal, to: server, root)
+    }
+
+    private static func send(_ signal: Int32, to server: String, _ root: String) async throws {
+        // It fails where a server is not up, such as one that is stopped; what it prints is true all the same.
+        let status = try await call(root, ["status"], mayFail: true)
         guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix(server) }),
             let id = line.split(separator: " ").last.flatMap({ pid_t($0) })
         else { throw Failure(description: "\(server) does not run:\n\(status)") }
@@ -74,6 +82,8 @@ package struct PrivateServers: Sendable {
     }
 
     private static func remove(_ root: String) async {
+        // A server that is stopped would let `down` wait for a minute.
+        for server in ["postgres", "rabbitmq"] { try? await send(SIGCONT, to: server, root) }
         _ = try? await call(root, "down")
         // As root the database lies elsewhere, behind a link.
         let link = "\(root)/.local/postgres"
@@ -81,6 +91,7 @@ package struct PrivateServers: Sendable {
             try? FileManager.default.removeItem(atPath: elsewhere)
         }
         try? FileManager.default.removeItem(atPath: root)
+        Undertaker.shared.remove(root: root)
     }
 
     @discardableResult
@@ -89,7 +100,9 @@ package struct PrivateServers: Sendable {
     }
 
     @discardableResult
-    private static func call(_ root: String, _ arguments: [String]) async throws -> String {
+    private static func call(
+        _ root: String, _ arguments: [String], mayFail: Bool = false
+    ) async throws -> String {
         let log = "\(root)/deploy/\(arguments[0])-\(UUID().uuidString.prefix(8)).log"
         defer { try? FileManager.default.removeItem(atPath: log) }
         let process = try RunningProcess(
@@ -100,7 +113,7 @@ package struct PrivateServers: Sendable {
             logPath: log)
         // Its own task: also who is cancelled has to take its servers down.
         let ending = try await Task { try await process.end(within: .seconds(180)) }.value
-        guard ending == .exit(0) else {
+        guard mayFail || ending == .exit(0) else {
             throw Failure(description: "deploy/local \(arguments) failed:\n\(process.logTail)")
         }
         return process.log

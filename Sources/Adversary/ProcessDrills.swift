@@ -19,7 +19,7 @@ extension Drill {
         },
         Drill(
             "2", "ingest dies after commit, before publish", expected: "the scheduler rings within the rescue delay",
-            obstacle: needsCrashPoints
+            needs: .crashPoints
         ) { stage in
             let ingest = stage.ingests[0]
             for _ in 0..<3 {
@@ -45,7 +45,7 @@ extension Drill {
         },
         Drill(
             "3", "worker dies after Apple's answer, before commit",
-            expected: "Apple is asked again, one grant", obstacle: needsCrashPoints
+            expected: "Apple is asked again, one grant", needs: .crashPoints
         ) { stage in
             try await stage.dieOnce(.afterAppleBeforeCommit) { post in
                 try await stage.expect("granted by another", within: .seconds(30)) { try await stage.isGranted(post) }
@@ -55,7 +55,7 @@ extension Drill {
         },
         Drill(
             "4", "worker dies after commit, before ack", expected: "redelivered, found settled, acked",
-            obstacle: needsCrashPoints
+            needs: .crashPoints
         ) { stage in
             try await stage.dieOnce(.afterCommitBeforeAck) { post in
                 try await stage.expect("granted", within: .seconds(30)) { try await stage.isGranted(post) }
@@ -103,7 +103,7 @@ extension Drill {
         },
         Drill(
             "6b", "scheduler dies between its claim and its publish", expected: "the claim runs out, another claims",
-            obstacle: needsCrashPoints
+            needs: .crashPoints
         ) { stage in
             // No message of ingest arrives: everything is the schedulers' business.
             for ingest in stage.ingests { ingest.broker.set(.cut) }
@@ -119,7 +119,7 @@ extension Drill {
         },
         Drill(
             "6c", "worker dies between the row of a retry and its message", expected: "the row's due time is the net",
-            obstacle: needsCrashPoints
+            needs: .crashPoints
         ) { stage in
             try stage.fault(.status, .verifyReceipt) {
                 $0.status = 503
@@ -136,7 +136,7 @@ extension Drill {
         },
         Drill(
             "17", "a receipt that kills every worker that judges it", expected: "parked never_worked; others granted",
-            obstacle: needsCrashPoints
+            needs: .crashPoints
         ) { stage in
             let user = "killer"
             let supervisors = Task {
@@ -171,7 +171,8 @@ extension Drill {
                 await worker.kill()
                 try await worker.start()
             }
-            try await stage.world.command("queue", "redrive", "--app", Shop.app, "--state", "parked")
+            try await stage.world.command(
+                ["queue", "redrive", "--app", Shop.app, "--state", "parked"], as: .support)
             try await stage.expect("granted by a mended worker (\(deaths) starts)", within: .seconds(30)) {
                 try await stage.isGranted(post)
             }

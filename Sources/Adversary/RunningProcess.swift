@@ -2,8 +2,8 @@ import Foundation
 package import Glibc
 import Synchronization
 
-/// One process of the program. What it prints goes to a file; it is ended by its id, at the latest when this process
-/// ends, however that comes about.
+/// One process of the program, in a session of its own: a Ctrl-C reaches it through us and in order. What it prints
+/// goes to a file; it is ended by its id, at the latest when this process ends, however that comes about.
 package final class RunningProcess: Sendable {
     package enum Ending: Equatable, Sendable {
         case exit(Int32)
@@ -31,6 +31,8 @@ package final class RunningProcess: Sendable {
         posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, 1, logPath, O_WRONLY | O_CREAT | O_APPEND, 0o600)
         posix_spawn_file_actions_adddup2(&actions, 1, 2)
+        // Sockets of ours that it inherited would stay open when we close them, and the other side would wait for ever.
+        for descriptor in Self.inheritable { posix_spawn_file_actions_addclose(&actions, descriptor) }
         // This process may block and ignore signals that the program has to see.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
@@ -40,7 +42,8 @@ package final class RunningProcess: Sendable {
         posix_spawnattr_setsigmask(&attributes, &signals)
         sigfillset(&signals)
         posix_spawnattr_setsigdefault(&attributes, &signals)
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
+        posix_spawnattr_setflags(
+            &attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF) | Self.newSession)
         let argv = Self.copy([executable] + arguments)
         let envp = Self.copy(environment.map { "\($0.key)=\($0.value)" })
         defer { for pointer in argv + envp { free(pointer) } }
@@ -50,12 +53,22 @@ package final class RunningProcess: Sendable {
             throw Failure(description: "\(name) did not start: \(executable): \(String(cString: strerror(status)))")
         }
         self.id = id
-        Undertaker.shared.add(id)
+        Undertaker.shared.add(id: id)
         Thread.detachNewThread { [self] in collect() }
     }
 
+    /// Descriptors of ours. Not addclosefrom_np, which needs _GNU_SOURCE to be seen; one that is closed meanwhile does
+    /// no harm.
+    static var inheritable: [Int32] {
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
+        return names.compactMap { Int32($0) }.filter { $0 > 2 }
+    }
+
+    /// POSIX_SPAWN_SETSID (spawn.h), which needs _GNU_SOURCE to be seen.
+    static let newSession: Int16 = 0x80
+
     /// As C wants it: to be freed by the caller, with a nil at the end.
-    fileprivate static func copy(_ texts: [String]) -> [UnsafeMutablePointer<CChar>?] {
+    static func copy(_ texts: [String]) -> [UnsafeMutablePointer<CChar>?] {
         texts.map { text in strdup(text) } + [nil]
     }
 
@@ -68,7 +81,7 @@ package final class RunningProcess: Sendable {
             waitpid(id, &status, 0)
             ending = status & 0x7f == 0 ? .exit(status >> 8 & 0xff) : .signal(status & 0x7f)
         }
-        Undertaker.shared.remove(id)
+        Undertaker.shared.remove(id: id)
     }
 
     package var isRunning: Bool { ending.withLock { $0 == nil } }
@@ -119,49 +132,5 @@ package final class RunningProcess: Sendable {
     package var logTail: String {
         let lines = log.split(separator: "\n")
         return lines.suffix(30).joined(separator: "\n")
-    }
-}
-
-/// A shell that kills what is left when this process is gone: it reads a pipe that only we hold open.
-private final class Undertaker: Sendable {
-    static let shared = Undertaker()
-
-    private let pipe: Int32
-
-    private init() {
-        var ends: [Int32] = [0, 0]
-        Glibc.pipe(&ends)
-        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        posix_spawn_file_actions_adddup2(&actions, ends[0], 0)
-        posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
-        posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
-        let script = """
-            trap '' HUP INT TERM
-            list=' '
-            while read -r word id; do
-                case $word in
-                    add) list="$list$id " ;;
-                    remove) list="${list%% $id *} ${list#* $id }" ;;
-                esac
-            done
-            for id in $list; do kill -9 "$id"; done
-            """
-        let argv = RunningProcess.copy(["/bin/sh", "-c", script])
-        var id: pid_t = 0
-        posix_spawn(&id, "/bin/sh", &actions, nil, argv, environ)
-        for pointer in argv { free(pointer) }
-        posix_spawn_file_actions_destroy(&actions)
-        close(ends[0])
-        pipe = ends[1]
-    }
-
-    func add(_ id: pid_t) { tell("add \(id)\n") }
-    func remove(_ id: pid_t) { tell("remove \(id)\n") }
-
-    /// Shorter than PIPE_BUF: lines of several threads do not mix (pipe(7)).
-    private func tell(_ line: String) {
-        _ = line.withCString { write(pipe, $0, strlen($0)) }
     }
 }

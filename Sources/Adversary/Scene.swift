@@ -1,5 +1,6 @@
 import AppStoreSimulator
 import Foundation
+import Postgres
 import Purchases
 import Reconciliation
 
@@ -35,6 +36,8 @@ struct Scene: Sendable {
         var failure: (any Error)?
         do { try await drill.run(stage) } catch { failure = error }
         try Task.checkCancellation()
+        // It may have left a server stopped or down.
+        if failure != nil { try await world.servers.restore() }
         try await world.heal()
         world.traffic.set(rate: world.shape.rate)
         world.traffic.set(Shop.Mix())
@@ -42,7 +45,7 @@ struct Scene: Sendable {
         let (ratio, recovery) = try await recover(to: before)
         if drill.isTimed, judgesRates { stage.expect("80 % of the rate before", ratio >= 0.8, "\(ratio)") }
         world.traffic.stop()
-        try await stage.expect("every app has its answer", within: .seconds(60)) { world.traffic.journal.open == 0 }
+        try await stage.expect("every app has its answer", within: .seconds(120)) { world.traffic.journal.open == 0 }
         try await rest(stage)
         let violations = try await audit(stage)
         var row = Matrix.Row(fault: drill.id, done: drill.name, expected: drill.expected, outcome: .passed)
@@ -115,15 +118,18 @@ struct Scene: Sendable {
                 subject: subject, startedAt: start, endedAt: end, httpStatus: call.status,
                 retryAt: wait.map { end.addingTimeInterval($0 / .seconds(1)) })
         }
-        let witness = Witness(database: world.database)
+        // Over millions of rows an invariant takes its time.
+        let database = world.patientDatabase()
+        let witness = Witness(database: database)
         try await witness.load(
             journal: world.traffic.journal.entries, ledger: world.shop.sales, calls: calls,
             limits: .init(
                 callsAtOnce: world.members(.worker).count * 64 * stage.callsAtOnceFactor,
                 interruptions: stage.interruptions))
         let violations = try await Invariant.check(
-            world.database, span: .all, witness: true, scale: world.shape.scale)
+            database, span: .all, witness: true, scale: world.shape.scale)
         try await witness.drop()
+        await database.close()
         return violations.map {
             "\($0.id) \($0.invariant): \($0.count), such as \($0.examples.prefix(2).joined(separator: ", "))"
         }

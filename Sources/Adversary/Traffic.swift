@@ -7,8 +7,8 @@ import Synchronization
 
 /// Apps that post purchases at a rate, whatever becomes of those before (open loop), and try again until accepted.
 final class Traffic: Sendable {
-    /// Apps that try at the same time; beyond it the load stops growing and says so.
-    static let openMax = 20_000
+    /// Buyers and their posts that are open at the same time; beyond it the load stops growing and says so.
+    static let openMax = 60_000
     private static let timeout = TimeAmount.seconds(20)
     /// An app waits so long before it tries again.
     private static let pauses: [Duration] = [.milliseconds(100), .milliseconds(200), .milliseconds(500), .seconds(1)]
@@ -125,7 +125,7 @@ final class Traffic: Sendable {
         let addresses = self.addresses()
         let start = ContinuousClock.now
         guard !addresses.isEmpty else {
-            journal.record(post, status: 0, receiptID: nil, seconds: 0)
+            journal.record(post, status: 0, receiptID: nil, loss: "no ingest is up", seconds: 0)
             return nil
         }
         let address = addresses[random.withLock { Int($0.next() % UInt64(addresses.count)) }]
@@ -157,7 +157,8 @@ final class Traffic: Sendable {
                 return nil
             }
         } catch {
-            journal.record(post, status: 0, receiptID: nil, seconds: (ContinuousClock.now - start) / .seconds(1))
+            let seconds = (ContinuousClock.now - start) / .seconds(1)
+            journal.record(post, status: 0, receiptID: nil, loss: "\(error)", seconds: seconds)
             return nil
         }
     }

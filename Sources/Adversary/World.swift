@@ -17,6 +17,10 @@ import Synchronization
 final class World: Sendable {
     struct Shape: Sendable {
         var executable: String
+        /// The version before, which the deployment starts with if it is given.
+        var previous: String?
+        /// Services may declare queues, as where nobody has set up users at the broker, and so bring back lost ones.
+        var declaresQueues = false
         /// Factor on every delay of the processes.
         var scale: Double
         var rate: Double
@@ -32,7 +36,9 @@ final class World: Sendable {
 
     let shape: Shape
     let servers: PrivateServers
+    /// Of the database.
     let name: String
+    let queuePrefix: String
     let queues: Queues
     let store: AppStoreSimulator
     let shop: Shop
@@ -56,23 +62,21 @@ final class World: Sendable {
         self.name = name
         self.databaseURL = databaseURL
         self.directory = directory
+        // As the broker's users of deploy/local may use it.
+        queuePrefix = "test-\(name)"
         self.store = store
         self.storeGroup = storeGroup
         self.storeRun = storeRun
-        queues = Queues(prefix: name, schedule: RetrySchedule(scale: shape.scale))
+        queues = Queues(prefix: queuePrefix, schedule: RetrySchedule(scale: shape.scale))
         appleProxy = try FaultProxy(to: "http://127.0.0.1:\(storePort)")
-        let quiet = Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() }
-        database = Database(
-            PostgresConfiguration(
-                url: databaseURL, applicationName: "adversary", statementTimeout: .seconds(60),
-                callDeadline: .seconds(70), namedStatements: false), connections: 3, logger: quiet)
+        database = Self.database(databaseURL, connections: 3, timeout: .seconds(60))
         var configuration = HTTPClient.Configuration()
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 256
         configuration.timeout.connect = .seconds(5)
         configuration.connectionPool.retryConnectionEstablishment = false
         http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
         var environment = [
-            "MAKEGOOD_CONFIG": "\(directory)/makegood.json", "MAKEGOOD_QUEUE_PREFIX": name,
+            "MAKEGOOD_CONFIG": "\(directory)/makegood.json", "MAKEGOOD_QUEUE_PREFIX": queuePrefix,
             "MAKEGOOD_HTTP_PORT": "0", "MAKEGOOD_OPERATIONS_PORT": "0", "MAKEGOOD_TIME_SCALE": "\(shape.scale)",
             "MAKEGOOD_DRAIN_DELAY_SECONDS": "1",
         ]
@@ -87,7 +91,10 @@ final class World: Sendable {
                 members.append(
                     try Member(
                         role, number, executable: shape.executable, environment: environment,
-                        postgresURL: databaseURL, amqpURL: servers.amqpURL, directory: directory))
+                        postgresURL: Self.address(databaseURL, as: role.user),
+                        amqpURL: shape.declaresQueues
+                            ? servers.amqpURL : Self.address(servers.amqpURL, as: role.user),
+                        directory: directory))
             }
         }
         self.members = members
@@ -101,7 +108,7 @@ final class World: Sendable {
     static func run<Result: Sendable>(
         _ shape: Shape, on servers: PrivateServers, name: String, _ body: (World) async throws -> Result
     ) async throws -> Result {
-        let directory = FileManager.default.temporaryDirectory.appending(path: "makegood-drill-\(UUID().uuidString)")
+        let directory = servers.directory.appending(path: name)
         try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(at: directory) }
         try await servers.psql("create database \(name)")
@@ -119,7 +126,9 @@ final class World: Sendable {
             storeGroup: storeGroup, storeRun: storeRun, storePort: try await store.boundPort)
         do {
             try world.writeConfiguration()
-            try await world.command("migrate")
+            for arguments in [["migrate"], ["roles"], ["queue", "declare"]] {
+                try await world.command(arguments, of: shape.previous)
+            }
             try await world.startAll()
             let result = try await body(world)
             await world.end()
@@ -141,14 +150,25 @@ final class World: Sendable {
         _ = await storeRun.result
         try? await http.shutdown()
         // Queues and database go with the servers.
-        _ = try? await servers.psql("drop database if exists \(name) with (force)")
+        if !Task.isCancelled { _ = try? await servers.psql("drop database if exists \(name) with (force)") }
     }
+
+    private static func database(_ url: String, connections: Int, timeout: Duration) -> Database {
+        Database(
+            PostgresConfiguration(
+                url: url, applicationName: "adversary", statementTimeout: timeout,
+                callDeadline: timeout + .seconds(10), namedStatements: false), connections: connections,
+            logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
+    }
+
+    /// Straight to the server, and minutes for a statement. To be closed.
+    func patientDatabase() -> Database { Self.database(databaseURL, connections: 1, timeout: .seconds(600)) }
 
     func members(_ role: Member.Role) -> [Member] { members.filter { $0.role == role } }
 
     private func startAll() async throws {
         try await withThrowingTaskGroup(of: Void.self) { group in
-            for member in members { group.addTask { try await member.start() } }
+            for member in members { group.addTask { try await member.start(executable: self.shape.previous) } }
             try await group.waitForAll()
         }
     }
@@ -158,22 +178,38 @@ final class World: Sendable {
         store.clearFaults()
         appleProxy.set(.forwarding)
         for member in members {
-            member.postgres.set(.forwarding)
-            member.broker.set(.forwarding)
+            member.forward()
             member.process?.send(SIGCONT)
             if member.process?.isRunning != true { try await member.start() }
         }
     }
 
+    /// A server's address for the user of this role. deploy/local asks nobody for a password but the broker's users,
+    /// whose names it is.
+    private static func address(_ url: String, as role: DatabaseRole) -> String {
+        guard var parts = URLComponents(string: url) else { return url }
+        parts.user = "makegood_\(role.rawValue)"
+        if parts.password != nil { parts.password = parts.user }
+        return parts.string ?? url
+    }
+
     /// Runs a command of the program to its end; what it printed.
+    ///
+    /// - Parameters:
+    ///   - role: nil: with all rights.
+    ///   - executable: instead of the deployment's.
     @discardableResult
-    func command(_ arguments: String...) async throws -> String {
+    func command(
+        _ arguments: [String], as role: DatabaseRole? = nil, of executable: String? = nil
+    ) async throws -> String {
         let log = "\(directory)/command-\(UUID().uuidString.prefix(8)).log"
+        let addresses = [
+            "MAKEGOOD_POSTGRES_URL": role.map { Self.address(databaseURL, as: $0) } ?? databaseURL,
+            "MAKEGOOD_AMQP_URL": role.map { Self.address(servers.amqpURL, as: $0) } ?? servers.amqpURL,
+        ]
         let process = try RunningProcess(
-            arguments.joined(separator: " "), executable: shape.executable, arguments: arguments,
-            environment: members[0].environment.merging(
-                ["MAKEGOOD_POSTGRES_URL": databaseURL, "MAKEGOOD_AMQP_URL": servers.amqpURL]) { $1 },
-            logPath: log)
+            arguments.joined(separator: " "), executable: executable ?? shape.executable, arguments: arguments,
+            environment: members[0].environment.merging(addresses) { $1 }, logPath: log)
         let ending = try await process.end(within: .seconds(120))
         guard ending == .exit(0) else {
             throw Failure(description: "makegood \(arguments) ended with \(ending): \(process.logTail)")

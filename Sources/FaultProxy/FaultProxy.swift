@@ -113,6 +113,14 @@ package final class FaultProxy: Sendable {
         return parts.string ?? url
     }
 
+    /// Connections from now on go there; those that stand stay. False if that is no address.
+    @discardableResult
+    package func retarget(to url: String) -> Bool {
+        guard let target = Target(url) else { return false }
+        change { $0.target = target }
+        return true
+    }
+
     package var conditions: Conditions { state.withLock { $0.conditions } }
 
     package func set(_ conditions: Conditions) {

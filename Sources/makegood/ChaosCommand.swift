@@ -52,6 +52,12 @@ struct ChaosMatrixCommand: AsyncParsableCommand {
     @Option(help: ArgumentHelp("all, or ids, numbers and ranges: 1,2,7-9,23a.", valueName: "faults"))
     var faults = "all"
 
+    @Option(
+        help: ArgumentHelp(
+            "The program of the version before: a deployment of it is upgraded under load (fault 25b).",
+            valueName: "file"))
+    var previous: String?
+
     @OptionGroup var options: ChaosOptions
 
     @Flag(help: "Print the table as JSON when all is done.")
@@ -61,12 +67,16 @@ struct ChaosMatrixCommand: AsyncParsableCommand {
         guard Drill.select(faults) != nil else {
             throw ValidationError("--faults: no such fault (makegood chaos list)")
         }
+        if let previous, !FileManager.default.isExecutableFile(atPath: previous) {
+            throw ValidationError("--previous: there is no program \(previous)")
+        }
     }
 
     func run() async throws {
         let plan = Matrix.Plan(
             drills: Drill.select(faults) ?? [], seed: options.seed ?? .random(in: 0...999_999), scale: options.scale,
-            rate: options.rate, script: options.local, executable: ChaosOptions.executable)
+            rate: options.rate, script: options.local, executable: ChaosOptions.executable, previous: previous)
+        let start = ContinuousClock.now
         let isJSON = json
         let rows = try await Interrupted.ends {
             try await Matrix(plan) { isJSON ? Terminal.tell($0) : Terminal.show($0) }.run()
@@ -79,7 +89,10 @@ struct ChaosMatrixCommand: AsyncParsableCommand {
         let failed = rows.count { $0.outcome == .failed }
         let skipped = rows.count { $0.outcome == .skipped }
         Terminal.tell(
-            "\(rows.count - failed - skipped) passed, \(failed) failed, \(skipped) skipped; seed \(plan.seed)")
+            """
+            \(rows.count - failed - skipped) passed, \(failed) failed, \(skipped) skipped in \
+            \((ContinuousClock.now - start).components.seconds) s; seed \(plan.seed)
+            """)
         if failed > 0 { throw ExitCode.failure }
     }
 }
@@ -91,7 +104,9 @@ struct ChaosKillsCommand: AsyncParsableCommand {
         discussion: """
             A kill counts when the process had work in flight: it is stopped first (SIGSTOP), and counted if clients \
             wait for its answers, or if the proxies before its servers saw a question without an answer, a message \
-            without an ack, or a publish without a confirm; then it is killed and started again.
+            without an ack, or a publish without a confirm; then it is killed and started again. A scheduler's \
+            counts only if rows were due as well. Three processes of each kind run; each kind is killed in a row of \
+            its own, and at least a fifth of the kills that count are of each.
             """)
 
     @Option(help: ArgumentHelp("Kills that must count.", valueName: "number"))
@@ -124,18 +139,27 @@ struct ChaosListCommand: ParsableCommand {
     }
 }
 
-/// SIGINT and SIGTERM cancel what runs, so that it takes down what it started.
+/// SIGINT, SIGTERM and SIGHUP cancel what runs, so that it takes down what it started. A second one ends this process
+/// at once; what is left is taken down when it is gone.
 private enum Interrupted {
     static func ends<Result: Sendable>(_ body: @escaping @Sendable () async throws -> Result) async throws -> Result {
         let task = Task { try await body() }
-        let sources = [SIGINT, SIGTERM].map { number in
+        let sources = [SIGINT, SIGTERM, SIGHUP].map { number in
             signal(number, SIG_IGN)
             let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
-            source.setEventHandler { task.cancel() }
+            source.setEventHandler {
+                guard !task.isCancelled else { Foundation.exit(128 + number) }
+                Terminal.tell("interrupted: everything is taken down")
+                task.cancel()
+            }
             source.resume()
             return source
         }
         defer { for source in sources { source.cancel() } }
-        return try await task.value
+        do {
+            return try await task.value
+        } catch  where task.isCancelled {
+            throw ExitCode(128 + SIGINT)
+        }
     }
 }

@@ -69,11 +69,13 @@ extension Invariant {
             select 'calls about ' || c.subject || ': ' || c.calls from (
               select subject, count(*) as calls from witness.calls
               where http_status is null or http_status not in (401, 429) group by 1) c
-            cross join lateral (
-              select sum(attempt + 1) as tries from receipts r
-              where left(encode(r.payload_sha256, 'hex'), 16) = c.subject
-                or c.subject in (r.transaction_id, r.original_transaction_id)
-                or exists (select from outcomes o where o.receipt_id = r.id and o.transaction_id = c.subject)) r
+            join (
+              select subject, sum(attempt + 1) as tries from (
+                select left(encode(payload_sha256, 'hex'), 16) as subject, id, attempt from receipts
+                union select transaction_id, id, attempt from receipts
+                union select original_transaction_id, id, attempt from receipts
+                union select o.transaction_id, r.id, r.attempt from outcomes o join receipts r on r.id = o.receipt_id
+              ) s where subject in (select subject from witness.calls) group by 1) r on r.subject = c.subject
             cross join witness.limits l
             where c.calls > 2 * (r.tries + least(l.interruptions, r.tries * \(Statements.rescuesMax)))
             union all
