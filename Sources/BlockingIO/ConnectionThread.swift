@@ -33,20 +33,13 @@ package final class ConnectionThread: SerialExecutor, Sendable {
 
     /// - Parameter name: shown by ps and top; the kernel keeps 15 bytes (proc(5), comm).
     package init(name: String) {
-        let core = Core()
-        self.core = core
-        let thread = Thread {
-            nameThisThread(name)
-            core.run()
-        }
-        thread.stackSize = 1 << 20
-        thread.start()
+        core = .started(name: name)
     }
 
     deinit { core.end() }
 
     package func enqueue(_ job: consuming ExecutorJob) {
-        core.append(Core.Entry(job: UnownedJob(job), executor: self))
+        core.append(Core.Entry(job: UnownedJob(job), executor: .serial(self)))
     }
 
     package func checkIsolated() {
@@ -68,12 +61,34 @@ package final class ConnectionThread: SerialExecutor, Sendable {
     package func unwatch() { core.setWatch(nil) }
 }
 
+/// One operating-system thread for tasks that would otherwise queue behind everything else of the process
+/// (`Task(executorPreference:)`). Ends with its last reference; what was enqueued before runs first.
+package final class TaskThread: TaskExecutor, Sendable {
+    private let core: Core
+
+    /// - Parameter name: shown by ps and top; the kernel keeps 15 bytes (proc(5), comm).
+    package init(name: String) {
+        core = .started(name: name)
+    }
+
+    deinit { core.end() }
+
+    package func enqueue(_ job: consuming ExecutorJob) {
+        core.append(Core.Entry(job: UnownedJob(job), executor: .tasks(self)))
+    }
+}
+
 /// What the thread itself holds: never the executor, so that releasing the executor can end the thread.
 private final class Core: Sendable {
     struct Entry {
         let job: UnownedJob
-        /// Keeps the executor alive while its job runs.
-        let executor: ConnectionThread
+        /// Kept alive while its job runs.
+        let executor: Executor
+    }
+
+    enum Executor {
+        case serial(ConnectionThread)
+        case tasks(TaskThread)
     }
 
     private struct State {
@@ -105,6 +120,17 @@ private final class Core: Sendable {
     deinit {
         close(wakeUpRead)
         close(wakeUpWrite)
+    }
+
+    static func started(name: String) -> Core {
+        let core = Core()
+        let thread = Thread {
+            nameThisThread(name)
+            core.run()
+        }
+        thread.stackSize = 1 << 20
+        thread.start()
+        return core
     }
 
     var isCurrentThread: Bool { threadID.load(ordering: .acquiring) == UInt(pthread_self()) }
@@ -142,7 +168,10 @@ private final class Core: Sendable {
             }
             for entry in entries {
                 // The entry holds the executor for as long as the job runs.
-                unsafe entry.job.runSynchronously(on: entry.executor.asUnownedSerialExecutor())
+                switch entry.executor {
+                case .serial(let executor): unsafe entry.job.runSynchronously(on: executor.asUnownedSerialExecutor())
+                case .tasks(let executor): unsafe entry.job.runSynchronously(on: executor.asUnownedTaskExecutor())
+                }
             }
             if hasEnded, entries.isEmpty { return }
             watch?.onReady()

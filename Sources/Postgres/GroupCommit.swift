@@ -1,5 +1,10 @@
+internal import BlockingIO
 internal import Metrics
 internal import Synchronization
+
+/// Where batches are cut, encoded and answered, of all groups of the process: on the event loop the next batch would wait
+/// behind the requests that came meanwhile, and the database would wait with it. Nothing here blocks.
+private let commitThread = TaskThread(name: "group-commit")
 
 /// Many callers, one statement: what arrives while a batch is written is the next batch.
 ///
@@ -120,7 +125,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
                 if error == .full { count("full", 1) }
                 submitter.resume(returning: .failure(error))
             case .queued(let startsWriter):
-                if startsWriter { Task { await self.write() } }
+                if startsWriter { Task(executorPreference: commitThread) { await self.write() } }
             }
         }
         return try answer.get()
@@ -170,13 +175,13 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
             return false
         }
         if isPlanned { return }
-        Task {
+        Task(executorPreference: commitThread) {
             try? await Task.sleep(until: instant, clock: .continuous)
-            let startsWriter = state.withLock { state in
+            let startsWriter = self.state.withLock { state in
                 if state.wakesAt == instant { state.wakesAt = nil }
-                return state.needsWriter(of: writers, patience: patience)
+                return state.needsWriter(of: self.writers, patience: self.patience)
             }
-            if startsWriter { await write() }
+            if startsWriter { await self.write() }
         }
     }
 

@@ -80,8 +80,8 @@ package struct Settings: Sendable {
         logLevel = try Self.level("MAKEGOOD_LOG_LEVEL", environment) ?? .info
     }
 
-    /// One: on two, each request wakes a second thread several times, for a fifth more of its time.
-    package static let threadsDefault = 1
+    /// Beside the threads of database and broker two keep two cores busy; whoever has more starts more processes.
+    package static let threadsDefault = 2
 
     /// Alone, because it is needed before anything else.
     package static func threads(
