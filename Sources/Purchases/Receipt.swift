@@ -106,6 +106,8 @@ package struct Submission: Sendable, Equatable {
     package let isVouched: Bool
     /// Everything else that was sent, as one JSON object: item, quantity, target, client and unknown fields.
     package let details: String
+    /// Where it waits first: by the shape of its proof, and with Apple's where the app's policy is to ask in any case.
+    package var lane: Lane
     /// The same submission is the same row: no read is needed to find it again (S1-2, P5).
     package let receiptID: UUID
 
@@ -121,6 +123,7 @@ package struct Submission: Sendable, Equatable {
         self.originalTransactionID = originalTransactionID
         self.isVouched = isVouched
         self.details = details
+        lane = Lane(proof.kind)
         var parts = [appID, userID ?? "", orderID ?? "", proof.kind.rawValue, proof.payload, transactionID ?? ""]
         // Without a proof, the original id and who vouches are all that tell two questions apart.
         if proof == .identifier { parts += [originalTransactionID ?? "", isVouched ? "vouched" : ""] }

@@ -153,6 +153,8 @@ extension EndToEnd {
                 try await system.reload()
                 #expect(try await system.submit(sales[1], user: "u1", wait: 20).state == "granted")
                 #expect(system.appStore.calls(about: sales[1]).map(\.service) == [.transactionInfo])
+                // It went to Apple's queue at once: no worker read it twice.
+                #expect(try await system.texts("select lane from receipts order by received_at") == ["local", "apple"])
                 try system.appStore.store.refund(sales[2].purchase.transactionId)
                 let refunded = try await system.submit(sales[2], user: "u1", wait: 20)
                 #expect(refunded.state == "rejected")

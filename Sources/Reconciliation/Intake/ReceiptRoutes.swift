@@ -56,7 +56,8 @@ package struct ReceiptRoutes: Sendable {
         }
         let keys = configuration.userKeys
         // From here on nothing but the register knows the user's id.
-        let submission = keys?.protecting(posted.submission) ?? posted.submission
+        var submission = keys?.protecting(posted.submission) ?? posted.submission
+        if configuration.apps[submission.appID]?.policy.confirmWithApple == .always { submission.lane = .apple }
         let id = submission.receiptID
         try await limitQuestions(submission, id)
         if let keys, let userID = posted.submission.userID, let key = submission.userID {
@@ -87,7 +88,7 @@ package struct ReceiptRoutes: Sendable {
         if let row = try await ledger.store(submission) {
             stored.increment()
             CrashPoint.afterCommitBeforePublish.reached()
-            doorbell.ring(Pointer(receiptID: id, attempt: 0), lane: Lane(submission.proof.kind))
+            doorbell.ring(Pointer(receiptID: id, attempt: 0), lane: submission.lane)
             return ReceiptView(
                 id: id, appID: submission.appID, userID: submission.userID, kind: submission.proof.kind,
                 state: .received, reason: nil, transactionID: submission.transactionID, receivedAt: row.receivedAt,

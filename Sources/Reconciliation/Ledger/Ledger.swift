@@ -30,6 +30,7 @@ package final class Ledger: Sendable {
     private let fetches: GroupCommit<UUID, StoredReceipt?>
     private let settlements: GroupCommit<Verdict, Settlement?>
     private let postponements: GroupCommit<Postponement, Bool>
+    private let reroutes: GroupCommit<Postponement, Bool>
     private let strikes: GroupCommit<Pointer, Int?>
     private let entries: GroupCommit<EnteredUser, Void>
     private let brakeCounts: GroupCommit<BrakeQuestion, BrakeCounts>
@@ -88,6 +89,12 @@ package final class Ledger: Sendable {
                 let moved = Set(try await database.run(Statements.postpone, postponements))
                 return postponements.map { moved.contains($0.receiptID) }
             })
+        reroutes = GroupCommit(
+            name: "reroutes", writers: 1, size: { _ in (rows: 1, bytes: 64) },
+            flush: { postponements throws(PostgresError) in
+                let moved = Set(try await database.run(Statements.reroute, postponements))
+                return postponements.map { moved.contains($0.receiptID) }
+            })
         strikes = GroupCommit(
             name: "strikes", writers: 1, size: { _ in (rows: 1, bytes: 24) },
             flush: { pointers throws(PostgresError) in
@@ -134,6 +141,11 @@ package final class Ledger: Sendable {
         try await submit(postponement, to: postponements)
     }
 
+    /// Moves a row to Apple's lane, due after a rescue delay. False: the row has moved on.
+    package func reroute(_ postponement: Postponement) async throws(LedgerError) -> Bool {
+        try await submit(postponement, to: reroutes)
+    }
+
     /// Counts a message that came again. Nil: the row has moved on; 0: it was parked just now.
     package func strike(_ pointer: Pointer) async throws(LedgerError) -> Int? {
         try await submit(pointer, to: strikes)
@@ -167,6 +179,7 @@ package final class Ledger: Sendable {
         await fetches.close()
         await settlements.close()
         await postponements.close()
+        await reroutes.close()
         await strikes.close()
         await entries.close()
         await brakeCounts.close()

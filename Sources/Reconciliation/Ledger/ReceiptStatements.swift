@@ -74,7 +74,7 @@ extension Statements {
         """,
         bind: { insertion in
             let submissions = insertion.submissions
-            let lanes = submissions.map { Lane($0.proof.kind) }
+            let lanes = submissions.map(\.lane)
             return [
                 .uuids(submissions.map(\.receiptID)), .texts(submissions.map(\.appID)),
                 .texts(submissions.map(\.userID)), .texts(submissions.map(\.orderID)),

@@ -129,16 +129,13 @@ struct VerifyBench: Sendable {
     }
 
     private func reroute(_ receipt: StoredReceipt) async throws(LedgerError) {
-        let moved = try await patiently { () throws(LedgerError) in
-            try await ledger.run(
-                Statements.reroute,
-                [
-                    Postponement(
-                        receiptID: receipt.id, attempt: receipt.attempt,
-                        dueIn: ledger.schedule.rescueDelay(.apple), reason: .appleUnavailable)
-                ])
+        let hasMoved = try await patiently { () throws(LedgerError) in
+            try await ledger.reroute(
+                Postponement(
+                    receiptID: receipt.id, attempt: receipt.attempt, dueIn: ledger.schedule.rescueDelay(.apple),
+                    reason: .appleUnavailable))
         }
-        if !moved.isEmpty { doorbell.ring(Pointer(receiptID: receipt.id, attempt: receipt.attempt), lane: .apple) }
+        if hasMoved { doorbell.ring(Pointer(receiptID: receipt.id, attempt: receipt.attempt), lane: .apple) }
     }
 
     private func postpone(
