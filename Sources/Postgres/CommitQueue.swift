@@ -52,8 +52,13 @@ struct CommitQueue<Item: Sendable>: Sendable {
     /// Full jitter between 0 and 50 ms, 100 ms, … 2 s.
     static var backoff: (first: Duration, most: Duration) { (.milliseconds(50), .seconds(2)) }
 
+    /// So many waiting items are a crowd.
+    static var crowd: Int { 128 }
+
     let limits: Limits
     private var waiting: Deque<Entry> = []
+    private var waitingRows = 0
+    private var waitingBytes = 0
     /// Batches that failed and go again, before anything new.
     private var again: Deque<Batch> = []
     /// Everything not answered yet: waiting, flushed now, or to go again.
@@ -67,8 +72,12 @@ struct CommitQueue<Item: Sendable>: Sendable {
     }
 
     var isEmpty: Bool { heldItems == 0 }
-    /// Not in any batch yet.
-    var waitingItems: Int { waiting.count }
+    /// Something is in no flush at the moment: it waits for one, or to go again.
+    var hasUnflushed: Bool { !waiting.isEmpty || !again.isEmpty }
+    /// More waits than one writer should take alone.
+    var isCrowded: Bool {
+        waiting.count >= Self.crowd || waitingRows >= limits.batchRows || waitingBytes >= limits.batchBytes
+    }
 
     /// - Returns: the entry's id; nil if the queue is full.
     mutating func add(_ item: Item, rows: Int, bytes: Int) -> UInt64? {
@@ -80,6 +89,8 @@ struct CommitQueue<Item: Sendable>: Sendable {
         heldItems += 1
         heldRows += rows
         heldBytes += bytes
+        waitingRows += rows
+        waitingBytes += bytes
         waiting.append(Entry(id: lastID, item: item, rows: rows, bytes: bytes))
         return lastID
     }
@@ -151,6 +162,8 @@ struct CommitQueue<Item: Sendable>: Sendable {
             rows += entry.rows
             bytes += entry.bytes
         }
+        waitingRows -= rows
+        waitingBytes -= bytes
         return entries.isEmpty ? nil : Batch(entries: entries)
     }
 

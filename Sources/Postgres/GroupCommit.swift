@@ -55,21 +55,26 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         /// waits, or when nothing has moved for so long that something is wrong with the batch before.
         mutating func needsWriter(of writers: Int, patience: Duration) -> Bool {
             guard activeWriters < writers else { return false }
-            guard
-                activeWriters == 0 || queue.waitingItems >= GroupCommit.crowd || flushedAt.duration(to: .now) > patience
-            else { return false }
+            guard activeWriters == 0 || queue.isCrowded || flushedAt.duration(to: .now) >= patience else {
+                return false
+            }
             activeWriters += 1
             return true
+        }
+
+        /// When to ask again, where a writer was refused for patience alone and no earlier look is planned.
+        func nextLook(of writers: Int, patience: Duration) -> ContinuousClock.Instant? {
+            guard activeWriters > 0, activeWriters < writers, queue.hasUnflushed else { return nil }
+            let look = flushedAt + patience
+            return wakesAt.map { $0 > look } ?? true ? look : nil
         }
     }
 
     private enum Entrance {
         case refused(GroupCommitError)
-        case queued(startsWriter: Bool)
+        case queued(startsWriter: Bool, nextLook: ContinuousClock.Instant?)
     }
 
-    /// So many waiting items start another writer.
-    private static var crowd: Int { 128 }
     private let size: @Sendable (Item) -> (rows: Int, bytes: Int)
     private let flush: @concurrent @Sendable ([Item]) async throws(PostgresError) -> [Outcome]
     private let name: String
@@ -93,6 +98,8 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         self.name = name
         self.writers = writers
         self.patience = patience
+        // Made now rather than when the first item comes: a thread needs two file descriptors.
+        _ = commitThread
         self.size = size
         self.flush = flush
         batchRows = Recorder(label: PostgresMetrics.batchRows, dimensions: [("batch", name)])
@@ -118,14 +125,17 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
                 guard !state.isClosed else { return .refused(.closed) }
                 guard let id = state.queue.add(item, rows: rows, bytes: bytes) else { return .refused(.full) }
                 state.submitters[id] = submitter
-                return .queued(startsWriter: state.needsWriter(of: writers, patience: patience))
+                let startsWriter = state.needsWriter(of: writers, patience: patience)
+                return .queued(
+                    startsWriter: startsWriter, nextLook: state.nextLook(of: writers, patience: patience))
             }
             switch entrance {
             case .refused(let error):
                 if error == .full { count("full", 1) }
                 submitter.resume(returning: .failure(error))
-            case .queued(let startsWriter):
+            case .queued(let startsWriter, let nextLook):
                 if startsWriter { Task(executorPreference: commitThread) { await self.write() } }
+                if let nextLook { wake(at: nextLook) }
             }
         }
         return try answer.get()
@@ -177,10 +187,13 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         if isPlanned { return }
         Task(executorPreference: commitThread) {
             try? await Task.sleep(until: instant, clock: .continuous)
-            let startsWriter = self.state.withLock { state in
+            let (startsWriter, nextLook) = self.state.withLock { state in
                 if state.wakesAt == instant { state.wakesAt = nil }
-                return state.needsWriter(of: self.writers, patience: self.patience)
+                let startsWriter =
+                    state.queue.hasUnflushed && state.needsWriter(of: self.writers, patience: self.patience)
+                return (startsWriter, state.nextLook(of: self.writers, patience: self.patience))
             }
+            if let nextLook { self.wake(at: nextLook) }
             if startsWriter { await self.write() }
         }
     }

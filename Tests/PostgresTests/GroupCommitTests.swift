@@ -120,6 +120,8 @@ import Testing
     @Test func anotherWriterOnlyWhereItHelps() async throws {
         let cases: [(crowd: Int, patience: Duration, expected: Int)] = [
             (20, .seconds(60), 1), (20, .milliseconds(1), 2), (400, .seconds(60), 2),
+            // Nobody comes any more when the patience ends.
+            (20, .milliseconds(500), 2),
         ]
         for (crowd, patience, expected) in cases {
             let gate = Gate()
@@ -137,6 +139,10 @@ import Testing
                 try? await Task.sleep(for: .milliseconds(20))
                 for item in 1...crowd { tasks.addTask { _ = await Self.answer(group, item) } }
                 while group.held.rows <= crowd { try? await Task.sleep(for: .milliseconds(1)) }
+                let deadline = ContinuousClock.now + .seconds(10)
+                while batches.withLock({ $0.count }) < expected, ContinuousClock.now < deadline {
+                    try? await Task.sleep(for: .milliseconds(1))
+                }
                 try? await Task.sleep(for: .milliseconds(20))
                 #expect(batches.withLock { $0.count } == expected, "\(crowd), \(patience)")
                 gate.open()

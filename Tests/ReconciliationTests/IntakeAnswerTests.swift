@@ -162,10 +162,18 @@ import Testing
         let style = Date.ISO8601FormatStyle(includingFractionalSeconds: true)
         var random = SeededRandom(announcing: "timesAreWrittenAsFoundationWritesThem")
         for _ in 0..<5000 {
-            // From 1600, when Foundation's calendar is the Gregorian one, to 9999.
-            let milliseconds = Int64.random(in: -11_676_096_000_000...253_402_300_799_999, using: &random)
+            // 1900 to 2096: further away a double does not hold milliseconds. A little later, because Foundation rounds
+            // what is just below its millisecond down.
+            let milliseconds = Int64.random(in: -2_208_988_800_000...4_000_000_000_000, using: &random)
             let date = Date(timeIntervalSince1970: Double(milliseconds) / 1000)
-            #expect(date.rfc3339 == date.formatted(style), "\(milliseconds)")
+            #expect(date.rfc3339 == (date + 0.0001).formatted(style), "\(milliseconds)")
+            // From 1600, when Foundation's calendar is the Gregorian one, to 9999.
+            let seconds = Int64.random(in: -11_676_096_000...253_402_300_799, using: &random)
+            let far = Date(timeIntervalSince1970: Double(seconds))
+            #expect(far.rfc3339 == far.formatted(style), "\(seconds)")
+        }
+        for date in [Date.distantPast, Date(timeIntervalSince1970: 253_402_300_800)] {
+            #expect(date.rfc3339 == date.formatted(style))
         }
         #expect(Date(timeIntervalSince1970: 951_782_399.999).rfc3339 == "2000-02-28T23:59:59.999Z")
         #expect(Date(timeIntervalSince1970: 951_782_400).rfc3339 == "2000-02-29T00:00:00.000Z")

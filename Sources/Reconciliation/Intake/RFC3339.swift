@@ -5,6 +5,10 @@ extension Date {
     ///
     /// By hand, because every answer holds two of them and `ISO8601FormatStyle` asks a calendar for each.
     package var rfc3339: String {
+        // What no clock of ours says: infinity, or a year of another length.
+        guard (-62_135_596_800..<253_402_300_800).contains(timeIntervalSince1970) else {
+            return formatted(Date.ISO8601FormatStyle(includingFractionalSeconds: true))
+        }
         let milliseconds = Int(((timeIntervalSince1970 * 1_000_000).rounded() / 1000).rounded(.down))
         let (days, time) = milliseconds.quotientAndRemainder(flooring: 86_400_000)
         let (year, month, day) = Self.civil(days)

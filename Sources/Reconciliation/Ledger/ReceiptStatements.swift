@@ -144,13 +144,18 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    /// A local proof that needs Apple changes its lane; its pointer follows.
+    /// Local proofs that need Apple change their lane; their pointers follow. Nobody waits for a neighbour: a row that
+    /// somebody holds is passed over, and its due time brings it back.
     package static let reroute = Statement<[Postponement], UUID>(
         "ledger.reroute",
         """
-        update receipts r set lane = 'apple', due_at = now() + make_interval(secs => i.due_in)
-        from unnest($1::uuid[], $2::int[], $3::float8[]) as i(id, attempt, due_in)
-        where r.id = i.id and r.settled_at is null and r.attempt = i.attempt
+        update receipts r set lane = 'apple', due_at = now() + make_interval(secs => m.due_in)
+        from (
+          select i.id, i.due_in from unnest($1::uuid[], $2::int[], $3::float8[]) as i(id, attempt, due_in)
+          cross join lateral (select 1 from receipts r
+            where r.id = i.id and r.settled_at is null and r.attempt = i.attempt
+            for no key update skip locked) l) m
+        where r.id = m.id
         returning r.id
         """,
         bind: { rows in
