@@ -43,7 +43,7 @@ struct BenchFillCommand: AsyncParsableCommand {
                 Terminal.tell("\(last) receipts, \(Int(Double(last) / seconds)) a second")
             }
             // What autovacuum would do in its own time.
-            for table in ["receipts", "outcomes", "grants", "transactions", "events", "attempts", "payloads"] {
+            for table in ["receipts", "outcomes", "grants", "transactions", "events", "attempts", "stored_payloads"] {
                 try await database.run(Statement<Void, Void>("bench.vacuum", "vacuum (analyze) \(table)"))
             }
         }
@@ -88,7 +88,7 @@ private struct Filling: Sendable {
             state, reason, (kind = 'receipt')::int, received_at, settled_at, settled_at
           from i),
         kept as (
-          insert into payloads (receipt_id, received_on, body)
+          insert into stored_payloads (receipt_id, received_on, body)
           select id, (received_at at time zone 'UTC')::date, body from i where body is not null),
         tried as (
           insert into attempts (receipt_id, attempt, at, reason, service, environment, http_status, duration_ms)

@@ -40,6 +40,7 @@ package final class Ledger: Sendable {
         self.database = database
         self.schedule = schedule
         let parking = SettleBatch.Parking(scale: schedule.scale)
+        let headers = HeaderSharing()
         insertions = GroupCommit(
             name: "insertions", writers: writers,
             size: { (rows: 1, bytes: $0.proof.payload.utf8.count + $0.details.utf8.count + 512) },
@@ -49,7 +50,8 @@ package final class Ledger: Sendable {
                 var seen: Set<UUID> = []
                 let unique = zip(submissions, ids).filter { seen.insert($0.1).inserted }.map(\.0)
                 let inserted = try await database.run(
-                    Statements.insertReceipts, Statements.Insertion(submissions: unique, schedule: schedule))
+                    Statements.insertReceipts,
+                    Statements.Insertion(submissions: unique, schedule: schedule, headers: headers))
                 // New once: the others of the batch find it there.
                 var byID = Dictionary(inserted.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
                 return ids.map { byID.removeValue(forKey: $0) }

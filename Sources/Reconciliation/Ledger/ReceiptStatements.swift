@@ -43,10 +43,12 @@ extension Statements {
         /// Each receipt id once.
         package var submissions: [Submission]
         package var schedule: RetrySchedule
+        package var headers = HeaderSharing()
     }
 
     /// Stores the receipts of a batch that are not there yet, with their payloads, and counts them on the independent
-    /// side of the conservation check. Returns what it inserted.
+    /// side of the conservation check. Returns what it inserted. A header that proofs share comes with every batch that
+    /// refers to it, so none can be missing, whatever was restored from which backup.
     package static let insertReceipts = Statement<Insertion, InsertedReceipt>(
         "ledger.insert_receipts",
         """
@@ -62,9 +64,14 @@ extension Statements {
           on conflict (id) do nothing
           returning id, app_id, received_at, due_at),
         stored as (
-          insert into payloads (receipt_id, received_on, body)
-          select id, (now() at time zone 'UTC')::date, body from unnest($1::uuid[], $13::text[]) as i(id, body)
+          insert into stored_payloads (receipt_id, received_on, body, header_sha256)
+          select id, (now() at time zone 'UTC')::date, body, header
+          from unnest($1::uuid[], $13::text[], $14::bytea[]) as i(id, body, header)
           where body <> '' and id in (select id from new)),
+        headers as (
+          insert into proof_headers (sha256, header)
+          select sha, header from unnest($15::bytea[], $16::text[]) as h(sha, header) order by sha
+          on conflict do nothing),
         tally as (
           insert into tallies as t (app_id, day, source, shard, received)
           select app_id, (now() at time zone 'UTC')::date, 'post', pg_backend_pid() % 64, count(*)
@@ -75,6 +82,8 @@ extension Statements {
         bind: { insertion in
             let submissions = insertion.submissions
             let lanes = submissions.map(\.lane)
+            let bodies = submissions.map { insertion.headers.split($0.proof) }
+            let headers = Set(bodies.compactMap(\.header))
             return [
                 .uuids(submissions.map(\.receiptID)), .texts(submissions.map(\.appID)),
                 .texts(submissions.map(\.userID)), .texts(submissions.map(\.orderID)),
@@ -83,7 +92,8 @@ extension Statements {
                 .bools(submissions.map(\.isVouched)), .jsons(submissions.map(\.details)),
                 .bytesArray(submissions.map(\.proof.payloadSHA256)),
                 .doubles(lanes.map { insertion.schedule.rescueDelay($0).inSeconds }),
-                .texts(submissions.map(\.proof.payload)),
+                .texts(bodies.map(\.body)), .bytesArray(bodies.map(\.header?.sha256)),
+                .bytesArray(headers.map(\.sha256)), .texts(headers.map(\.text)),
             ]
         },
         read: { row throws(PostgresError) in

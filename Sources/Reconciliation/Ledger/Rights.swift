@@ -76,7 +76,10 @@ package struct Rights: Sendable {
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),
-        // That a proof is there may be seen; the proof itself only by who judges it.
+        // That a proof is there may be seen; the proof itself only by who judges it. Ingest inserts into the view where
+        // it is of a version before the headers were shared.
+        table("stored_payloads", [.ingest: [.insert]]),
+        table("proof_headers", [.ingest: [.insert]]),
         table(
             "payloads",
             [
@@ -189,6 +192,7 @@ package struct Rights: Sendable {
         function("erase_clear_user(text, text, text, text)", [.support: [.execute]]),
         function("readmit_user(text, text, bytea, text, text)", [.support: [.execute]]),
         function("keep_payloads(text, uuid[], text[])", [:]),
+        function("store_payload()", [:]),
         function("enter_payload_chains(uuid[], text[])", [:]),
         function("payload_reasons(uuid[], text[])", [:]),
         function("end_halt(text, text, text, text)", [.worker: [.execute], .support: [.execute]]),

@@ -75,7 +75,7 @@ import Testing
             let waits = try await lab.texts(
                 "select lane || ' ' || extract(epoch from due_at - received_at)::int from receipts order by 1")
             #expect(waits == ["apple 60", "local 10"])
-            try await lab.run("delete from payloads")
+            try await lab.run("delete from stored_payloads")
             #expect(try await lab.ledger.fetch(signed.receiptID)?.hasPayload == false)
         }
     }
@@ -113,7 +113,7 @@ import Testing
                 try await group.waitForAll()
             }
             let partitions = try await lab.number(
-                "select count(*) from pg_inherits where inhparent = 'payloads'::regclass")
+                "select count(*) from pg_inherits where inhparent = 'stored_payloads'::regclass")
             #expect(partitions == 4, "three days to come beside the default")
             try await lab.run(
                 "insert into payloads select gen_random_uuid(), (now() at time zone 'UTC')::date + 2, 'later'")
@@ -121,10 +121,11 @@ import Testing
                 """
                 select (tableoid::regclass::text = 'payloads_'
                   || to_char((now() at time zone 'UTC')::date + 2, 'YYYYMMDD'))::text
-                from payloads where body = 'later'
+                from stored_payloads where body = 'later'
                 """)
             #expect(name == ["true"])
-            let today = try await lab.texts("select tableoid::regclass::text from payloads where body like 'receipt%'")
+            let today = try await lab.texts(
+                "select tableoid::regclass::text from stored_payloads where body like 'receipt%'")
             #expect(today == ["payloads_default"])
             #expect(try await lab.ledger.insert(Self.submission(2)))
         }

@@ -139,8 +139,9 @@ import Testing
             """, "backoff"),
         Damage(
             "the proof of an open receipt is gone",
-            "delete from payloads where receipt_id in (select id from receipts where state = 'received')", "payloads"),
-        Damage("a proof was changed", "update payloads set body = body || ' '", "payloads"),
+            "delete from stored_payloads where receipt_id in (select id from receipts where state = 'received')",
+            "payloads"),
+        Damage("a proof was changed", "update stored_payloads set body = body || ' '", "payloads"),
         Damage(
             "granted although known to be refunded",
             """

@@ -337,7 +337,7 @@ import Testing
             let kept = try await plan(50)
             #expect(fresh.contains("kept_payloads_pkey on kept_payloads (never executed)"), "\(fresh)")
             #expect(kept.contains("kept_payloads_pkey on kept_payloads (actual rows=1 loops=100)"), "\(kept)")
-            #expect(!kept.contains("Seq Scan on kept_payloads") && !fresh.contains("Seq Scan on payloads"))
+            #expect(!kept.contains("Seq Scan on kept_payloads") && !fresh.contains("Seq Scan on stored_payloads"))
         }
     }
 
@@ -397,7 +397,8 @@ extension LedgerLab {
             update receipts set received_at = received_at - interval '\(days) days',
               settled_at = settled_at - interval '\(days) days' where id = '\(posted.id)'
             """)
-        try await run("update payloads set received_on = received_on - \(days) where receipt_id = '\(posted.id)'")
+        try await run(
+            "update stored_payloads set received_on = received_on - \(days) where receipt_id = '\(posted.id)'")
     }
 
     /// As `create_payload_partitions` made it on that day.
@@ -409,8 +410,8 @@ extension LedgerLab {
               name text := 'payloads_' || to_char(day, 'YYYYMMDD');
             begin
               if to_regclass(name) is null then
-                execute format('create table %I (like payloads including all)', name);
-                execute format('alter table payloads attach partition %I for values from (%L) to (%L)',
+                execute format('create table %I (like stored_payloads including all)', name);
+                execute format('alter table stored_payloads attach partition %I for values from (%L) to (%L)',
                   name, day, day + 1);
               end if;
             end $$
@@ -431,7 +432,7 @@ extension LedgerLab {
                 '\(state ?? "received")', now() - interval '\(days) days', \(settled), \(due)
               from generate_series(1, \(count)) n
               returning id, received_at)
-            insert into payloads select id, (received_at at time zone 'UTC')::date,
+            insert into stored_payloads select id, (received_at at time zone 'UTC')::date,
               (select string_agg(md5(id::text || n), '') from generate_series(1, 60) n) from new
             """)
     }

@@ -86,6 +86,14 @@ import Testing
                 try await database.run(Statements.rememberApp, start)
                 try await database.run(
                     Statements.insertReceipts, .init(submissions: [submission], schedule: RetrySchedule()))
+                let proof = Proof.signedTransaction(String(repeating: "h", count: 3000) + ".b.s")
+                let headers = HeaderSharing()
+                for _ in 0..<HeaderSharing.sightingsMin { _ = headers.split(proof) }
+                try await database.run(
+                    Statements.insertReceipts,
+                    .init(
+                        submissions: [Submission(appID: "game", userID: "u1", proof: proof)],
+                        schedule: RetrySchedule(), headers: headers))
                 #expect(try await database.run(Statements.readReceipts, [id]).count == 1)
                 try await database.run(Statements.finishedReceipts, [id])
                 try await database.run(Statements.nudge, [id])
@@ -187,6 +195,8 @@ import Testing
         // Nothing is deleted, by nobody.
         Refusal(everybody, "delete from receipts"),
         Refusal(everybody, "delete from payloads"),
+        Refusal(everybody, "delete from stored_payloads"),
+        Refusal(everybody, "delete from proof_headers"),
         Refusal(everybody, "delete from grants"),
         Refusal(everybody, "delete from outcomes"),
         Refusal(everybody, "delete from events"),
@@ -208,6 +218,8 @@ import Testing
         Refusal([.scheduler, .support, .dashboard], "select goods from grants"),
         Refusal(everybody, "update events set user_id = 'thief'"),
         Refusal(everybody, "update payloads set body = ''"),
+        Refusal(everybody, "update stored_payloads set body = ''"),
+        Refusal(everybody, "update proof_headers set header = ''"),
         Refusal(everybody, "update receipts set received_at = now()"),
         Refusal(everybody, "update receipts set user_id = 'thief'"),
         Refusal(everybody, "update tallies set app_id = 'other'"),
@@ -227,9 +239,17 @@ import Testing
         Refusal(
             [.worker, .scheduler, .support, .dashboard],
             "insert into payloads (receipt_id, received_on, body) values (gen_random_uuid(), now(), '')"),
+        Refusal(
+            [.worker, .scheduler, .support, .dashboard],
+            "insert into stored_payloads (receipt_id, received_on, body) values (gen_random_uuid(), now(), '')"),
+        Refusal(
+            [.worker, .scheduler, .support, .dashboard],
+            "insert into proof_headers (sha256, header) values (sha256('x'), 'x')"),
         // Who needs no proof reads none.
         Refusal([.ingest, .scheduler, .support, .dashboard], "select body from payloads"),
-        Refusal([.ingest, .scheduler, .support, .dashboard], "select body from payloads_default"),
+        Refusal(everybody, "select body from stored_payloads"),
+        Refusal(everybody, "select body from payloads_default"),
+        Refusal(everybody, "select header from proof_headers"),
         Refusal(everybody, "select details from receipts"),
         Refusal(everybody, "select * from receipts"),
         Refusal([.dashboard], "select user_id from receipts"),
@@ -323,7 +343,7 @@ import Testing
             }
             let shown = try await columns(
                 """
-                t.relname like 'payloads%' or t.relname = 'users' or (t.relname, a.attname) in
+                t.relname like 'payloads%' or t.relname in ('stored_payloads', 'proof_headers') or t.relname = 'users' or (t.relname, a.attname) in
                   (('kept_payloads', 'body'), ('receipts', 'details'), ('receipts', 'payload_sha256'),
                    ('transactions', 'facts'))
                 """)

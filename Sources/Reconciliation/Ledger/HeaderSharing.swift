@@ -1,0 +1,66 @@
+import Crypto
+package import Purchases
+import Synchronization
+
+/// Which headers of signed transactions are stored once for all the proofs that begin with them.
+///
+/// The header of a JWS holds Apple's certificates: four fifths of a proof, and the same in every purchase for a year or
+/// longer. What anybody may post is not shared for the asking: a header must have come several times, and a process
+/// shares so many and no more, so that forgeries cannot fill a table of which nothing is ever deleted. All other proofs
+/// are stored whole.
+package final class HeaderSharing: Sendable {
+    package struct Header: Sendable, Hashable {
+        /// The first part of the JWS, with the dot that follows it.
+        package let text: String
+        package let sha256: [UInt8]
+    }
+
+    /// How often a header comes before it is shared.
+    static let sightingsMin = 4
+    /// How many headers a process shares: Apple has one or two at a time.
+    static let sharedMax = 64
+    /// Bytes of a header that is worth it, and of one that is still read: Apple's have about 3,000.
+    static let bytes = 256...16_384
+    /// Headers that have not come often enough yet; beyond, all are forgotten.
+    private static let candidatesMax = 256
+
+    private struct State {
+        var shared: [Header] = []
+        var candidates: [String: Int] = [:]
+    }
+
+    private let state = Mutex(State())
+
+    package init() {}
+
+    /// What is stored of a proof: its own part, and the header it shares, if it shares one. Together they are the
+    /// payload, verbatim.
+    package func split(_ proof: Proof) -> (body: String, header: Header?) {
+        guard case .signedTransaction(let payload) = proof, let header = header(of: payload) else {
+            return (proof.payload, nil)
+        }
+        return (String(decoding: payload.utf8.dropFirst(header.text.utf8.count), as: UTF8.self), header)
+    }
+
+    private func header(of payload: String) -> Header? {
+        state.withLock { state in
+            // Both are ASCII, as intake has made sure: this compares bytes.
+            if let known = state.shared.first(where: { payload.hasPrefix($0.text) }) { return known }
+            guard state.shared.count < Self.sharedMax,
+                let dot = payload.utf8.prefix(Self.bytes.upperBound).firstIndex(of: UInt8(ascii: ".")),
+                Self.bytes.contains(payload.utf8.distance(from: payload.startIndex, to: dot))
+            else { return nil }
+            let text = String(payload[...dot])
+            let sightings = state.candidates[text, default: 0] + 1
+            guard sightings >= Self.sightingsMin else {
+                if state.candidates.count >= Self.candidatesMax { state.candidates = [:] }
+                state.candidates[text] = sightings
+                return nil
+            }
+            state.candidates[text] = nil
+            let header = Header(text: text, sha256: Array(SHA256.hash(data: Array(text.utf8))))
+            state.shared.append(header)
+            return header
+        }
+    }
+}

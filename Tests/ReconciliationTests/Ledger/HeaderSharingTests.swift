@@ -1,0 +1,154 @@
+import Foundation
+import Postgres
+import Purchases
+import TestRandom
+import TestServers
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: proofs that share a header are stored with it once, and every proof is read back verbatim, whoever stored it
+/// and whatever happens to the header. Method: the real insert and fetch statements, and the view as the programs of
+/// earlier versions use it.
+@Suite("Headers that proofs share")
+struct HeaderSharingTests {
+    private static func header(_ name: Character, bytes: Int = 3000) -> String {
+        String(repeating: name, count: bytes) + "."
+    }
+
+    private static func submission(_ payload: String) -> Submission {
+        Submission(appID: "game", userID: "u1", proof: .signedTransaction(payload))
+    }
+
+    @Test("S1-8: a header is stored once, its proofs are read back verbatim and are what was posted")
+    func sharedInTheLedger() async throws {
+        try await LedgerLab.with { lab in
+            let posted = (1...10).map { Self.submission(Self.header("h") + "\($0).s") }
+            for submission in posted { #expect(try await lab.ledger.insert(submission)) }
+            let other = Self.submission(Self.header("o") + "1.s")
+            #expect(try await lab.ledger.insert(other))
+            #expect(try await lab.number("select count(*) from proof_headers") == 1)
+            #expect(
+                try await lab.number("select count(*) from stored_payloads where header_sha256 is not null")
+                    == 11 - HeaderSharing.sightingsMin)
+            #expect(try await lab.number("select max(length(body)) from stored_payloads") > 3000)
+            for submission in posted + [other] {
+                #expect(try await lab.ledger.fetch(submission.receiptID)?.proof == submission.proof)
+            }
+            #expect(try await lab.number("select count(*) from changed_proofs(3600)") == 0)
+        }
+    }
+
+    @Test("a header that is missing makes its proofs missing, not shorter; the next post brings it back")
+    func missingHeader() async throws {
+        try await LedgerLab.with { lab in
+            let posted = (1...5).map { Self.submission(Self.header("h") + "\($0).s") }
+            for submission in posted { #expect(try await lab.ledger.insert(submission)) }
+            try await lab.run("delete from proof_headers")
+            #expect(try await lab.ledger.fetch(posted[4].receiptID)?.hasPayload == false)
+            #expect(try await lab.ledger.fetch(posted[0].receiptID)?.proof == posted[0].proof)
+            #expect(try await lab.ledger.insert(Self.submission(Self.header("h") + "6.s")))
+            #expect(try await lab.ledger.fetch(posted[4].receiptID)?.proof == posted[4].proof)
+        }
+    }
+
+    @Test("a program of an earlier version stores and reads whole proofs through the view")
+    func earlierVersion() async throws {
+        try await LedgerLab.with { lab in
+            let id = UUID()
+            try await lab.run(
+                "insert into payloads (receipt_id, received_on, body) select '\(id)', (now() at time zone 'UTC')::date, 'a.b.c'"
+            )
+            let bodies = try await lab.texts("select body from payloads where receipt_id = '\(id)'")
+            #expect(bodies == ["a.b.c"])
+            #expect(try await lab.number("select count(*) from stored_payloads where header_sha256 is null") == 1)
+            try await lab.run("delete from stored_payloads")
+        }
+    }
+
+    @Test("what roles had on the table of payloads they have on its view, before `makegood migrate` renews the rights")
+    func rightsOfEarlierVersion() async throws {
+        let test = try await TestDatabase.make()
+        let configuration = LedgerLab.configuration(test.url)
+        let database = Database(configuration, connections: 1, logger: .silent)
+        do {
+            func migrate(_ count: Int) async throws {
+                _ = try await Migrator(
+                    configuration, migrations: Array(Schema.migrations.prefix(count)), logger: .silent
+                ).migrate()
+            }
+            try await migrate(6)
+            let role = "makegood_test_\(UInt32.random(in: 0 ... .max))"
+            for statement in [
+                "create role \(role)", "grant insert on payloads to \(role)",
+                "grant select (receipt_id, received_on) on payloads to \(role)",
+            ] { try await database.run(Statement<Void, Void>("test.grant", statement)) }
+            try await migrate(7)
+            let rights = Statement<Void, String>(
+                "test.rights",
+                """
+                select concat_ws(' ', has_table_privilege('\(role)', 'payloads', 'insert'),
+                  has_column_privilege('\(role)', 'payloads', 'receipt_id', 'select'),
+                  has_column_privilege('\(role)', 'payloads', 'body', 'select'))
+                """,
+                read: { row throws(PostgresError) in try row.text(0) })
+            let found = try await database.run(rights)
+            for statement in ["drop owned by \(role)", "drop role \(role)"] {
+                try await database.run(Statement<Void, Void>("test.drop", statement))
+            }
+            #expect(found == ["t t f"])
+        } catch {
+            await database.close()
+            await test.drop()
+            throw error
+        }
+        await database.close()
+        await test.drop()
+    }
+
+    @Test("retention keeps whole proofs")
+    func keptWhole() async throws {
+        try await LedgerLab.with { lab in
+            let posted = (1...6).map { Self.submission(Self.header("h") + "\($0).s") }
+            for submission in posted { #expect(try await lab.ledger.insert(submission)) }
+            try await lab.run(
+                "select keep_payloads('payloads_default', array(select id from receipts), array[]::text[])")
+            #expect(try await lab.number("select count(*) from kept_payloads") == 6)
+            try await lab.run("delete from stored_payloads")
+            for submission in posted {
+                #expect(try await lab.ledger.fetch(submission.receiptID)?.proof == submission.proof)
+            }
+        }
+    }
+
+    @Test("what is split joins to what was posted, for any proof")
+    func splitJoins() {
+        var random = SeededRandom(announcing: "HeaderSharingTests.splitJoins")
+        let sharing = HeaderSharing()
+        for _ in 0..<2000 {
+            let length = [0, 10, 255, 256, 257, 3000, 16_384, 16_385].randomElement(using: &random) ?? 0
+            let name = Character(UnicodeScalar(UInt8.random(in: 97...101, using: &random)))
+            let payload =
+                String(repeating: name, count: length)
+                + [".x.y", ".", "", "..", ".\(length)"][Int.random(in: 0..<5, using: &random)]
+            let (body, header) = sharing.split(.signedTransaction(payload))
+            #expect((header?.text ?? "") + body == payload)
+            if let header { #expect(HeaderSharing.bytes.contains(header.text.utf8.count - 1)) }
+        }
+        #expect(sharing.split(.receipt(Self.header("h") + "1.s")).header == nil)
+        #expect(sharing.split(.identifier).body == "")
+    }
+
+    @Test("forgers cannot share: a header comes several times first, and a process shares so many and no more")
+    func bounded() {
+        let sharing = HeaderSharing()
+        func post(_ number: Int) -> HeaderSharing.Header? {
+            sharing.split(.signedTransaction("\(number)" + Self.header("h", bytes: 300) + "b.s")).header
+        }
+        for number in 0..<10_000 { #expect(post(number) == nil) }
+        let shared = (0..<100).filter { number in
+            (0..<HeaderSharing.sightingsMin).map { _ in post(number) }.last! != nil
+        }
+        #expect(shared.count == HeaderSharing.sharedMax)
+    }
+}
