@@ -1,15 +1,16 @@
 import Crypto
 import Foundation
+import Synchronization
 
 /// Judges the bearer token of the App Store Server API (apple-facts 3.2), by hand: it must not share code with the
 /// client under test.
-struct BearerToken: Sendable {
+final class BearerToken: Sendable {
     private struct Header: Decodable {
         let alg: String
         let kid: String
     }
 
-    private struct Claims: Decodable {
+    private struct Claims: Decodable, Sendable {
         let iss: String
         let iat: Double
         let exp: Double
@@ -20,8 +21,12 @@ struct BearerToken: Sendable {
     /// Apple's limit on `exp - iat`.
     static let lifetimeMaxSeconds = 3600.0
 
+    /// Good tokens that are remembered: a client uses one for many calls.
+    private static let knownMax = 64
+
     private let credentials: Credentials
     private let key: P256.Signing.PublicKey
+    private let known = Mutex<[String: Claims]>([:])
 
     init(_ credentials: Credentials) throws(SimulatorError) {
         self.credentials = credentials
@@ -35,7 +40,23 @@ struct BearerToken: Sendable {
     /// The bundle id (`bid`) of a good token; nil for any other value of the `Authorization` header.
     func bundleId(authorization: String?, nowSeconds: Double) -> String? {
         guard let authorization, authorization.hasPrefix("Bearer ") else { return nil }
-        let parts = authorization.dropFirst("Bearer ".count).split(separator: ".", omittingEmptySubsequences: false)
+        let claims: Claims
+        if let seen = known.withLock({ $0[authorization] }) {
+            claims = seen
+        } else {
+            guard let judged = verified(authorization.dropFirst("Bearer ".count)) else { return nil }
+            claims = judged
+            known.withLock { known in
+                if known.count >= Self.knownMax { known = [:] }
+                known[authorization] = judged
+            }
+        }
+        return claims.exp > nowSeconds ? claims.bid : nil
+    }
+
+    /// What a token says, if its signature and all that no time changes are right.
+    private func verified(_ token: Substring) -> Claims? {
+        let parts = token.split(separator: ".", omittingEmptySubsequences: false)
         guard
             parts.count == 3,
             let headerData = Base64URL.decode(parts[0]),
@@ -47,8 +68,8 @@ struct BearerToken: Sendable {
             key.isValidSignature(signature, for: Data("\(parts[0]).\(parts[1])".utf8)),
             let claims = try? JSONDecoder().decode(Claims.self, from: claimsData),
             claims.iss == credentials.issuerId, claims.aud == "appstoreconnect-v1",
-            claims.exp > nowSeconds, claims.exp <= claims.iat + Self.lifetimeMaxSeconds
+            claims.exp <= claims.iat + Self.lifetimeMaxSeconds
         else { return nil }
-        return claims.bid
+        return claims
     }
 }
