@@ -65,6 +65,7 @@ final class Journal: Sendable {
         /// Reasons of those without an answer.
         let losses: [String: Int]
         let p99Seconds: Double
+        let longestSeconds: Double
 
         init(_ answers: some Sequence<Answer>) {
             var troubles: [Int: Int] = [:]
@@ -79,6 +80,7 @@ final class Journal: Sendable {
             self.troubles = troubles
             self.losses = losses
             seconds.sort()
+            longestSeconds = seconds.last ?? 0
             p99Seconds = seconds.isEmpty ? 0 : seconds[(seconds.count - 1) * 99 / 100]
         }
 

@@ -5,8 +5,8 @@ import Glibc
 import Reconciliation
 import Synchronization
 
-/// kill -9 at random moments: only kills that interrupted something count. All kinds of process are killed at the same
-/// time, each in a row of its own.
+/// kill -9 at random moments: only kills that interrupted something count. All kinds of process that there are are killed
+/// at the same time, each in a row of its own.
 package final class KillRun: Sendable {
     /// Processes of each kind: of the others one is up.
     private static let members = 3
@@ -21,6 +21,7 @@ package final class KillRun: Sendable {
 
     private let plan: Matrix.Plan
     private let count: Int
+    private let kinds: [Member.Role]
     private let tell: @Sendable (String) -> Void
     private let tallies = Mutex<[Member.Role: Tally]>([:])
 
@@ -29,10 +30,15 @@ package final class KillRun: Sendable {
         var counted = 0
     }
 
-    /// - Parameter count: kills that must count, of all kinds together; at least a fifth of them of each kind.
-    package init(_ plan: Matrix.Plan, count: Int, tell: @escaping @Sendable (String) -> Void) {
+    /// - Parameters:
+    ///   - count: kills that must count, of all kinds together; at least a fifth of them of each kind.
+    ///   - isAllInOne: the deployment's processes are of the role `all`, each with the three roles, and of no other.
+    package init(
+        _ plan: Matrix.Plan, count: Int, isAllInOne: Bool = false, tell: @escaping @Sendable (String) -> Void
+    ) {
         self.plan = plan
         self.count = count
+        kinds = isAllInOne ? [.all] : [.ingest, .worker, .scheduler]
         self.tell = tell
     }
 
@@ -42,7 +48,9 @@ package final class KillRun: Sendable {
         return try await PrivateServers.run(script: plan.script) { servers in
             var shape = World.Shape(
                 executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed)
-            (shape.ingests, shape.workers, shape.schedulers) = (Self.members, Self.members, Self.members)
+            func members(_ kind: Member.Role) -> Int { kinds.contains(kind) ? Self.members : 0 }
+            (shape.ingests, shape.workers, shape.schedulers) = (members(.ingest), members(.worker), members(.scheduler))
+            shape.alls = members(.all)
             var row = try await World.run(shape, on: servers, name: "kills") { world in
                 try await Scene(world: world, judgesRates: plan.judgesRates).play(drill)
             }
@@ -77,14 +85,14 @@ package final class KillRun: Sendable {
         let telling = Task { await report(since: start) }
         defer { telling.cancel() }
         try await withThrowingTaskGroup(of: Void.self) { group in
-            for (index, role) in Member.Role.allCases.enumerated() {
+            for (index, role) in kinds.enumerated() {
                 let random = SplitMix64(seed: plan.seed &+ 100 &+ UInt64(index))
                 group.addTask { try await self.kill(role, random, stage) }
             }
             try await group.waitForAll()
         }
         let seconds = (ContinuousClock.now - start) / .seconds(1)
-        for role in Member.Role.allCases {
+        for role in kinds {
             let tally = tally(role)
             stage.expect(
                 "kills of \(role.rawValue)", tally.counted >= least,
@@ -128,11 +136,11 @@ package final class KillRun: Sendable {
     private func report(since start: ContinuousClock.Instant) async {
         while true {
             do { try await Task.sleep(for: Self.tellInterval) } catch { return }
-            let kinds = Member.Role.allCases.map { role in
+            let parts = kinds.map { role in
                 let tally = tally(role)
                 return "\(role.rawValue) \(tally.counted) of \(tally.kills)"
             }
-            tell("\((ContinuousClock.now - start).short): \(counted) kills count; \(kinds.joined(separator: ", "))")
+            tell("\((ContinuousClock.now - start).short): \(counted) kills count; \(parts.joined(separator: ", "))")
         }
     }
 }
@@ -154,15 +162,17 @@ extension Stage {
         let waiting = address.map { world.traffic.openRequests(at: $0) } ?? 0
         let isWorking = member.work.counts.isWorking || waiting > 0
         // A claim where nothing is due is no work.
-        let hasDue = try await hasDueRows(member)
+        let hasDue = try await hasDueRows(member, waiting: waiting)
         interrupt()
         await member.kill()
         return isWorking && hasDue
     }
 
-    /// Whether a scheduler has anything to find; true of everybody else.
-    private func hasDueRows(_ member: Member) async throws -> Bool {
-        guard member.role == .scheduler, member.work.counts.unconfirmed == 0 else { return true }
+    /// Whether a scheduler has anything to find; true of whoever else has work, and of a scheduler that has found some.
+    private func hasDueRows(_ member: Member, waiting: Int) async throws -> Bool {
+        let counts = member.work.counts
+        guard member.role == .scheduler || member.role == .all, counts.unconfirmed + counts.unacked + waiting == 0
+        else { return true }
         return try await world.count(
             "select count(*) from (select from receipts where due_at <= now() and settled_at is null limit 1) r") > 0
     }

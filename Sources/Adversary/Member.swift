@@ -8,6 +8,8 @@ import Synchronization
 final class Member: Sendable {
     enum Role: String, Sendable, CaseIterable {
         case ingest, worker, scheduler
+        /// The three in one process.
+        case all
 
         /// The user it is at the database and at the broker (`makegood roles`).
         var user: DatabaseRole {
@@ -15,8 +17,11 @@ final class Member: Sendable {
             case .ingest: .ingest
             case .worker: .worker
             case .scheduler: .scheduler
+            case .all: .all
             }
         }
+        /// Clients post to it.
+        var listens: Bool { self == .ingest || self == .all }
     }
 
     struct Failure: Error, CustomStringConvertible {
@@ -107,14 +112,14 @@ final class Member: Sendable {
         }
         do {
             let operations = try await process.port(of: "operations")
-            if role == .ingest {
+            if role.listens {
                 clients.retarget(to: Self.clientsURL(port: try await process.port(of: "ingest")))
             } else {
                 try await started(process)
             }
             state.withLock { state in
                 state.operationsPort = operations
-                state.isOpen = role == .ingest
+                state.isOpen = role.listens
             }
         } catch {
             // Dead of its crash point before it said that it started: fine.

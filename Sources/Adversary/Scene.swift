@@ -124,7 +124,7 @@ struct Scene: Sendable {
         try await witness.load(
             journal: world.traffic.journal.entries, ledger: world.shop.sales, calls: calls,
             limits: .init(
-                callsAtOnce: world.members(.worker).count * 64 * stage.callsAtOnceFactor,
+                callsAtOnce: world.judges * 64 * stage.callsAtOnceFactor,
                 interruptions: stage.interruptions))
         let violations = try await Invariant.check(
             database, span: .all, witness: true, scale: world.shape.scale)

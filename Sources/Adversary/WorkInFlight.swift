@@ -46,14 +46,15 @@ final class WorkInFlight: Sendable {
 
     /// Answered is what ends in ReadyForQuery: `Z`, length 5, a state (PostgreSQL manual, 55.7).
     private final class PostgresLink: Ledger {
+        /// What asks nothing: Terminate, and the empty Query that is a sign of life (PostgreSQL manual, 55.7).
+        private static let idle: [[UInt8]] = [[0x58, 0, 0, 0, 4], [0x51, 0, 0, 0, 5, 0]]
         private let state = Mutex((isAsked: false, tail: [UInt8]()))
 
         func saw(_ bytes: ArraySlice<UInt8>, _ direction: FaultProxy.Direction) {
             state.withLock { state in
                 switch direction {
                 case .toServer:
-                    // Terminate asks nothing.
-                    if !bytes.elementsEqual([0x58, 0, 0, 0, 4]) { state.isAsked = true }
+                    if !Self.idle.contains(where: { bytes.elementsEqual($0) }) { state.isAsked = true }
                     state.tail = []
                 case .toClient:
                     state.tail = Array((state.tail + bytes.suffix(6)).suffix(6))

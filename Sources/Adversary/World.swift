@@ -28,6 +28,8 @@ final class World: Sendable {
         var ingests = 2
         var workers = 3
         var schedulers = 2
+        /// Processes of all three roles.
+        var alls = 0
     }
 
     struct Failure: Error, CustomStringConvertible {
@@ -86,11 +88,12 @@ final class World: Sendable {
         var members: [Member] = []
         for (role, count) in [
             (Member.Role.ingest, shape.ingests), (.worker, shape.workers), (.scheduler, shape.schedulers),
+            (.all, shape.alls),
         ] {
-            for number in 1...max(1, count) {
+            for number in 0..<count {
                 members.append(
                     try Member(
-                        role, number, executable: shape.executable, environment: environment,
+                        role, number + 1, executable: shape.executable, environment: environment,
                         postgresURL: Self.address(databaseURL, as: role.user),
                         amqpURL: shape.declaresQueues
                             ? servers.amqpURL : Self.address(servers.amqpURL, as: role.user),
@@ -165,6 +168,9 @@ final class World: Sendable {
     func patientDatabase() -> Database { Self.database(databaseURL, connections: 1, timeout: .seconds(600)) }
 
     func members(_ role: Member.Role) -> [Member] { members.filter { $0.role == role } }
+
+    /// Processes that call Apple.
+    var judges: Int { members(.worker).count + members(.all).count }
 
     private func startAll() async throws {
         try await withThrowingTaskGroup(of: Void.self) { group in

@@ -1,3 +1,4 @@
+import Dispatch
 import Foundation
 import Glibc
 import Synchronization
@@ -55,10 +56,22 @@ package final class ConnectionThread: SerialExecutor, Sendable {
     package func wake() { core.wake() }
 
     /// Starts sleeping on a socket. Replaces an earlier watch.
-    package func watch(_ watch: Watch) { core.setWatch(watch) }
+    ///
+    /// Before its first watch a thread has no file descriptor; then it takes two, for the rest of its life.
+    ///
+    /// - Throws: where none are left. Nothing is watched then; retryable, once others were closed.
+    package func watch(_ watch: Watch) throws(OutOfDescriptors) {
+        try core.openPipe()
+        core.setWatch(watch)
+    }
 
     /// Stops sleeping on the socket and lets go of the watch's closure. Call before the socket is closed.
     package func unwatch() { core.setWatch(nil) }
+}
+
+/// The process, or the machine, has no file descriptor left: EMFILE or ENFILE, pipe(2). Raise `ulimit -n`.
+package struct OutOfDescriptors: Error, CustomStringConvertible {
+    package let description = "no file descriptors are left (ulimit -n)"
 }
 
 /// One operating-system thread for tasks that would otherwise queue behind everything else of the process
@@ -91,10 +104,19 @@ private final class Core: Sendable {
         case tasks(TaskThread)
     }
 
+    /// What the thread sleeps on, and who wants it awake has to touch.
+    private enum Sleep {
+        case none
+        case onSemaphore
+        case onPipe(WakeUpPipe)
+    }
+
     private struct State {
         var entries: [Entry] = []
         var watch: ConnectionThread.Watch?
-        var isParked = false
+        /// There whenever something is watched.
+        var pipe: WakeUpPipe?
+        var sleep = Sleep.none
         /// `wake` was called since the last turn began.
         var isWoken = false
         var hasEnded = false
@@ -103,24 +125,8 @@ private final class Core: Sendable {
     private let state = Mutex(State())
     /// pthread_self() of the thread; 0 before it runs.
     private let threadID = Atomic<UInt>(0)
-    private let wakeUpRead: Int32
-    private let wakeUpWrite: Int32
-
-    init() {
-        // A pipe, because the Glibc module has no eventfd. Non-blocking: a full pipe is as good as one byte.
-        var ends: [Int32] = [-1, -1]
-        precondition(unsafe pipe(&ends) == 0, "pipe(2) failed: out of file descriptors")
-        for end in ends {
-            _ = fcntl(end, F_SETFL, O_NONBLOCK)
-            _ = fcntl(end, F_SETFD, FD_CLOEXEC)
-        }
-        (wakeUpRead, wakeUpWrite) = (ends[0], ends[1])
-    }
-
-    deinit {
-        close(wakeUpRead)
-        close(wakeUpWrite)
-    }
+    /// Signalled once for each sleep on it.
+    private let semaphore = DispatchSemaphore(value: 0)
 
     static func started(name: String) -> Core {
         let core = Core()
@@ -141,6 +147,13 @@ private final class Core: Sendable {
 
     func wake() {
         change { $0.isWoken = true }
+    }
+
+    /// poll(2) sleeps on descriptors only, so somebody who watches a socket is woken by another one.
+    func openPipe() throws(OutOfDescriptors) {
+        guard state.withLock({ $0.pipe == nil }) else { return }
+        let pipe = try WakeUpPipe()
+        state.withLock { $0.pipe = $0.pipe ?? pipe }
     }
 
     func setWatch(_ watch: ConnectionThread.Watch?) {
@@ -184,38 +197,84 @@ private final class Core: Sendable {
 
     private func sleep() {
         // The watch is read again: `onReady` may have ended it and closed its socket, or begun another.
-        let (mayPark, watch) = state.withLock { state in
-            state.isParked = state.entries.isEmpty && !state.isWoken && !state.hasEnded
-            return (state.isParked, state.watch)
+        let (sleep, watch) = state.withLock { state in
+            let mayPark = state.entries.isEmpty && !state.isWoken && !state.hasEnded
+            state.sleep =
+                switch (state.watch, state.pipe) {
+                case (_?, let pipe?) where mayPark: .onPipe(pipe)
+                case _ where mayPark: .onSemaphore
+                default: .none
+                }
+            return (state.sleep, state.watch)
         }
-        guard mayPark else { return }
-        var descriptors = [pollfd(fd: wakeUpRead, events: Int16(POLLIN), revents: 0)]
-        if let watch { descriptors.append(pollfd(fd: watch.socket, events: Int16(POLLIN), revents: 0)) }
-        _ = unsafe poll(&descriptors, nfds_t(descriptors.count), watch.map { $0.tick.wholeMilliseconds } ?? -1)
+        switch sleep {
+        case .none: return
+        case .onSemaphore: semaphore.wait()
+        case .onPipe(let pipe): pipe.sleep(on: watch)
+        }
         let isWoken = state.withLock { state in
-            state.isParked = false
+            state.sleep = .none
             return state.isWoken && state.entries.isEmpty
         }
         if isWoken { usleep(Self.gatherTime) }
-        var drained: [UInt8] = Array(repeating: 0, count: 64)
-        while unsafe read(wakeUpRead, &drained, drained.count) > 0 {}
+        if case .onPipe(let pipe) = sleep { pipe.drain() }
     }
 
-    /// Changes the state and wakes the thread if it sleeps; a write per job would cost a system call each.
+    /// Changes the state and wakes the thread if it sleeps; a system call per job would be too much.
     @discardableResult
     private func change<Result>(_ body: (inout sending State) -> sending Result) -> sending Result {
-        var wasParked = false
+        var sleep = Sleep.none
         let result = state.withLock { state in
             let result = body(&state)
-            wasParked = state.isParked
-            state.isParked = false
+            sleep = state.sleep
+            state.sleep = .none
             return result
         }
-        if wasParked {
-            var byte: UInt8 = 1
-            _ = unsafe write(wakeUpWrite, &byte, 1)
+        switch sleep {
+        case .none: break
+        case .onSemaphore: semaphore.signal()
+        case .onPipe(let pipe): pipe.wake()
         }
         return result
+    }
+}
+
+/// Ends a sleep in poll(2) from another thread. A pipe, because the Glibc module has no eventfd.
+private final class WakeUpPipe: Sendable {
+    private let readEnd: Int32
+    private let writeEnd: Int32
+
+    init() throws(OutOfDescriptors) {
+        var ends: [Int32] = [-1, -1]
+        guard unsafe pipe(&ends) == 0 else { throw OutOfDescriptors() }  // pipe(2) fills both or none
+        // Non-blocking: a full pipe is as good as one byte.
+        for end in ends {
+            _ = fcntl(end, F_SETFL, O_NONBLOCK)
+            _ = fcntl(end, F_SETFD, FD_CLOEXEC)
+        }
+        (readEnd, writeEnd) = (ends[0], ends[1])
+    }
+
+    deinit {
+        close(readEnd)
+        close(writeEnd)
+    }
+
+    /// Until `wake`, or until the watch has something to do.
+    func sleep(on watch: ConnectionThread.Watch?) {
+        var descriptors = [pollfd(fd: readEnd, events: Int16(POLLIN), revents: 0)]
+        if let watch { descriptors.append(pollfd(fd: watch.socket, events: Int16(POLLIN), revents: 0)) }
+        _ = unsafe poll(&descriptors, nfds_t(descriptors.count), watch.map { $0.tick.wholeMilliseconds } ?? -1)
+    }
+
+    func wake() {
+        var byte: UInt8 = 1
+        _ = unsafe write(writeEnd, &byte, 1)
+    }
+
+    func drain() {
+        var drained: [UInt8] = Array(repeating: 0, count: 64)
+        while unsafe read(readEnd, &drained, drained.count) > 0 {}
     }
 }
 

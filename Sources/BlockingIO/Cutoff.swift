@@ -12,6 +12,7 @@ package final class Cutoff: Sendable {
         var socket: Int32?
         var deadline: ContinuousClock.Instant?
         var hasFired = false
+        var hasExpired = false
 
         mutating func fire() {
             guard let socket else { return }
@@ -51,10 +52,15 @@ package final class Cutoff: Sendable {
     /// Whether this socket was shut down by a deadline or by `fire`.
     package var hasFired: Bool { state.withLock { $0.hasFired } }
 
+    /// Whether it was a deadline that passed, and nobody's wish.
+    package var hasExpired: Bool { state.withLock { $0.hasExpired } }
+
     /// Judged and done under one lock: between two, the call may end and the next one begin, on another socket.
     fileprivate func fireIfLate(_ now: ContinuousClock.Instant) {
         state.withLock { state in
-            if let deadline = state.deadline, deadline < now { state.fire() }
+            guard let deadline = state.deadline, deadline < now else { return }
+            state.fire()
+            state.hasExpired = state.hasFired
         }
     }
 }

@@ -15,7 +15,9 @@ actor Connection {
     }
 
     private let thread: ConnectionThread
-    private let cutoff = Cutoff()
+    private let cutoff: Cutoff
+    /// Of all connections to this server.
+    private let cutoffs: [Cutoff]
     private let configuration: PostgresConfiguration
     private let pool: Pool
     private let index: Int
@@ -28,6 +30,8 @@ actor Connection {
     private var reconnecting: Task<Void, Never>?
     /// Connection attempts and connections since the last call that succeeded.
     private var fruitless = 0
+    /// When the server last answered.
+    private var heardAt = ContinuousClock.now
     private var hasBeenUp = false
     private var isClosed = false
 
@@ -41,7 +45,10 @@ actor Connection {
         unsafe thread.asUnownedSerialExecutor()
     }
 
-    init(_ configuration: PostgresConfiguration, pool: Pool, index: Int, logger: Logger) {
+    /// - Parameter cutoffs: of all connections to this server, by index.
+    init(_ configuration: PostgresConfiguration, pool: Pool, index: Int, cutoffs: [Cutoff], logger: Logger) {
+        cutoff = cutoffs[index]
+        self.cutoffs = cutoffs
         thread = ConnectionThread(name: "postgres-\(index)")
         self.configuration = configuration
         self.pool = pool
@@ -135,6 +142,9 @@ actor Connection {
     private func limited(_ body: () -> QueryResult) -> QueryResult {
         var result = QueryResult.missing
         cutoff.limited(to: configuration.callDeadline) { result = body() }
+        heardAt = .now
+        // A server that does not answer here answers nowhere: no other call has to find that out by itself.
+        if cutoff.hasExpired { for cutoff in cutoffs { cutoff.fire() } }
         return result
     }
 
@@ -161,8 +171,7 @@ actor Connection {
 
     private func connect() -> Bool {
         do throws(LibPQConnection.Failure) {
-            let link = try LibPQConnection(configuration)
-            watch(link)
+            try watch(LibPQConnection(configuration))
         } catch {
             report(error)
             return false
@@ -174,12 +183,18 @@ actor Connection {
         return true
     }
 
-    private func watch(_ link: LibPQConnection) {
-        self.link = link
+    private func watch(_ link: LibPQConnection) throws(LibPQConnection.Failure) {
         let socket = link.socket
+        do {
+            // The closure holds this actor until `disconnect`.
+            try thread.watch(
+                .init(socket: socket, tick: configuration.pulse) { self.assumeIsolated { $0.checkUnasked() } })
+        } catch {
+            throw .outOfDescriptors(error)
+        }
+        self.link = link
+        heardAt = .now
         cutoff.opened(socket)
-        // The closure holds this actor until `disconnect`.
-        thread.watch(.init(socket: socket, tick: .seconds(10)) { self.assumeIsolated { $0.checkUnasked() } })
     }
 
     private func report(_ failure: LibPQConnection.Failure) {
@@ -196,9 +211,14 @@ actor Connection {
             ])
     }
 
-    /// On the thread, between calls: the server may have hung up.
+    /// On the thread, between calls: the server may have hung up, or have fallen silent. An empty script is answered and
+    /// does nothing (PostgreSQL manual, 55.2.3).
     private func checkUnasked() {
-        if let link, !link.takeUnasked() { drop(.lost) }
+        guard let link else { return }
+        guard !cutoff.hasFired, link.takeUnasked() else { return drop(.lost) }
+        guard heardAt + configuration.pulse <= .now else { return }
+        _ = limited { link.execute(script: "") }
+        if !link.isOpen { drop(.lost) }
     }
 
     private func drop(_ error: PostgresError) {

@@ -1,3 +1,4 @@
+internal import BlockingIO
 package import Logging
 
 /// A database behind a few connections, each on its own thread.
@@ -13,8 +14,9 @@ package final class Database: Sendable {
         let pool = Pool(
             connections: connections, queueLimit: configuration.queueLimit, reconnectWait: configuration.reconnectWait)
         self.pool = pool
-        self.connections = (0..<connections).map { index in
-            Connection(configuration, pool: pool, index: index, logger: logger)
+        let cutoffs = (0..<connections).map { _ in Cutoff() }
+        self.connections = cutoffs.indices.map { index in
+            Connection(configuration, pool: pool, index: index, cutoffs: cutoffs, logger: logger)
         }
         for connection in self.connections { Task { await connection.open() } }
     }
@@ -25,7 +27,8 @@ package final class Database: Sendable {
     /// Runs one statement on the least busy connection.
     ///
     /// While no connection is open, calls wait for one until `reconnectWait` after the last one broke, then fail at
-    /// once with the reason. Cancellation does not end a call: what was sent may be committed, and the wait is bounded.
+    /// once with the reason. Where the server has fallen silent they end within `silenceMax`. Cancellation does not end
+    /// a call: what was sent may be committed, and the wait is bounded.
     ///
     /// - Throws: `lost` only if the statement may have been executed: repeat it, if it is idempotent.
     @discardableResult

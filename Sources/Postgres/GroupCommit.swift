@@ -98,8 +98,6 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         self.name = name
         self.writers = writers
         self.patience = patience
-        // Made now rather than when the first item comes: a thread needs two file descriptors.
-        _ = commitThread
         self.size = size
         self.flush = flush
         batchRows = Recorder(label: PostgresMetrics.batchRows, dimensions: [("batch", name)])

@@ -1,3 +1,4 @@
+internal import BlockingIO
 internal import CLibPQ
 internal import Glibc
 
@@ -17,6 +18,8 @@ final class LibPQConnection {
         /// The server's certificate was not accepted, ours could not be read, or the server speaks no TLS where it is
         /// required. libpq's own words.
         case untrusted(reason: String)
+        /// The thread of the connection has none left for itself. Passes when others are closed.
+        case outOfDescriptors(OutOfDescriptors)
 
         var asPostgresError: PostgresError {
             switch self {
@@ -24,6 +27,7 @@ final class LibPQConnection {
             case .untrusted:
                 return .misconfigured(
                     sqlState: "08001", statement: "connect with TLS (sslmode, sslrootcert and host of the URL)")
+            case .outOfDescriptors: return .unavailable
             case .refused(let sqlState, _):
                 let error = PostgresError(sqlState: sqlState, statement: "connect")
                 // Nothing was sent, so nothing is lost; whatever else a server says, it is not to be had.
@@ -37,6 +41,7 @@ final class LibPQConnection {
             switch self {
             case .unreadable: "the URL cannot be read"
             case .refused(_, let reason), .untrusted(let reason): reason
+            case .outOfDescriptors(let error): "\(error)"
             }
         }
     }

@@ -15,8 +15,11 @@ package struct PostgresConfiguration: Sendable {
     /// The server ends a wait for a lock after this. Not sent if `namedStatements` is false.
     package var lockTimeout: Duration
     /// A call without an answer is ended from our side after this, as `PostgresError.lost`. More than
-    /// `statementTimeout`, so that it fires only if server or network do not answer at all.
+    /// `statementTimeout`, so that it fires only if server or network do not answer at all; then it ends every connection
+    /// to this server, and nobody waits for the next one.
     package var callDeadline: Duration
+    /// A connection that nobody uses asks the server for a sign of life this often.
+    package var pulse: Duration
     /// false behind PgBouncer in transaction mode: nothing is prepared, and no `options` are sent at start.
     package var namedStatements: Bool
     /// Every transaction is read-only, and a standby will do. Not sent if `namedStatements` is false.
@@ -29,7 +32,8 @@ package struct PostgresConfiguration: Sendable {
     package init(
         url: String, applicationName: String = "makegood", connectTimeout: Duration = .seconds(5),
         statementTimeout: Duration = .seconds(5), lockTimeout: Duration = .seconds(2),
-        callDeadline: Duration = .seconds(15), namedStatements: Bool = true, queueLimit: Int = 8192,
+        callDeadline: Duration = .seconds(10), pulse: Duration = .seconds(5), namedStatements: Bool = true,
+        queueLimit: Int = 8192,
         reconnectWait: Duration = .seconds(2)
     ) {
         self.url = url
@@ -38,10 +42,19 @@ package struct PostgresConfiguration: Sendable {
         self.statementTimeout = statementTimeout
         self.lockTimeout = lockTimeout
         self.callDeadline = callDeadline
+        self.pulse = pulse
         self.namedStatements = namedStatements
         self.queueLimit = queueLimit
         self.reconnectWait = reconnectWait
     }
+}
+
+extension PostgresConfiguration {
+    /// What a call takes at most where the server has fallen silent: the deadline of the first call that it does not
+    /// answer, and the wait for a connection that does not come. After that calls fail at once.
+    package var silenceMax: Duration { callDeadline + reconnectWait }
+    /// When it is known at the latest that the server has fallen silent, if nobody calls.
+    package var noticeMax: Duration { pulse + callDeadline }
 }
 
 extension PostgresConfiguration: CustomStringConvertible, CustomReflectable {

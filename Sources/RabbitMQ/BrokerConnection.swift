@@ -63,7 +63,7 @@ import Glibc
         let handshake = BrokerHandshake(configuration)
         let librarySocket = try unsafe handshake.connect(state)
         socket = fcntl(librarySocket, F_DUPFD_CLOEXEC, 0)
-        guard socket >= 0 else { throw .unreachable }
+        guard socket >= 0 else { throw .outOfDescriptors }
         cutoff.opened(socket)
         setOption(SOL_SOCKET, SO_KEEPALIVE, 1)
         setOption(Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, Self.tcpUserTimeoutMilliseconds)

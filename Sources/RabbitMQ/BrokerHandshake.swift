@@ -22,12 +22,16 @@ struct BrokerHandshake {
         }
         guard let socket = unsafe socket else { throw .unreachable }
         var limit = configuration.connectTimeout.timeval
+        errno = 0
         // amqp.h, amqp_socket_open_noblock: reads host and time-out during the call only; a negative status is an error.
         let status = unsafe amqp_socket_open_noblock(socket, configuration.host, Int32(configuration.port), &limit)
+        let cause = errno
         guard status == AMQP_STATUS_OK.rawValue else {
             switch status {
             case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED.rawValue, AMQP_STATUS_SSL_PEER_VERIFY_FAILED.rawValue:
                 throw .untrusted
+            // socket(2) failed: the library's status does not say why.
+            case AMQP_STATUS_SOCKET_ERROR.rawValue where [EMFILE, ENFILE].contains(cause): throw .outOfDescriptors
             // Also a TLS handshake that broke off: a broker that goes down looks the same.
             default: throw .unreachable
             }

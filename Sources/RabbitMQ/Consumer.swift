@@ -166,22 +166,30 @@ package actor Consumer {
             generation += 1
             window = AcknowledgementWindow()
             try connection.establish(topology)
+            try watch(connection)
             if !isDraining {
                 for queue in prefetches.keys.sorted() { try consume(queue, connection) }
             }
-            opened(connection)
+            opened()
         } catch {
             if let connection { release(connection) }
             failed(error)
         }
     }
 
-    private func opened(_ connection: BrokerConnection) {
+    private func watch(_ connection: BrokerConnection) throws(RabbitMQError) {
+        do {
+            // The cycle connection - thread - watch - self is cut by `unwatch` in `release`.
+            try thread.watch(
+                .init(socket: connection.socket, tick: configuration.tick) { self.assumeIsolated { $0.turn() } })
+        } catch {
+            throw .outOfDescriptors
+        }
+    }
+
+    private func opened() {
         connected.store(true, ordering: .relaxed)
         nextRollCall = .now + Self.rollCallInterval
-        // The cycle connection - thread - watch - self is cut by `unwatch` in `release`.
-        thread.watch(
-            .init(socket: connection.socket, tick: configuration.tick) { self.assumeIsolated { $0.turn() } })
         let attempts = outage.attempts
         if let length = outage.ended(at: .now) {
             reconnects.increment("consumer")

@@ -220,10 +220,21 @@ package actor Publisher {
             let connection = try BrokerConnection(configuration)
             try connection.establish(topology)
             try connection.selectConfirms()
+            try watch(connection)
             opened(connection)
         } catch {
             failed(error)
             failWaiting(.unreachable)
+        }
+    }
+
+    private func watch(_ connection: BrokerConnection) throws(RabbitMQError) {
+        do {
+            // The cycle connection - thread - watch - self is cut by `unwatch` in `lose` and `close`.
+            try thread.watch(
+                .init(socket: connection.socket, tick: configuration.tick) { self.assumeIsolated { $0.turn() } })
+        } catch {
+            throw .outOfDescriptors
         }
     }
 
@@ -236,9 +247,6 @@ package actor Publisher {
         openedAt = .now
         setBlocked(false)
         door.opened()
-        // The cycle connection - thread - watch - self is cut by `unwatch` in `lose` and `close`.
-        thread.watch(
-            .init(socket: connection.socket, tick: configuration.tick) { self.assumeIsolated { $0.turn() } })
         let attempts = outage.attempts
         if let length = outage.ended(at: .now) {
             reconnects.increment("publisher")

@@ -5,6 +5,8 @@
 package enum RabbitMQError: Error, Sendable, Equatable {
     /// No connection: not connected yet, the broker is down, or it ended the TLS handshake. Nothing was sent.
     case unreachable
+    /// This process may open no more files (`ulimit -n`), and a connection needs four. Nothing was sent.
+    case outOfDescriptors
     /// The broker refused the user, the password, the vhost, or a permission. A misconfiguration.
     case accessRefused
     /// The broker's certificate was not accepted, or a certificate file could not be read. A misconfiguration.
@@ -35,8 +37,9 @@ package enum RabbitMQError: Error, Sendable, Equatable {
     /// Whether the same call may succeed later without a new program or a new configuration file.
     package var isRetryable: Bool {
         switch self {
-        case .unreachable, .accessRefused, .untrusted, .lost, .returned, .refused, .timedOut, .blocked, .tooManyWaiting,
-            .topology, .protocolViolation:
+        case .unreachable, .outOfDescriptors, .accessRefused, .untrusted, .lost, .returned, .refused, .timedOut,
+            .blocked,
+            .tooManyWaiting, .topology, .protocolViolation:
             true
         case .closed, .badURL, .tooLarge: false
         }
@@ -46,7 +49,7 @@ package enum RabbitMQError: Error, Sendable, Equatable {
     package var isMisconfiguration: Bool {
         switch self {
         case .accessRefused, .untrusted, .topology, .badURL: true
-        case .unreachable, .lost, .returned, .refused, .timedOut, .blocked, .tooManyWaiting, .closed,
+        case .unreachable, .outOfDescriptors, .lost, .returned, .refused, .timedOut, .blocked, .tooManyWaiting, .closed,
             .protocolViolation, .tooLarge:
             false
         }
@@ -56,6 +59,7 @@ package enum RabbitMQError: Error, Sendable, Equatable {
     package var label: String {
         switch self {
         case .unreachable: "unreachable"
+        case .outOfDescriptors: "out_of_descriptors"
         case .accessRefused: "access_refused"
         case .untrusted: "untrusted"
         case .lost: "lost"
@@ -77,6 +81,7 @@ extension RabbitMQError: CustomStringConvertible {
     package var description: String {
         switch self {
         case .unreachable: "the broker cannot be reached, or one side wants TLS (amqps) and the other does not"
+        case .outOfDescriptors: "no file descriptors are left for a connection to the broker (ulimit -n)"
         case .accessRefused: "the broker refused the user, the vhost or a permission"
         case .untrusted: "the broker's certificate was not accepted: cacertfile, or the host name in the URL"
         case .lost: "the connection to the broker was lost, outcome unknown"

@@ -107,10 +107,14 @@ struct ChaosKillsCommand: AsyncParsableCommand {
             without an ack, or a publish without a confirm; then it is killed and started again. A scheduler's \
             counts only if rows were due as well. Three processes of each kind run; each kind is killed in a row of \
             its own, and at least a fifth of the kills that count are of each.
+            With --all-in-one three processes of the role all run instead, and are killed by the same rule: where it has             no clients and no messages in flight, rows must have been due.
             """)
 
     @Option(help: ArgumentHelp("Kills that must count.", valueName: "number"))
     var count = 1000
+
+    @Flag(help: "Kill processes that are ingest, worker and scheduler in one.")
+    var allInOne = false
 
     @OptionGroup var options: ChaosOptions
 
@@ -122,9 +126,9 @@ struct ChaosKillsCommand: AsyncParsableCommand {
         let plan = Matrix.Plan(
             drills: [], seed: options.seed ?? .random(in: 0...999_999), scale: options.scale, rate: options.rate,
             script: options.local, executable: ChaosOptions.executable)
-        let count = count
+        let (count, isAllInOne) = (count, allInOne)
         let row = try await Interrupted.ends {
-            try await KillRun(plan, count: count) { Terminal.tell($0) }.run()
+            try await KillRun(plan, count: count, isAllInOne: isAllInOne) { Terminal.tell($0) }.run()
         }
         Terminal.show(row.text)
         if row.outcome == .failed { throw ExitCode.failure }

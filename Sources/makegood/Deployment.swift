@@ -137,12 +137,14 @@ enum Deployment {
             try postgres(settings, command), migrations: Schema.migrations, logger: logger(settings, isCommand: true))
     }
 
+    /// With the patience of a service every request is answered within `PostgresConfiguration.silenceMax`, 12 s, also
+    /// where the database does not answer at all: gateways give up after 29 s and more.
     static func postgres(
         _ settings: Settings, _ role: String, patience: Duration = .seconds(5)
     ) throws(ConfigurationError) -> PostgresConfiguration {
         PostgresConfiguration(
             url: try settings.requiredPostgresURL(), applicationName: "makegood-\(role)", statementTimeout: patience,
-            callDeadline: patience + .seconds(10), namedStatements: settings.namedStatements)
+            callDeadline: patience + .seconds(5), namedStatements: settings.namedStatements)
     }
 
     /// - Parameter isCommand: a command prints its result; what went well on the way is no news.

@@ -81,12 +81,14 @@ struct Doctor {
     // MARK: Configuration
 
     private func configuration(_ settings: Settings) async -> [Finding] {
-        let toDo = "mend the file that MAKEGOOD_CONFIG names"
         let configuration: Configuration
         do {
             configuration = try settings.loadConfiguration()
             if let section = configuration.gatewayJWT { _ = try await GatewayVerifier(section) }
         } catch {
+            let toDo =
+                settings.configurationPath == nil
+                ? "set MAKEGOOD_CONFIG to the file with the apps and keys" : "mend the file that MAKEGOOD_CONFIG names"
             return [.fail("configuration", "\(error)", toDo)]
         }
         let apps = configuration.apps.values.sorted { $0.id < $1.id }
@@ -249,7 +251,7 @@ struct Doctor {
                         : "start it, or mend host and port in MAKEGOOD_AMQP_URL")
             ]
         } catch {
-            return [.fail("broker", "\(error)", "mend MAKEGOOD_AMQP_URL")]
+            return [.fail("broker", "\(error)", "set MAKEGOOD_AMQP_URL")]
         }
         let ready = depths.dropLast().reduce(0) { $0 + $1.1 }
         let dead = depths.last?.1 ?? 0

@@ -66,7 +66,7 @@ import Testing
         let thread = ConnectionThread(name: "test")
         let worker = Worker(thread)
         let (received, sink) = AsyncStream<UInt8>.makeStream()
-        thread.watch(
+        try thread.watch(
             .init(socket: ends[0], tick: .seconds(60)) {
                 worker.assumeIsolated { _ in
                     var byte: UInt8 = 0
@@ -94,7 +94,7 @@ import Testing
         defer { for end in ends { close(end) } }
         let thread = ConnectionThread(name: "test")
         let (ticks, sink) = AsyncStream<Void>.makeStream()
-        thread.watch(.init(socket: ends[0], tick: .milliseconds(20)) { sink.yield() })
+        try thread.watch(.init(socket: ends[0], tick: .milliseconds(20)) { sink.yield() })
         var iterator = ticks.makeAsyncIterator()
         for _ in 0..<5 { _ = await iterator.next() }
         thread.unwatch()
@@ -118,14 +118,14 @@ import Testing
         let ends = try openPipe()
         defer { for end in ends { close(end) } }
         let name = "watch-\(UInt32.random(in: 0...9_999))"
-        func start() async {
+        func start() async throws {
             let thread = ConnectionThread(name: name)
             let worker = Worker(thread)
-            thread.watch(.init(socket: ends[0], tick: .milliseconds(10)) { worker.assumeIsolated { $0.note() } })
+            try thread.watch(.init(socket: ends[0], tick: .milliseconds(10)) { worker.assumeIsolated { $0.note() } })
             await worker.note()
             thread.unwatch()
         }
-        await start()
+        try await start()
         for _ in 0..<200 where threadNames().contains(name) { try await Task.sleep(for: .milliseconds(10)) }
         #expect(!threadNames().contains(name))
     }

@@ -126,6 +126,36 @@ import Testing
         }
     }
 
+    @Test(
+        "A variable that is not set is said to be not set, and nobody is told to mend what is not there",
+        arguments: [
+            ("MAKEGOOD_POSTGRES_URL", "database"), ("MAKEGOOD_AMQP_URL", "broker"),
+            ("MAKEGOOD_CONFIG", "configuration"),
+        ])
+    func unset(variable: String, check: String) async throws {
+        try await withFolder { folder in
+            var environment = [
+                "MAKEGOOD_POSTGRES_URL": "postgresql://makegood@127.0.0.1:1/none",
+                "MAKEGOOD_AMQP_URL": "amqp://makegood@127.0.0.1:1/%2f",
+                "MAKEGOOD_CONFIG": try "apps: []".written(to: folder, as: "makegood.yaml"),
+            ]
+            environment[variable] = nil
+            let outcome = try await BuiltProgram.run("doctor", "--json", environment: environment)
+            #expect(outcome.status == 1)
+            let findings = try #require(outcome.json["findings"] as? [[String: String]])
+            let finding = try #require(findings.first { $0["check"] == check })
+            #expect(finding["verdict"] == "fail")
+            #expect(finding["found"]?.contains("\(variable)") == true)
+            #expect(finding["found"]?.contains("is not set") == true)
+            #expect(finding["toDo"]?.hasPrefix("set \(variable)") == true, "\(finding)")
+            // The others say what is wrong with them, and not that.
+            for other in findings where other["check"] != check {
+                #expect(other["toDo"]?.contains(variable) != true, "\(other)")
+                #expect(other["found"]?.contains("is not set") != true, "\(other)")
+            }
+        }
+    }
+
     @Test("Nothing there: each part is named with what to do, and no password")
     func nothingThere() async throws {
         try await withFolder { folder in

@@ -3,6 +3,7 @@ import AppStoreSimulator
 import FaultProxy
 import Foundation
 import Glibc
+import Postgres
 import Purchases
 import Reconciliation
 import Testing
@@ -141,6 +142,60 @@ extension EndToEnd {
                 system.owe(sale, to: "u1")
                 let again = try await system.submit(sale, user: "u1", wait: 20)
                 #expect(again.state == "granted")
+            }
+        }
+
+        /// Goal: a database that is there and does not answer (a stopped server, a dead host) is answered for: 503 with
+        /// Retry-After before any gateway gives up (29 s), and nothing half-stored.
+        /// Method: the database is frozen. A post, a look at a receipt, and both again while the first wait: each answers
+        /// 503 within `silenceMax`, and so does readiness; then all at once. Liveness answers all the time. The database
+        /// comes back: the same post is accepted and granted.
+        @Test(.timeLimit(.minutes(3))) func databaseFrozenIs503WithinItsBound() async throws {
+            let bound = PostgresConfiguration(url: "").silenceMax
+            #expect(bound == .seconds(12))
+            try await System.run(.init(hasProxies: true)) { system in
+                try await system.startAll()
+                let first = try await system.appStore.sell()
+                system.owe(first, to: "u1")
+                let stored = try await system.submit(first, user: "u1", wait: 20)
+                let sale = try await system.appStore.sell()
+                let client = try system.client
+                let post = Client.Post(userId: "u2", signedTransaction: sale.signedTransaction)
+                let start = ContinuousClock.now
+                system.postgresProxy?.set(.frozen)
+                let calls = try await withThrowingTaskGroup(of: (answer: Client.Answer, time: Duration).self) { group in
+                    for second in [0, 5, 9] {
+                        for isPost in [true, false] {
+                            group.addTask {
+                                try await Task.sleep(for: .seconds(second))
+                                let start = ContinuousClock.now
+                                let answer =
+                                    isPost ? try await client.post(post) : try await client.receipt(stored.id)
+                                return (answer, ContinuousClock.now - start)
+                            }
+                        }
+                    }
+                    return try await group.reduce(into: []) { $0.append($1) }
+                }
+                #expect(ContinuousClock.now - start < bound + .seconds(2), "those that came later ended with the first")
+                for (answer, time) in calls {
+                    #expect(answer.status == 503)
+                    #expect(answer.code == "unavailable")
+                    #expect((answer.header("retry-after").flatMap { Int($0) } ?? 0) > 0)
+                    #expect(time < bound + .seconds(2))
+                }
+                let ready = try await client.get("/health/ready")
+                #expect(ready.status == 503)
+                #expect((ready.header("retry-after").flatMap { Int($0) } ?? 0) > 0)
+                #expect(try await client.get("/health/live").status == 200)
+                let later = ContinuousClock.now
+                #expect(try await client.post(post).status == 503)
+                #expect(try await client.receipt(stored.id).status == 503)
+                #expect(ContinuousClock.now - later < .seconds(2))
+                #expect(try await system.count("select count(*) from receipts") == 1)
+                system.postgresProxy?.set(.forwarding)
+                system.owe(sale, to: "u2")
+                #expect(try await system.submit(sale, user: "u2", wait: 20).state == "granted")
             }
         }
 

@@ -120,6 +120,82 @@ import Testing
         }
     }
 
+    /// A process that may open no more files, such as one with `ulimit -n 64` under load. In a process of its own.
+    /// Method: room for no socket, for the socket alone, and for one more: the thread's own pipe has two ends.
+    @Test func withoutDescriptorsNothingConnectsUntilThereAreSome() async {
+        await #expect(processExitsWith: .success) {
+            // Closed at the end: what one leaves would be room for the next.
+            var databases: [Database] = []
+            for room in 0...2 {
+                let configuration = PostgresConfiguration(
+                    url: try TestDatabase.serverURL, reconnectWait: .milliseconds(500))
+                let database = try await DescriptorLimit.leaving(room) {
+                    let database = Database(configuration, connections: 1, logger: .quiet)
+                    let error = await database.failure(of: "select 1")
+                    #expect(error == .unavailable && error?.isRetryable == true, "room for \(room)")
+                    #expect(!database.isReady)
+                    return database
+                }
+                for _ in 0..<200 where !database.isReady { try await Task.sleep(for: .milliseconds(50)) }
+                #expect(await database.failure(of: "select 1") == nil, "room for \(room)")
+                databases.append(database)
+            }
+            for database in databases { await database.close() }
+        }
+    }
+
+    /// A server that falls silent (SIGSTOP, a dead host) is found out once and not by every connection in turn: calls
+    /// that begin later, and those that wait behind them, end with the first.
+    @Test func aSilentServerEndsEveryCallWithinOneBound() async throws {
+        let change = { @Sendable (configuration: inout PostgresConfiguration) in
+            configuration.callDeadline = .seconds(3)
+            configuration.reconnectWait = .seconds(1)
+        }
+        try await withProxy(connections: 4, change) { proxy, database async throws in
+            for _ in 0..<100 where !database.isReady { try await Task.sleep(for: .milliseconds(50)) }
+            try await Task.sleep(for: .seconds(1))
+            proxy.set(.frozen)
+            let start = ContinuousClock.now
+            let errors = await withTaskGroup(of: PostgresError?.self) { group in
+                for index in 0..<32 {
+                    group.addTask {
+                        // Two at a time: the last begins when the first is nearly over.
+                        try? await Task.sleep(for: .milliseconds(index / 2 * 160))
+                        return await database.failure(of: "select 1")
+                    }
+                }
+                return await group.reduce(into: [PostgresError?]()) { $0.append($1) }
+            }
+            let duration = start.duration(to: .now)
+            #expect(errors.allSatisfy { $0 == .lost || $0 == .unavailable }, "\(errors)")
+            #expect(duration < .seconds(4) + .seconds(1), "silenceMax, and the watchdog's tenths")
+            #expect(!database.isReady)
+            proxy.set(.forwarding)
+            try await untilItWorks(database)
+        }
+    }
+
+    /// Nobody calls, and the server falls silent without hanging up: readiness tells within `noticeMax`.
+    @Test func anIdleConnectionNoticesSilence() async throws {
+        let change = { @Sendable (configuration: inout PostgresConfiguration) in
+            configuration.pulse = .milliseconds(500)
+            configuration.callDeadline = .seconds(1)
+        }
+        try await withProxy(connections: 2, change) { proxy, database async throws in
+            #expect(try await database.run(oneNumber("select 1")) == [1])
+            // Signs of life are no loss.
+            try await Task.sleep(for: .seconds(2))
+            #expect(database.isReady)
+            proxy.set(.frozen)
+            let start = ContinuousClock.now
+            for _ in 0..<100 where database.isReady { try await Task.sleep(for: .milliseconds(50)) }
+            #expect(!database.isReady)
+            #expect(start.duration(to: .now) < .milliseconds(1500) + .seconds(1), "noticeMax")
+            proxy.set(.forwarding)
+            try await untilItWorks(database)
+        }
+    }
+
     @Test func nobodyThere() async throws {
         try await withDatabase({
             $0.url = "postgresql://postgres@127.0.0.1:1/none"

@@ -155,6 +155,48 @@ import Testing
         await publisher.close()
     }
 
+    /// A process that may open no more files, such as one with `ulimit -n 64` under load. In a process of its own.
+    /// Method: a connection needs the library's socket, its duplicate and the two ends of the thread's pipe. With room
+    /// for fewer neither publisher nor consumer connects, and both say why; with room they do.
+    @Test(.timeLimit(.minutes(2))) func withoutDescriptorsNothingConnectsUntilThereAreSome() async {
+        await #expect(processExitsWith: .success) {
+            try await TestBroker.run { broker in
+                // Closed at the end: what one leaves would be room for the next.
+                var (publishers, consumers) = ([Publisher](), [Consumer]())
+                for room in 0...3 {
+                    let queue = broker.queue("work\(room)")
+                    let configuration = try BrokerConfiguration(url: broker.url)
+                    let log = CapturedLog()
+                    let publisher = Publisher(configuration, topology: .of(queue), logger: log.logger)
+                    let consumer = Consumer(
+                        configuration, topology: .of(queue), subscriptions: [Subscription(queue: queue, prefetch: 1)],
+                        logger: log.logger)
+                    try await DescriptorLimit.leaving(room) {
+                        await publisher.start()
+                        await consumer.start()
+                        #expect(publisher.state == .disconnected(.unreachable), "room for \(room)")
+                        #expect(!consumer.isConnected, "room for \(room)")
+                        await #expect(throws: RabbitMQError.unreachable) {
+                            try await publisher.publish("body", to: queue)
+                        }
+                    }
+                    #expect(log.reasons == ["out_of_descriptors", "out_of_descriptors"], "room for \(room)")
+                    try await eventually(within: .seconds(20)) {
+                        publisher.state == .connected && consumer.isConnected
+                    }
+                    try await publisher.publish("body", to: queue)
+                    var deliveries = consumer.deliveries.makeAsyncIterator()
+                    let delivery = await deliveries.next()
+                    #expect(delivery?.body == Array("body".utf8), "room for \(room)")
+                    publishers.append(publisher)
+                    consumers.append(consumer)
+                }
+                for consumer in consumers { await consumer.close() }
+                for publisher in publishers { await publisher.close() }
+            }
+        }
+    }
+
     @Test func closingFlushes() async throws {
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
@@ -171,7 +213,11 @@ import Testing
         }
     }
 
-    @Test func limitsAreKept() async throws {
+    /// A connected publisher with room for 4 messages in flight and 16 that wait, and 1 s for a confirm, its queue, and
+    /// the proxy before its broker.
+    private func withNarrowPublisher(
+        _ body: (Publisher, _ queue: String, FaultProxy) async throws -> Void
+    ) async throws {
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
             let proxy = try FaultProxy(to: broker.url)
@@ -179,37 +225,35 @@ import Testing
             var configuration = try BrokerConfiguration(url: proxy.url(broker.url))
             configuration.window = 4
             configuration.queueLimit = 16
+            configuration.bodyLimitBytes = 1000
             configuration.confirmDeadline = .seconds(1)
             let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
             await publisher.start()
-            let tooLarge = String(repeating: "x", count: configuration.bodyLimitBytes + 1)
+            try await body(publisher, queue, proxy)
+            await publisher.close()
+        }
+    }
+
+    @Test func limitsAreKept() async throws {
+        try await withNarrowPublisher { publisher, queue, proxy in
+            let tooLarge = String(repeating: "x", count: 1001)
             await #expect(throws: RabbitMQError.tooLarge) { try await publisher.publish(tooLarge, to: queue) }
             await #expect(throws: RabbitMQError.tooLarge) {
                 try await publisher.publish("body", to: String(repeating: "q", count: 256))
             }
-            try await publisher.publish(String(repeating: "x", count: configuration.bodyLimitBytes), to: queue)
+            try await publisher.publish(String(repeating: "x", count: 1000), to: queue)
             try await publisher.publish("", to: queue)
             proxy.set(.frozen)
             let outcomes = await publisher.outcomes(of: 50) { _ in ("body", queue) }
             #expect(outcomes.count { $0 == .tooManyWaiting } == 30)
             #expect(outcomes.count { $0 == .timedOut } == 4)
             #expect(outcomes.count { $0 == .unreachable } == 16)
-            await publisher.close()
         }
     }
 
     /// Rings of ingest share a publisher with what a worker or a scheduler must know of (rule 9: each limit has a name).
     @Test func offersLeaveRoomForWhoWaits() async throws {
-        try await TestBroker.run { broker in
-            let queue = broker.queue("work")
-            let proxy = try FaultProxy(to: broker.url)
-            defer { proxy.end() }
-            var configuration = try BrokerConfiguration(url: proxy.url(broker.url))
-            configuration.window = 4
-            configuration.queueLimit = 16
-            configuration.confirmDeadline = .seconds(1)
-            let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
-            await publisher.start()
+        try await withNarrowPublisher { publisher, queue, proxy in
             let counters = CountedMetrics.shared
             proxy.set(.frozen)
             for _ in 0..<50 { publisher.offer("body", to: queue) }
@@ -227,7 +271,6 @@ import Testing
             try await eventually(within: .seconds(15)) { publisher.state == .connected }
             for _ in 0..<10 { publisher.offer("body", to: queue) }
             try await eventually(within: .seconds(5)) { counters.published(queue, "confirmed") == 10 }
-            await publisher.close()
         }
     }
 

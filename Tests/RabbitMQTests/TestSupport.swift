@@ -53,11 +53,15 @@ final class CapturedLog: Sendable {
             set { metadata[key] = newValue }
         }
 
-        func log(event: LogEvent) { log.lines.withLock { $0.append("\(event.message)") } }
+        func log(event: LogEvent) {
+            let reason = event.metadata?[LogKey.reason].map { "\($0)" }
+            log.lines.withLock { $0.append((message: "\(event.message)", reason: reason)) }
+        }
     }
 
-    private let lines = Mutex<[String]>([])
-    var messages: [String] { lines.withLock { $0 } }
+    private let lines = Mutex<[(message: String, reason: String?)]>([])
+    var messages: [String] { lines.withLock { $0.map(\.message) } }
+    var reasons: [String] { lines.withLock { $0.compactMap(\.reason) } }
     var logger: Logger { Logger(label: "test") { _ in Handler(log: self) } }
 }
 

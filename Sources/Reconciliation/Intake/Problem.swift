@@ -137,11 +137,14 @@ extension Problem {
 
     /// Nothing was stored; the same request again is right. Retry-After is jittered, so that clients do not return
     /// all at once.
-    package static func unavailable(retryAfterSeconds: Int = .random(in: 1...5)) -> Problem {
+    package static func unavailable() -> Problem {
         Problem(
             .serviceUnavailable, "unavailable", "nothing was stored; send it again",
-            headers: [.retryAfter: String(retryAfterSeconds)])
+            headers: [.retryAfter: retryAfter])
     }
+
+    /// Seconds, another number each time.
+    static var retryAfter: String { String(Int.random(in: 1...5)) }
 
     package static let internalError = Problem(.internalServerError, "internal_error")
 

@@ -64,7 +64,7 @@ package struct ReceiptRoutes: Sendable {
             try await users.enter(userID, key: key, app: submission.appID, keys)
         }
         var view = try await store(submission, id)
-        if view.state == .received, wait > .zero { view = try await waited(id, wait) ?? view }
+        if view.state == .received, wait > .zero { view = await waited(id, wait) ?? view }
         let answer = ReceiptAnswer(view, finishHeld: configuration.finishHeld(view.appID), ignored: posted.ignored)
         return Response(json: answer.json, status: view.state.isEnded ? .ok : .accepted)
     }
@@ -77,7 +77,7 @@ package struct ReceiptRoutes: Sendable {
             var view = try await ledger.view(id),
             caller.mayRead(view, configuration.current.userKeys)
         else { throw Problem.notFound }
-        if view.state == .received, wait > .zero { view = try await waited(id, wait) ?? view }
+        if view.state == .received, wait > .zero { view = await waited(id, wait) ?? view }
         return Response(json: ReceiptAnswer(view, finishHeld: configuration.current.finishHeld(view.appID)).json)
     }
 
@@ -106,14 +106,16 @@ package struct ReceiptRoutes: Sendable {
         return view
     }
 
-    /// The receipt after a wait; nil where there was no room to wait.
-    private func waited(_ id: UUID, _ wait: Duration) async throws -> ReceiptView? {
+    /// The receipt after a wait; nil where there was no room to wait, or the database went away meanwhile: then what was
+    /// known before is true enough, and "nothing was stored" would not be.
+    private func waited(_ id: UUID, _ wait: Duration) async -> ReceiptView? {
         guard let ticket = longPoll.register(id, upTo: wait) else { return nil }
         defer { ticket.leave() }
         // Registered first: what ends between this look and the wait is not missed.
-        guard let view = try await ledger.view(id), view.state == .received else { return try await ledger.view(id) }
+        guard let view = try? await ledger.view(id) else { return nil }
+        guard view.state == .received else { return view }
         await ticket.wait()
-        return try await ledger.view(id)
+        return (try? await ledger.view(id)) ?? view
     }
 
     /// A bare id is a question to Apple: a user who asks for many that are not his is stopped.

@@ -136,14 +136,20 @@ extension Statements {
                 isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil)
         })
 
-    /// Moves due times without counting an attempt: a halt, a breaker, a 429. Guarded like a verdict.
+    /// Moves due times without counting an attempt: a halt, a breaker, a 429. Guarded like a verdict, and like one it
+    /// waits for nobody: a row that somebody holds is passed over, and the due time it has brings it back.
     package static let postpone = Statement<[Postponement], UUID>(
         "ledger.postpone",
         """
-        update receipts r set due_at = now() + make_interval(secs => i.due_in), rescues = 0, judged_at = now(),
-          reason = case when r.state = 'received' then i.reason else r.reason end
-        from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[]) as i(id, attempt, due_in, reason)
-        where r.id = i.id and r.settled_at is null and r.attempt = i.attempt
+        update receipts r set due_at = now() + make_interval(secs => m.due_in), rescues = 0, judged_at = now(),
+          reason = case when r.state = 'received' then m.reason else r.reason end
+        from (
+          select i.id, i.due_in, i.reason
+          from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[]) as i(id, attempt, due_in, reason)
+          cross join lateral (select 1 from receipts r
+            where r.id = i.id and r.settled_at is null and r.attempt = i.attempt
+            for no key update skip locked) l) m
+        where r.id = m.id
         returning r.id
         """,
         bind: { rows in

@@ -22,7 +22,10 @@ package struct OperationsRoutes: Sendable {
             [
                 .get: { _, _ in
                     let report = health.report
-                    return Response(json: report.json, status: report.isReady ? .ok : .serviceUnavailable)
+                    guard !report.isReady else { return Response(json: report.json) }
+                    var response = Response(json: report.json, status: .serviceUnavailable)
+                    response.headers[.retryAfter] = Problem.retryAfter
+                    return response
                 }
             ])
         router.serve(

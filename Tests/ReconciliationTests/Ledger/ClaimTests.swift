@@ -166,6 +166,59 @@ import Testing
         }
     }
 
+    @Test("who postpones or reroutes waits for nobody: a row that somebody holds is passed over")
+    func heldRowsArePassedOver() async throws {
+        try await LedgerLab.with { lab in
+            let held = try await lab.post(kind: .signedTransaction)
+            let neighbour = try await lab.post(kind: .signedTransaction)
+            let later = [held, neighbour].map {
+                Postponement(receiptID: $0.id, attempt: 0, dueIn: .seconds(900), reason: .appleUnavailable)
+            }
+            try await lab.withSession { session in
+                try await session.run(.begin)
+                try await session.run(
+                    Statement<Void, Void>("test.lock", "select from receipts where id = '\(held.id)' for update"))
+                // Waiting for the lock would end in a time-out of these statements, not in an answer.
+                for statement in [Statements.postpone, Statements.reroute] {
+                    #expect(try await lab.ledger.run(statement, later) == [neighbour.id])
+                }
+                let rows = try await lab.texts(
+                    "select concat_ws(' ', id = '\(neighbour.id)', lane, reason, due_at > now() + interval '10 minutes') "
+                        + "from receipts order by 1")
+                #expect(rows == ["f local f", "t apple apple_unavailable t"])
+                try await session.run(.rollback)
+            }
+            #expect(Set(try await lab.ledger.run(Statements.postpone, later)) == [held.id, neighbour.id])
+        }
+    }
+
+    @Test("many who postpone the same rows in any order: none waits, none is a deadlock's victim")
+    func postponedByMany() async throws {
+        try await LedgerLab.with(connections: 4) { lab in
+            var later: [Postponement] = []
+            for _ in 0..<40 {
+                later.append(
+                    Postponement(
+                        receiptID: try await lab.post().id, attempt: 0, dueIn: .seconds(900),
+                        reason: .appleUnavailable))
+            }
+            var random = SeededRandom(announcing: "postponedByMany")
+            let orders = (0..<4).map { _ in (0..<25).map { _ in later.shuffled(using: &random) } }
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for batches in orders {
+                    group.addTask {
+                        for batch in batches { _ = try await lab.ledger.run(Statements.postpone, batch) }
+                    }
+                }
+                try await group.waitForAll()
+            }
+            #expect(
+                try await lab.number(
+                    "select count(*) from receipts where due_at > now() + interval '10 minutes' and reason is not null")
+                    == 40)
+        }
+    }
+
     @Test("a lane changes once, guarded like a verdict")
     func reroute() async throws {
         try await LedgerLab.with { lab in

@@ -1,0 +1,25 @@
+import Glibc
+
+/// How many files this process may have open (RLIMIT_NOFILE). For exit tests: it holds for all threads.
+package enum DescriptorLimit {
+    package struct Failure: Error {}
+
+    /// Runs `body` while so many more can be opened and no others.
+    package static func leaving<Result>(
+        _ count: Int, _ body: () async throws -> Result
+    ) async throws -> Result {
+        // The first sleep of a process takes descriptors for its timers, and Dispatch traps where there are none
+        // (event_epoll.c); every service has slept before it is short of them.
+        try await Task.sleep(for: .milliseconds(1))
+        var old = rlimit()
+        guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &old) == 0 else { throw Failure() }
+        // open(2) gives the lowest number that is free, and the limit is one above the highest number there may be.
+        let free = (0...count).map { _ in dup(2) }
+        guard let limit = free.last, limit > 0 else { throw Failure() }
+        for descriptor in free { close(descriptor) }
+        var low = rlimit(rlim_cur: rlim_t(limit), rlim_max: old.rlim_max)
+        guard setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &low) == 0 else { throw Failure() }
+        defer { setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &old) }
+        return try await body()
+    }
+}
