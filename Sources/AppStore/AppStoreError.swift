@@ -24,7 +24,8 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     case api(code: APIErrorCode, httpStatus: Int)
     /// No credentials for this call, or a key that cannot sign.
     case credentialsMissing
-    /// Neither Production nor Sandbox: Apple can be asked about no other (apple-facts 3.1).
+    /// Neither Production nor Sandbox, or not the one that has the endpoint: Apple can be asked about no other
+    /// (apple-facts 3.1).
     case environmentNotServed
 
     /// Whether the same call may go well later without anybody changing anything. Not knowing is yes.
@@ -38,16 +39,14 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
             case 21100...21199: retryable ?? true
             default: true  // 21002, 21005, 21009; 21007 and 21008 when Apple contradicts itself; unknown ones
             }
-        case .api(let code, _):
-            // Not found is also what a purchase of a second ago looks like (apple-facts 3.7).
-            code.isRetryable || code.isTransactionNotFound || !code.isKnown
+        case .api(let code, _): code.isRetryable
         }
     }
 
     package var description: String {
         switch self {
         case .receiptStatus(let code, _): "receipt_status \(code)"
-        case .api(let code, let httpStatus): "api \(code.rawValue) (HTTP \(httpStatus))"
+        case .api(let code, let httpStatus): "api \(code) (HTTP \(httpStatus))"
         case .httpStatus(let status): "http_status \(status)"
         default: label
         }
