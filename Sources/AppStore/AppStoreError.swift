@@ -52,7 +52,7 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// The case alone, for metrics.
+    /// The case alone, for metrics; a code of the API that is not in our table has a word of its own, to be alerted on.
     package var label: String {
         switch self {
         case .timedOut: "timed_out"
@@ -63,7 +63,7 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
         case .rateLimited: "rate_limited"
         case .unauthorized: "unauthorized"
         case .receiptStatus: "receipt_status"
-        case .api: "api"
+        case .api(let code, _): code.meaning == .unknown ? "api_unknown" : "api"
         case .credentialsMissing: "credentials_missing"
         case .environmentNotServed: "environment_not_served"
         }

@@ -59,8 +59,8 @@ package struct ServerAPIClient: Sendable {
         self.token = try await BearerToken(credentials, now: now)
     }
 
-    /// Asks in the first of `environments`, by the rule of apple-facts 3.1 where both are given: production, and the
-    /// sandbox if what was asked for is not known there.
+    /// Asks by the rule of apple-facts 3.1 where both environments are given: production, and the sandbox if what was
+    /// asked for is not known there. The one place a request goes out from.
     ///
     /// 401 of production also leads to the sandbox: an app never released answers so (requirements P13). Both refusing
     /// means the credentials are wrong; if only production refuses, the sandbox's answer stands, as the key is good.
@@ -69,24 +69,31 @@ package struct ServerAPIClient: Sendable {
     func ask<Value>(
         _ request: Request<Value>, in environments: [StoreEnvironment]
     ) async throws(AppStoreFailure) -> Answer<Value> {
-        let candidates = [StoreEnvironment.production, .sandbox].filter {
+        let bearer: String
+        do throws(AppStoreError) { bearer = try await token.current() } catch { throw AppStoreFailure(error) }
+        var candidates = [StoreEnvironment.production, .sandbox].filter {
             environments.contains($0) && request.endpoint.environments.contains($0)
+        }[...]
+        var calls: [ServiceCall] = []
+        while let environment = candidates.popFirst() {
+            let host = environment == .production ? productionURL : sandboxURL
+            guard let question = request.http(to: host, token: bearer) else {
+                throw AppStoreFailure(.api(code: request.endpoint.invalidID, httpStatus: 400))
+            }
+            let (result, call) = await http.call(.serverApi, in: environment, question) { answer in
+                Self.reading(answer, request.read)
+            }
+            calls.append(call)
+            switch result {
+            case .success(let value): return Answer(value: value, environment: environment, calls: calls)
+            case .failure(let error):
+                if !candidates.isEmpty, Self.leadsToSandbox(error) { continue }
+                // A token refused once is not offered again: after the clock or the key is mended the next one is new.
+                if error == .unauthorized { await token.discard(bearer) }
+                throw AppStoreFailure(error, calls: calls)
+            }
         }
-        guard let first = candidates.first else { throw AppStoreFailure(.environmentNotServed) }
-        let failure: AppStoreFailure
-        do throws(AppStoreFailure) {
-            return try await ask(request, in: first)
-        } catch {
-            failure = error
-        }
-        guard candidates.count > 1, Self.leadsToSandbox(failure.error) else { throw failure }
-        do throws(AppStoreFailure) {
-            let answer = try await ask(request, in: .sandbox)
-            return Answer(
-                value: answer.value, environment: answer.environment, calls: failure.calls + answer.calls)
-        } catch {
-            throw AppStoreFailure(error.error, calls: failure.calls + error.calls)
-        }
+        throw AppStoreFailure(.environmentNotServed)
     }
 
     private static func leadsToSandbox(_ error: AppStoreError) -> Bool {
@@ -94,29 +101,6 @@ package struct ServerAPIClient: Sendable {
         case .unauthorized: true
         case .api(let code, _): code.meaning == .notFound
         default: false
-        }
-    }
-
-    /// The one place a request goes out from.
-    private func ask<Value>(
-        _ request: Request<Value>, in environment: StoreEnvironment
-    ) async throws(AppStoreFailure) -> Answer<Value> {
-        let bearer: String
-        do throws(AppStoreError) { bearer = try await token.current() } catch { throw AppStoreFailure(error) }
-        let host = environment == .production ? productionURL : sandboxURL
-        guard let question = request.http(to: host, token: bearer) else {
-            throw AppStoreFailure(.api(code: request.endpoint.invalidID, httpStatus: 400))
-        }
-        let (result, call) = await http.call(.serverApi, in: environment, question) { answer in
-            Self.reading(answer, request.read)
-        }
-        switch result {
-        case .success(let value):
-            return Answer(value: value, environment: environment, calls: [call])
-        case .failure(let error):
-            // A token refused once is not offered again: after the clock or the key is mended the next one is new.
-            if error == .unauthorized { await token.discard(bearer) }
-            throw AppStoreFailure(error, calls: [call])
         }
     }
 

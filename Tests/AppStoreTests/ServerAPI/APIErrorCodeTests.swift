@@ -96,6 +96,7 @@ import Testing
             let error = AppStoreError.api(code: APIErrorCode(rawValue: number), httpStatus: 400)
             #expect(
                 error.isRetryable == (retryable.contains(number) || Self.documented[number] == nil), "\(number)")
+            #expect(error.label == (Self.documented[number] == nil ? "api_unknown" : "api"), "\(number)")
         }
     }
 

@@ -77,6 +77,17 @@ import Testing
         }
     }
 
+    @Test func `P13: a token that production refuses and the sandbox takes is a good one`() async throws {
+        try await LocalApple.serving(
+            { $0.path.hasPrefix("/production") ? ServerAPILab.unauthorized : Self.found }
+        ) { apple, http in
+            let client = try await ServerAPILab.client(http, apple.url)
+            for _ in 1...3 { _ = try await client.transactionInfo("1", in: ServerAPILab.both) }
+            #expect(apple.requests.count == 6)
+            #expect(Set(apple.requests.map { $0.headers["authorization"] }).count == 1)
+        }
+    }
+
     @Test func `many calls at once are answered, with one token`() async throws {
         try await LocalApple.serving({ _ in Self.found }) { apple, http in
             let client = try await ServerAPILab.client(http, apple.url)

@@ -253,6 +253,12 @@ import Testing
         }
     }
 
+    @Test func `3.1: the hosts are Apple's`() {
+        let credentials = ServerAPIClient.Credentials(issuerId: "i", keyId: "k", privateKeyPEM: "p", bundleId: "b")
+        #expect(credentials.productionURL == "https://api.storekit.apple.com")
+        #expect(credentials.sandboxURL == "https://api.storekit-sandbox.apple.com")
+    }
+
     @Test func `no endpoint is without its request`() {
         #expect(Set(Self.exchanges.map(\.endpoint)) == Set(ServerAPIClient.Endpoint.allCases))
     }
