@@ -24,7 +24,8 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     case api(code: APIErrorCode, httpStatus: Int)
     /// No credentials for this call, or a key that cannot sign.
     case credentialsMissing
-    /// Neither Production nor Sandbox: Apple can be asked about no other (apple-facts 3.1).
+    /// Neither Production nor Sandbox, or not the one that has the endpoint: Apple can be asked about no other
+    /// (apple-facts 3.1).
     case environmentNotServed
 
     /// Whether the same call may go well later without anybody changing anything. Not knowing is yes.
@@ -38,22 +39,20 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
             case 21100...21199: retryable ?? true
             default: true  // 21002, 21005, 21009; 21007 and 21008 when Apple contradicts itself; unknown ones
             }
-        case .api(let code, _):
-            // Not found is also what a purchase of a second ago looks like (apple-facts 3.7).
-            code.isRetryable || code.isTransactionNotFound || !code.isKnown
+        case .api(let code, _): code.isRetryable
         }
     }
 
     package var description: String {
         switch self {
         case .receiptStatus(let code, _): "receipt_status \(code)"
-        case .api(let code, let httpStatus): "api \(code.rawValue) (HTTP \(httpStatus))"
+        case .api(let code, let httpStatus): "api \(code) (HTTP \(httpStatus))"
         case .httpStatus(let status): "http_status \(status)"
         default: label
         }
     }
 
-    /// The case alone, for metrics.
+    /// The case alone, for metrics; a code of the API that is not in our table has a word of its own, to be alerted on.
     package var label: String {
         switch self {
         case .timedOut: "timed_out"
@@ -64,7 +63,7 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
         case .rateLimited: "rate_limited"
         case .unauthorized: "unauthorized"
         case .receiptStatus: "receipt_status"
-        case .api: "api"
+        case .api(let code, _): code.meaning == .unknown ? "api_unknown" : "api"
         case .credentialsMissing: "credentials_missing"
         case .environmentNotServed: "environment_not_served"
         }

@@ -93,6 +93,30 @@ extension [String: JSON] {
         default: throw FieldMismatch()
         }
     }
+
+    func array(_ key: String) throws(FieldMismatch) -> [JSON]? {
+        switch self[key] {
+        case nil, .null: nil
+        case .array(let elements): elements
+        default: throw FieldMismatch()
+        }
+    }
+
+    func strings(_ key: String) throws(FieldMismatch) -> [String]? {
+        try array(key)?.map { (element) throws(FieldMismatch) in
+            guard let text = element.string else { throw FieldMismatch() }
+            return text
+        }
+    }
+
+    func objects<Element>(
+        _ key: String, _ read: ([String: JSON]) throws(FieldMismatch) -> Element
+    ) throws(FieldMismatch) -> [Element]? {
+        try array(key)?.map { (element) throws(FieldMismatch) in
+            guard let members = element.object else { throw FieldMismatch() }
+            return try read(members)
+        }
+    }
 }
 
 // MARK: - Reading

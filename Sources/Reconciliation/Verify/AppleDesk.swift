@@ -6,8 +6,13 @@ import Synchronization
 /// Why Apple was not asked, or gave nothing to go by.
 package struct AppleRefusal: Error, Sendable {
     package let fate: Fate
-    /// The last call, if there was one.
-    package let call: ServiceCall?
+    /// The calls that led to it, in order; the last one failed.
+    package let calls: [ServiceCall]
+
+    package init(_ fate: Fate, calls: [ServiceCall] = []) {
+        self.fate = fate
+        self.calls = calls
+    }
 }
 
 /// Where every call to Apple goes through: halts, the breaker, and what they learn from each answer.
@@ -37,18 +42,18 @@ package final class AppleDesk: Sendable {
         _ service: ServiceCall.Service, for app: AppServices,
         _ question: () async throws(AppStoreFailure) -> (answer: Answer, calls: [ServiceCall]),
         proves isProof: (Answer) -> Bool = { _ in true }
-    ) async throws(AppleRefusal) -> (answer: Answer, call: ServiceCall?) {
-        if case .open = breakerState { throw AppleRefusal(fate: .postpone(.appleUnavailable, until: nil), call: nil) }
+    ) async throws(AppleRefusal) -> (answer: Answer, calls: [ServiceCall]) {
+        if case .open = breakerState { throw AppleRefusal(.postpone(.appleUnavailable, until: nil)) }
         let halt = halts.halt(of: service, for: app)
         if let halt {
-            guard await halts.takesProbe(halt) else { throw AppleRefusal(fate: .halt(.halted), call: nil) }
+            guard await halts.takesProbe(halt) else { throw AppleRefusal(.halt(.halted)) }
         }
         do {
             let (answer, calls) = try await question()
             record(failed: false)
             if isProof(answer) { noteProof(service, app) }
             if let halt { await halts.end(halt) }
-            return (answer, calls.last)
+            return (answer, calls)
         } catch {
             var fate = Fate(error.error)
             if case .halt = fate, halt == nil, isProven(service, app) { fate = .retry(.appleAnswer) }
@@ -58,7 +63,7 @@ package final class AppleDesk: Sendable {
             case (.halt, nil), (.hold, _), (.postpone, _): break
             case (.retry, _), (.reject, _): if let halt, error.error.provesCredentials { await halts.end(halt) }
             }
-            throw AppleRefusal(fate: fate, call: error.calls.last)
+            throw AppleRefusal(fate, calls: error.calls)
         }
     }
 

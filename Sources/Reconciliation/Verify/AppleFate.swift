@@ -34,11 +34,12 @@ extension Fate {
 
     private init(apiError code: APIErrorCode) {
         self =
-            switch code {
-            case .invalidTransactionId, .appTransactionIdNotSupported: .reject(.invalidTransactionID)
-            case .rateLimitExceeded: .postpone(.appleUnavailable, until: nil)
-            case _ where code.isTransactionNotFound: .retry(.notFoundYet)
-            default: .retry(.appleAnswer)
+            switch code.meaning {
+            case .invalidID: .reject(.invalidTransactionID)
+            case .tooMany: .postpone(.appleUnavailable, until: nil)
+            case .notFound: .retry(.notFoundYet)
+            // Apple documents none of the last four for a question about a receipt, so they explain nothing.
+            case .temporary, .unknown, .ourRequest, .configuration, .refused, .absent: .retry(.appleAnswer)
             }
     }
 }

@@ -19,8 +19,10 @@ package struct Examiner: Sendable {
     package static let clockAheadMax: TimeInterval = 300
     /// A signed transaction proves the state at its signedDate; older than this at its receipt, Apple is asked.
     package static let staleAfter: TimeInterval = 3600
-    /// How long "not found" may mean "not found yet" (P14).
+    /// How long "not found" may mean "not found yet", and how often Apple is asked at least (P14): a day in which we
+    /// did not ask is none.
     package static let notFoundFor: Duration = .seconds(86_400)
+    package static let notFoundAttemptsMin = SettleBatch.Parking.attemptsMin
 
     private let desk: AppleDesk
     private let schedule: RetrySchedule
@@ -51,7 +53,7 @@ package struct Examiner: Sendable {
 
     private func examination(of refusal: AppleRefusal) -> Examination {
         switch refusal.fate {
-        case .retry(let reason): .retry(reason, call: refusal.call.map(Verdict.Call.init))
+        case .retry(let reason): .retry(reason, call: refusal.calls.last.map(Verdict.Call.init))
         case .postpone(let reason, let until): .postpone(reason, until: until)
         case .reject(let reason): .finding(.receipt(.rejected(reason)))
         case .hold(let reason): .finding(.receipt(.held(reason)))
@@ -97,9 +99,15 @@ package struct Examiner: Sendable {
     private func confirm(
         _ transaction: Transaction, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        let current = try await lookUp(
-            transaction.id, for: app, in: [StoreEnvironment(rawValue: transaction.environment)])
-        return decide([current], of: receipt, for: app)
+        do throws(AppleRefusal) {
+            let current = try await lookUp(
+                transaction.id, for: app, in: [StoreEnvironment(rawValue: transaction.environment)])
+            return decide([current], of: receipt, for: app)
+        } catch {
+            // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
+            guard case .reject(.invalidTransactionID) = error.fate else { throw error }
+            throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
+        }
     }
 
     // MARK: Legacy receipts
@@ -109,7 +117,7 @@ package struct Examiner: Sendable {
     ) async throws(AppleRefusal) -> Examination {
         if receipt.isTakenOver { return .finding(.receipt(.rejected(.takenOver))) }
         guard let client = app.receipts else { return .finding(.receipt(.held(.credentialsMissing))) }
-        let (verified, call) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
+        let (verified, calls) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
             let verified = try await client.verify(base64)
             return (verified, verified.calls)
         } proves: {
@@ -125,7 +133,7 @@ package struct Examiner: Sendable {
         let transactions = entries.compactMap { Transaction($0, in: verified) }
         // One unreadable entry must not hide behind its neighbours.
         guard transactions.count == entries.count else {
-            return .retry(.appleAnswer, call: call.map(Verdict.Call.init))
+            return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
         }
         return decide(transactions, of: receipt, for: app)
     }
@@ -143,22 +151,31 @@ package struct Examiner: Sendable {
         do throws(AppleRefusal) {
             return decide([try await lookUp(id, for: app, in: app.lookUpOrder)], of: receipt, for: app)
         } catch {
-            let age = Duration.seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt))
-            if case .retry(.notFoundYet) = error.fate, age > Self.notFoundFor * schedule.scale {
+            if case .retry(.notFoundYet) = error.fate, isNotFoundForGood(receipt, after: error.calls) {
                 return .finding(.receipt(.rejected(.notFound)))
             }
             throw error
         }
     }
 
+    /// Whether a purchase that exists would have shown by now, wherever it could be.
+    private func isNotFoundForGood(_ receipt: StoredReceipt, after calls: [ServiceCall]) -> Bool {
+        let age = Duration.seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt))
+        // An environment that refused our token did not look: an app never released has no production yet, but a wrong
+        // key looks the same (P13).
+        let isSaidByAll = calls.allSatisfy { $0.code.map(APIErrorCode.init(rawValue:))?.meaning == .notFound }
+        return isSaidByAll && age > Self.notFoundFor * schedule.scale
+            && receipt.attempt + 1 >= Self.notFoundAttemptsMin
+    }
+
     /// Apple's current word on a transaction, verified like any other.
     private func lookUp(
         _ id: String, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Transaction {
-        guard let client = app.serverAPI else { throw AppleRefusal(fate: .hold(.credentialsMissing), call: nil) }
-        let (jws, call) = try await desk.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
-            let info = try await client.transactionInfo(id, trying: environments)
-            return (info.signedTransaction, info.calls)
+        guard let client = app.serverAPI else { throw AppleRefusal(.hold(.credentialsMissing)) }
+        let (jws, calls) = try await desk.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
+            let info = try await client.transactionInfo(id, in: environments)
+            return (info.value, info.calls)
         }
         do throws(VerificationFailure) {
             guard let transaction = Transaction(try await app.verifier.transaction(jws)),
@@ -167,7 +184,7 @@ package struct Examiner: Sendable {
             return transaction
         } catch {
             // What Apple itself sends and we cannot believe says nothing about the purchase.
-            throw AppleRefusal(fate: .retry(.appleAnswer), call: call)
+            throw AppleRefusal(.retry(.appleAnswer), calls: calls)
         }
     }
 

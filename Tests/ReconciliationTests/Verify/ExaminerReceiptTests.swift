@@ -115,6 +115,21 @@ import Testing
         }
     }
 
+    @Test("P15: 21002 on a good receipt is trouble of Apple's, however old it is and however often it was said")
+    func malformedReceipt() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app()
+            let sale = try await lab.sell()
+            var fault = FaultRequest(.receiptStatus, on: .verifyReceipt)
+            fault.status = 21002
+            try lab.store.fault(fault)
+            for (age, attempt) in [(0.0, 0), (86_500, 7), (2_592_000, 200)] {
+                let row = lab.row(.receipt(sale.receipt), attempt: attempt, age: age)
+                #expect(Seen(await lab.examiner().examine(row, for: app)) == .retry(.appleAnswer))
+            }
+        }
+    }
+
     @Test("without credentials a receipt waits for a person, and nobody is asked")
     func noCredentials() async throws {
         try await VerifyLab.with { lab in
@@ -150,16 +165,20 @@ import Testing
         }
     }
 
-    @Test("P13, P14: not found is tried in both environments, for 24 hours, then ends")
+    @Test("P13, P14: not found is tried in both environments, for 24 hours and eight times, then ends")
     func notFound() async throws {
         try await VerifyLab.with { lab in
             let app = try await lab.app(environments: ["Production", "Sandbox"])
-            for (age, expected) in [
-                (0.0, Seen.retry(.notFoundYet)), (86_000, .retry(.notFoundYet)), (86_500, .whole(.rejected(.notFound))),
+            for (age, attempt, expected) in [
+                (0.0, 0, Seen.retry(.notFoundYet)), (86_000, 100, .retry(.notFoundYet)),
+                // A day of halts or of our own outage: Apple was hardly asked.
+                (86_500, 0, .retry(.notFoundYet)), (864_000, 6, .retry(.notFoundYet)),
+                (86_500, 7, .whole(.rejected(.notFound))), (864_000, 100, .whole(.rejected(.notFound))),
             ] {
                 let before = lab.store.calls().count
-                let row = lab.row(.identifier, transactionID: "999999999999999", isVouched: true, age: age)
-                #expect(Seen(await lab.examiner().examine(row, for: app)) == expected, "\(age)")
+                let row = lab.row(
+                    .identifier, transactionID: "999999999999999", isVouched: true, attempt: attempt, age: age)
+                #expect(Seen(await lab.examiner().examine(row, for: app)) == expected, "\(age) \(attempt)")
                 #expect(lab.store.calls(after: before).map(\.environment) == [.production, .sandbox])
             }
             let sandbox = try await lab.sell { $0.environment = .sandbox }
@@ -167,6 +186,27 @@ import Testing
             #expect(
                 Seen(await lab.examiner().examine(row, for: app))
                     == .entries([sandbox.purchase.transactionId: .held(.sandbox)]))
+        }
+    }
+
+    @Test("P13: an app never released: production says 401, the sandbox answers, nothing is halted or rejected")
+    func neverReleased() async throws {
+        try await VerifyLab.with { lab in
+            var unreleased = FaultRequest(.status, on: .transactionInfo)
+            unreleased.status = 401
+            unreleased.environment = .production
+            try lab.store.fault(unreleased)
+            let app = try await lab.app(environments: ["Production", "Sandbox"]) { $0.testers = ["u1"] }
+            let sale = try await lab.sell { $0.environment = .sandbox }
+            let id = sale.purchase.transactionId
+            let row = lab.row(.identifier, transactionID: id, isVouched: true)
+            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries([id: .coins]))
+            #expect(lab.store.calls().map(\.environment) == [.production, .sandbox])
+            // Production did not look, so the sandbox's word is not the last one, however old the question is.
+            let unknown = lab.row(
+                .identifier, transactionID: "999999999999999", isVouched: true, attempt: 100, age: 864_000)
+            #expect(Seen(await lab.examiner().examine(unknown, for: app)) == .retry(.notFoundYet))
+            #expect(try await lab.lab.ledger.run(Statements.listHalts, ()) == [])
         }
     }
 

@@ -180,9 +180,29 @@ import Testing
                 $0.makeUpMaxAge = .zero
             }
             try lab.store.fault(FaultRequest(.notFound, on: .transactionInfo))
-            for age: TimeInterval in [0, 2_592_000] {
-                let row = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple, age: age)
+            for (age, attempt) in [(0.0, 0), (2_592_000, 200)] {
+                let row = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple, attempt: attempt, age: age)
                 #expect(Seen(await lab.examiner().examine(row, for: app)) == .retry(.notFoundYet))
+            }
+        }
+    }
+
+    @Test("P14: Apple signed the id, so no answer about it is a proof against the purchase")
+    func noAnswerRejects() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app { $0.confirmWithApple = .always }
+            let row = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple, attempt: 200, age: 2_592_000)
+            for code in [4_000_006, 4_000_048, 4_000_000, 4_040_001, 4_040_003, 4_040_005, 4_040_010, 4_000_185] {
+                lab.store.clearFaults()
+                var fault = FaultRequest(.error, on: .transactionInfo)
+                fault.errorCode = code
+                try lab.store.fault(fault)
+                guard case .retry(_, let call?) = await lab.examiner().examine(row, for: app) else {
+                    Issue.record("\(code) was not retried")
+                    continue
+                }
+                #expect(call.code == code)
             }
         }
     }

@@ -90,12 +90,13 @@ struct VerifyLab: Sendable {
     /// A row as a worker reads it, without a database.
     func row(
         _ proof: Proof, lane: Lane? = nil, transactionID: String? = nil, originalTransactionID: String? = nil,
-        isVouched: Bool = false, age: TimeInterval = 0, isTakenOver: Bool = false, hasPayload: Bool = true
+        isVouched: Bool = false, attempt: Int = 0, age: TimeInterval = 0, isTakenOver: Bool = false,
+        hasPayload: Bool = true
     ) -> StoredReceipt {
         StoredReceipt(
             id: UUID(), appID: Self.appID, userID: "u1", proof: proof, transactionID: transactionID,
             originalTransactionID: originalTransactionID, isVouched: isVouched, lane: lane ?? Lane(proof.kind),
-            state: .received, reason: nil, attempt: 0, rescues: 0, receivedAt: .now.addingTimeInterval(-age),
+            state: .received, reason: nil, attempt: attempt, rescues: 0, receivedAt: .now.addingTimeInterval(-age),
             readAt: .now,
             isTakenOver: isTakenOver, hasPayload: hasPayload)
     }

@@ -1,0 +1,127 @@
+package import AsyncHTTPClient
+package import Foundation
+import NIOHTTP1
+
+/// Asks the App Store Server API, as one app.
+///
+/// Each endpoint is a method, beside what it takes and gives. A method that takes an id takes the environments it may
+/// belong to: one, and Apple is asked there; production and sandbox, and the rule of apple-facts 3.1 finds the one. The
+/// signed data in an answer is still to be verified. Every method throws ``AppStoreFailure`` with the calls made; its
+/// `isRetryable` says whether the same call may go well later.
+///
+/// Source: apple-facts 3.1 to 3.3. The HTTP client should not follow redirects: a token is not for other hosts.
+package struct ServerAPIClient: Sendable {
+    package struct Credentials: Sendable {
+        package var issuerId: String
+        package var keyId: String
+        /// PKCS#8 PEM of the In-App Purchase key (`.p8`), P-256.
+        package var privateKeyPEM: String
+        package var bundleId: String
+        package var productionURL: String
+        package var sandboxURL: String
+
+        package init(
+            issuerId: String, keyId: String, privateKeyPEM: String, bundleId: String,
+            productionURL: String = "https://api.storekit.apple.com",
+            sandboxURL: String = "https://api.storekit-sandbox.apple.com"
+        ) {
+            self.issuerId = issuerId
+            self.keyId = keyId
+            self.privateKeyPEM = privateKeyPEM
+            self.bundleId = bundleId
+            self.productionURL = productionURL
+            self.sandboxURL = sandboxURL
+        }
+    }
+
+    /// What Apple answered, where, and at what cost.
+    package struct Answer<Value: Sendable>: Sendable {
+        package let value: Value
+        /// Where it was found.
+        package let environment: StoreEnvironment
+        /// The calls that led here, in order; the last one succeeded.
+        package let calls: [ServiceCall]
+    }
+
+    private let http: AppStoreHTTP
+    private let productionURL: String
+    private let sandboxURL: String
+    private let token: BearerToken
+
+    /// - Throws: ``AppStoreError/credentialsMissing`` if the key cannot be read.
+    package init(
+        http: HTTPClient, credentials: Credentials, timeout: Duration = .seconds(20),
+        now: @escaping @Sendable () -> Date = { Date() }
+    ) async throws(AppStoreError) {
+        self.http = AppStoreHTTP(http: http, timeout: timeout, now: now)
+        self.productionURL = credentials.productionURL
+        self.sandboxURL = credentials.sandboxURL
+        self.token = try await BearerToken(credentials, now: now)
+    }
+
+    /// Asks by the rule of apple-facts 3.1 where both environments are given: production, and the sandbox if what was
+    /// asked for is not known there. The one place a request goes out from.
+    ///
+    /// 401 of production also leads to the sandbox: an app never released answers so (requirements P13). Both refusing
+    /// means the credentials are wrong; if only production refuses, the sandbox's answer stands, as the key is good.
+    /// - Throws: any other error of production at once; it says nothing about the sandbox.
+    ///   ``AppStoreError/environmentNotServed`` if Apple offers the endpoint in none of them.
+    func ask<Value>(
+        _ request: Request<Value>, in environments: [StoreEnvironment]
+    ) async throws(AppStoreFailure) -> Answer<Value> {
+        let bearer: String
+        do throws(AppStoreError) { bearer = try await token.current() } catch { throw AppStoreFailure(error) }
+        var candidates = [StoreEnvironment.production, .sandbox].filter {
+            environments.contains($0) && request.endpoint.environments.contains($0)
+        }[...]
+        var calls: [ServiceCall] = []
+        while let environment = candidates.popFirst() {
+            let host = environment == .production ? productionURL : sandboxURL
+            guard let question = request.http(to: host, token: bearer) else {
+                throw AppStoreFailure(.api(code: request.endpoint.invalidID, httpStatus: 400))
+            }
+            let (result, call) = await http.call(.serverApi, in: environment, question) { answer in
+                Self.reading(answer, request.read)
+            }
+            calls.append(call)
+            switch result {
+            case .success(let value): return Answer(value: value, environment: environment, calls: calls)
+            case .failure(let error):
+                if !candidates.isEmpty, Self.leadsToSandbox(error) { continue }
+                // A token refused once is not offered again: after the clock or the key is mended the next one is new.
+                if error == .unauthorized { await token.discard(bearer) }
+                throw AppStoreFailure(error, calls: calls)
+            }
+        }
+        throw AppStoreFailure(.environmentNotServed)
+    }
+
+    private static func leadsToSandbox(_ error: AppStoreError) -> Bool {
+        switch error {
+        case .unauthorized: true
+        case .api(let code, _): code.meaning == .notFound
+        default: false
+        }
+    }
+
+    private static func reading<Value>(
+        _ answer: AppStoreHTTP.Answer, _ read: ([String: JSON]?) throws(FieldMismatch) -> Value
+    ) -> AppStoreHTTP.Reading<Value> {
+        let body = try? JSON(parsing: answer.body).object
+        if (200..<300).contains(answer.status) {
+            do {
+                return .init(code: nil, result: .success(try read(body)))
+            } catch {
+                return .init(code: nil, result: .failure(.garbage))
+            }
+        }
+        let code = body.flatMap { try? $0.int64("errorCode") }
+        let error: AppStoreError
+        switch (answer.status, code) {
+        case (401, _): error = .unauthorized
+        case (_, let code?): error = .api(code: APIErrorCode(rawValue: code), httpStatus: answer.status)
+        case (_, nil): error = .httpStatus(answer.status)
+        }
+        return .init(code: code, result: .failure(error))
+    }
+}

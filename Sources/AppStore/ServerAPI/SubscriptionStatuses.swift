@@ -1,0 +1,67 @@
+/// The state of each subscription of a customer (Get All Subscription Statuses).
+package struct SubscriptionStatuses: Sendable, Hashable {
+    package struct Status: RawRepresentable, Hashable, Sendable {
+        package var rawValue: Int
+
+        package init(rawValue: Int) { self.rawValue = rawValue }
+
+        package static let active = Status(rawValue: 1)
+        package static let expired = Status(rawValue: 2)
+        package static let billingRetry = Status(rawValue: 3)
+        package static let gracePeriod = Status(rawValue: 4)
+        package static let revoked = Status(rawValue: 5)
+    }
+
+    /// The latest of one chain of renewals.
+    package struct LastTransaction: Sendable, Hashable {
+        package let status: Status?
+        package let originalTransactionId: String?
+        /// Still to be verified.
+        package let signedTransactionInfo: String?
+        /// Still to be verified, and names no app: see ``SignedDataVerifier/renewalInfo(_:at:)``.
+        package let signedRenewalInfo: String?
+
+        init(_ object: [String: JSON]) throws(FieldMismatch) {
+            status = try object.int("status").map(Status.init(rawValue:))
+            originalTransactionId = try object.string("originalTransactionId")
+            signedTransactionInfo = try object.string("signedTransactionInfo")
+            signedRenewalInfo = try object.string("signedRenewalInfo")
+        }
+    }
+
+    package struct Group: Sendable, Hashable {
+        package let subscriptionGroupIdentifier: String?
+        package let lastTransactions: [LastTransaction]
+
+        init(_ object: [String: JSON]) throws(FieldMismatch) {
+            subscriptionGroupIdentifier = try object.string("subscriptionGroupIdentifier")
+            lastTransactions = try object.objects("lastTransactions", LastTransaction.init) ?? []
+        }
+    }
+
+    package let groups: [Group]
+    package let bundleId: String?
+    package let appAppleId: Int64?
+    package let environment: StoreEnvironment?
+
+    init(_ body: [String: JSON]) throws(FieldMismatch) {
+        groups = try body.objects("data", Group.init) ?? []
+        bundleId = try body.string("bundleId")
+        appAppleId = try body.int64("appAppleId")
+        environment = try body.environment("environment")
+    }
+}
+
+extension ServerAPIClient {
+    /// - Parameters:
+    ///   - id: any transactionId, originalTransactionId or appTransactionId of the customer.
+    ///   - statuses: only these; empty for all.
+    package func subscriptionStatuses(
+        ofCustomerWith id: String, only statuses: [SubscriptionStatuses.Status] = [],
+        in environments: [StoreEnvironment]
+    ) async throws(AppStoreFailure) -> Answer<SubscriptionStatuses> {
+        let query = statuses.map { QueryItem(name: "status", value: String($0.rawValue)) }
+        return try await ask(
+            Request(.subscriptionStatuses, id, query: query, read: SubscriptionStatuses.init), in: environments)
+    }
+}
