@@ -84,6 +84,7 @@ let package = Package(
                 "Purchases", "AppStore", "Postgres", "RabbitMQ", hummingbird, hummingbirdCore, httpClient, jwtKit,
                 crypto,
                 lifecycle, unixSignals, log, metrics, coreMetrics, yams, nioCore, nioHTTP1, nioHTTPTypes, httpTypes,
+                deque,
             ],
             resources: [.embedInCode("Migrations")],
             swiftSettings: house),

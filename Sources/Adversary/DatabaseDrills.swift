@@ -103,7 +103,8 @@ extension Drill {
             stage.expectAnswers([503])
         },
         Drill("22", "disk full", expected: "503; no message acknowledged in vain") { stage in
-            try await stage.trip(["53100"], every: 1, on: ["receipts", "stored_payloads", "grants", "outcomes", "events"])
+            try await stage.trip(
+                ["53100"], every: 1, on: ["receipts", "stored_payloads", "grants", "outcomes", "events"])
             stage.interrupt(3 * 64)
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(5)))
             let during = stage.answers

@@ -10,8 +10,6 @@ import Synchronization
 package final class KillRun: Sendable {
     /// Processes of each kind: of the others one is up.
     private static let members = 3
-    /// From one kill of a kind to the next, at random, at most.
-    private static let pauseMilliseconds = 2000
     /// Kills that count for nothing end the run: something is wrong with it.
     private static let triesPerKill = 4
     /// What a scheduler asks its servers is on its way for so long: it works in bursts of a millisecond, which nobody
@@ -22,6 +20,7 @@ package final class KillRun: Sendable {
     private let plan: Matrix.Plan
     private let count: Int
     private let kinds: [Member.Role]
+    private let pause: Duration
     private let tell: @Sendable (String) -> Void
     private let tallies = Mutex<[Member.Role: Tally]>([:])
 
@@ -32,11 +31,14 @@ package final class KillRun: Sendable {
 
     /// - Parameters:
     ///   - count: kills that must count, of all kinds together; at least a fifth of them of each kind.
+    ///   - pause: from one kill of a kind to the next, on average. Every restart costs the machine what would be load.
     ///   - isAllInOne: the deployment's processes are of the role `all`, each with the three roles, and of no other.
     package init(
-        _ plan: Matrix.Plan, count: Int, isAllInOne: Bool = false, tell: @escaping @Sendable (String) -> Void
+        _ plan: Matrix.Plan, count: Int, pause: Duration, isAllInOne: Bool = false,
+        tell: @escaping @Sendable (String) -> Void
     ) {
         self.plan = plan
+        self.pause = pause
         self.count = count
         kinds = isAllInOne ? [.all] : [.ingest, .worker, .scheduler]
         self.tell = tell
@@ -117,7 +119,7 @@ package final class KillRun: Sendable {
         let triesMax = Self.triesPerKill * count
         try await withThrowingTaskGroup(of: Void.self) { group in
             while tally(role).counted < least || counted < count, tally(role).kills < triesMax {
-                try await stage.sleep(.milliseconds(Int(random.next() % UInt64(Self.pauseMilliseconds))))
+                try await stage.sleep(pause * Double.random(in: 0..<2, using: &random))
                 // Another of the kind stays up.
                 let up = members.filter(\.isUp)
                 guard up.count > 1 else { continue }

@@ -16,6 +16,8 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     case garbage
     /// HTTP 429. `until` is nil if Apple did not say, otherwise 1 s to 1 h from now.
     case rateLimited(until: Date?)
+    /// A limit of our own: Apple was not asked (``CallGate``). `until` is nil if nobody knows.
+    case notAdmitted(until: Date?)
     /// HTTP 401: wrong key, issuer or bundle id, our clock, or an app never released (apple-facts 3.2).
     case unauthorized
     /// A verifyReceipt status other than 0 (apple-facts 5.2); `retryable` is Apple's `is_retryable`, if sent.
@@ -31,7 +33,7 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     /// Whether the same call may go well later without anybody changing anything. Not knowing is yes.
     package var isRetryable: Bool {
         switch self {
-        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited: true
+        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .notAdmitted: true
         case .unauthorized, .credentialsMissing, .environmentNotServed: false
         case .receiptStatus(let code, let retryable):
             switch code {
@@ -61,6 +63,7 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
         case .httpStatus: "http_status"
         case .garbage: "garbage"
         case .rateLimited: "rate_limited"
+        case .notAdmitted: "not_admitted"
         case .unauthorized: "unauthorized"
         case .receiptStatus: "receipt_status"
         case .api(let code, _): code.meaning == .unknown ? "api_unknown" : "api"

@@ -42,6 +42,8 @@ package enum Reason: String, Sendable, CaseIterable {
     case appleAnswer = "apple_answer"
     case notFoundYet = "not_found_yet"
     case clockAhead = "clock_ahead"
+    /// Apple limits our calls, and others go first.
+    case appleBudget = "apple_budget"
     case halted
     case neverWorked = "never_worked"
 }

@@ -107,11 +107,15 @@ struct ChaosKillsCommand: AsyncParsableCommand {
             without an ack, or a publish without a confirm; then it is killed and started again. A scheduler's \
             counts only if rows were due as well. Three processes of each kind run; each kind is killed in a row of \
             its own, and at least a fifth of the kills that count are of each.
-            With --all-in-one three processes of the role all run instead, and are killed by the same rule: where it has             no clients and no messages in flight, rows must have been due.
+            With --all-in-one three processes of the role all run instead, and are killed by the same \
+            rule: where it has no clients and no messages in flight, rows must have been due.
             """)
 
     @Option(help: ArgumentHelp("Kills that must count.", valueName: "number"))
     var count = 1000
+
+    @Option(help: ArgumentHelp("From one kill of a kind to the next, on average.", valueName: "seconds"))
+    var pause = 1.0
 
     @Flag(help: "Kill processes that are ingest, worker and scheduler in one.")
     var allInOne = false
@@ -120,15 +124,16 @@ struct ChaosKillsCommand: AsyncParsableCommand {
 
     func validate() throws {
         guard (1...100_000).contains(count) else { throw ValidationError("--count must be 1 to 100000") }
+        guard (0.1...60).contains(pause) else { throw ValidationError("--pause must be 0.1 to 60") }
     }
 
     func run() async throws {
         let plan = Matrix.Plan(
             drills: [], seed: options.seed ?? .random(in: 0...999_999), scale: options.scale, rate: options.rate,
             script: options.local, executable: ChaosOptions.executable)
-        let (count, isAllInOne) = (count, allInOne)
+        let (count, pause, isAllInOne) = (count, Duration.seconds(pause), allInOne)
         let row = try await Interrupted.ends {
-            try await KillRun(plan, count: count, isAllInOne: isAllInOne) { Terminal.tell($0) }.run()
+            try await KillRun(plan, count: count, pause: pause, isAllInOne: isAllInOne) { Terminal.tell($0) }.run()
         }
         Terminal.show(row.text)
         if row.outcome == .failed { throw ExitCode.failure }

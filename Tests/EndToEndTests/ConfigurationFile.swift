@@ -13,6 +13,7 @@ struct ConfigurationFile: Encodable, Sendable {
             var issuerId: String
             var keyId: String
             var privateKeyFile = "key.p8"
+            var callsPerSecond = 10_000
             var productionUrl: String
             var sandboxUrl: String
         }

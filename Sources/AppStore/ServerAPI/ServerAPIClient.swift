@@ -47,6 +47,7 @@ package struct ServerAPIClient: Sendable {
     private let productionURL: String
     private let sandboxURL: String
     private let token: BearerToken
+    private var gate: (any CallGate)?
 
     /// - Throws: ``AppStoreError/credentialsMissing`` if the key cannot be read.
     package init(
@@ -57,6 +58,13 @@ package struct ServerAPIClient: Sendable {
         self.productionURL = credentials.productionURL
         self.sandboxURL = credentials.sandboxURL
         self.token = try await BearerToken(credentials, now: now)
+    }
+
+    /// The same client, whose calls this gate lets through. ``AppStoreError/notAdmitted(until:)`` where it does not.
+    package func through(_ gate: any CallGate) -> ServerAPIClient {
+        var client = self
+        client.gate = gate
+        return client
     }
 
     /// Asks by the rule of apple-facts 3.1 where both environments are given: production, and the sandbox if what was
@@ -80,6 +88,11 @@ package struct ServerAPIClient: Sendable {
             guard let question = request.http(to: host, token: bearer) else {
                 throw AppStoreFailure(.api(code: request.endpoint.invalidID, httpStatus: 400))
             }
+            do throws(AppStoreError) {
+                try await gate?.admit(request.endpoint, in: environment)
+            } catch {
+                throw AppStoreFailure(error, calls: calls)
+            }
             let (result, call) = await http.call(.serverApi, in: environment, question) { answer in
                 Self.reading(answer, request.read)
             }
@@ -88,6 +101,9 @@ package struct ServerAPIClient: Sendable {
             case .success(let value): return Answer(value: value, environment: environment, calls: calls)
             case .failure(let error):
                 if !candidates.isEmpty, Self.leadsToSandbox(error) { continue }
+                if case .rateLimited(let until) = error {
+                    await gate?.limited(request.endpoint, in: environment, until: until)
+                }
                 // A token refused once is not offered again: after the clock or the key is mended the next one is new.
                 if error == .unauthorized { await token.discard(bearer) }
                 throw AppStoreFailure(error, calls: calls)

@@ -113,6 +113,8 @@ package struct AppConfiguration: Sendable {
         package let privateKeyPEM: String
         package let productionURL: String?
         package let sandboxURL: String?
+        /// What Apple allows this app for Get Transaction Info; other endpoints in Apple's proportion, the sandbox a tenth.
+        package let callsPerSecond: Double
 
         /// Without the key.
         package var description: String { "issuer \(issuerID), key \(keyID)" }
@@ -292,7 +294,8 @@ package struct AppConfiguration: Sendable {
         let value = ServerAPI(
             issuerID: try reader.requiredText("issuerId"), keyID: try reader.requiredText("keyId"),
             privateKeyPEM: key, productionURL: try reader.url("productionUrl"),
-            sandboxURL: try reader.url("sandboxUrl"))
+            sandboxURL: try reader.url("sandboxUrl"),
+            callsPerSecond: Double(try reader.integer("callsPerSecond", in: 1...100_000) ?? 50))
         try reader.finish()
         return value
     }

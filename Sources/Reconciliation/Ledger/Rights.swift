@@ -169,6 +169,16 @@ package struct Rights: Sendable {
                 .scheduler: [.select, .insert("app_id", "configuration_sha256")],
                 .support: [.select],
             ]),
+        table(
+            "call_budgets",
+            [
+                .worker: [
+                    .select, .insert("app_id", "environment", "endpoint", "stopped_until"),
+                    .update(
+                        "slice_at", "slice_seconds", "calls", "fresh_leased", "repair_leased", "sweep_leased",
+                        "fresh_asked", "repair_asked", "fresh_expected", "repair_expected", "stopped_until"),
+                ]
+            ]),
         table("audits", [.support: [.insert("actor", "action", "details")]]),
         table(
             "schema_migrations",
@@ -179,6 +189,7 @@ package struct Rights: Sendable {
         table("v_grants", [.support: [.select], .dashboard: [.select]]),
         table("v_attempts", [.support: [.select], .dashboard: [.select]]),
         table("v_halts", [.support: [.select], .dashboard: [.select]]),
+        table("v_call_budgets", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
@@ -195,6 +206,8 @@ package struct Rights: Sendable {
         function("store_payload()", [:]),
         function("enter_payload_chains(uuid[], text[])", [:]),
         function("payload_reasons(uuid[], text[])", [:]),
+        function(
+            "lease_calls(text, text, text, text, integer, integer, double precision)", [.worker: [.execute]]),
         function("end_halt(text, text, text, text)", [.worker: [.execute], .support: [.execute]]),
         function("end_stale_halts(text, text[])", [.worker: [.execute]]),
     ]

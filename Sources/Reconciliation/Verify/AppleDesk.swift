@@ -15,17 +15,19 @@ package struct AppleRefusal: Error, Sendable {
     }
 }
 
-/// Where every call to Apple goes through: halts, the breaker, and what they learn from each answer.
+/// Where every call to Apple goes through: halts, the breaker, Apple's limits, and what they learn from each answer.
 package final class AppleDesk: Sendable {
     private let halts: HaltBoard
+    private let governor: Governor
     private let breaker: Mutex<Breaker>
     /// When a credential was last proven good, by its hash.
     private let proven = Mutex<[String: ContinuousClock.Instant]>([:])
     /// A refusal this soon after such a proof says something about the receipt, not about the credential.
     private static let provenFor: Duration = .seconds(600)
 
-    package init(halts: HaltBoard, scale: Double) {
+    package init(halts: HaltBoard, governor: Governor, scale: Double) {
         self.halts = halts
+        self.governor = governor
         breaker = Mutex(Breaker(scale: scale))
     }
 
@@ -67,6 +69,14 @@ package final class AppleDesk: Sendable {
         }
     }
 
+    /// The app's client, whose calls keep to Apple's limits. Nil without a `serverApi` section.
+    package func serverAPI(of app: AppServices, lane: CallLane) -> ServerAPIClient? {
+        guard let section = app.configuration.serverAPI else { return nil }
+        return app.serverAPI?.through(
+            GovernedCalls(
+                governor: governor, appID: app.configuration.id, callsPerSecond: section.callsPerSecond, lane: lane))
+    }
+
     private func noteProof(_ service: ServiceCall.Service, _ app: AppServices) {
         guard let credential = app.credentialHashes[service] else { return }
         proven.withLock { $0[credential] = .now }
@@ -89,9 +99,8 @@ extension AppStoreError {
         switch self {
         case .api: !isOutage
         case .receiptStatus(let code, _): code == 21006 || code == 21010
-        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .unauthorized,
-            .credentialsMissing,
-            .environmentNotServed:
+        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .notAdmitted,
+            .unauthorized, .credentialsMissing, .environmentNotServed:
             false
         }
     }
@@ -103,7 +112,7 @@ extension AppStoreError {
         case .httpStatus(let status): status >= 500
         case .receiptStatus(let code, _): code == 21005 || code == 21009
         case .api(let code, _): code == .generalInternal || code == .generalInternalRetryable
-        case .cancelled, .rateLimited, .unauthorized, .credentialsMissing, .environmentNotServed: false
+        case .cancelled, .rateLimited, .notAdmitted, .unauthorized, .credentialsMissing, .environmentNotServed: false
         }
     }
 }

@@ -11,6 +11,7 @@ extension Fate {
             case .cancelled: .postpone(.appleUnavailable, until: nil)
             case .httpStatus, .garbage: .retry(.appleAnswer)
             case .rateLimited(let until): .postpone(.appleUnavailable, until: until)
+            case .notAdmitted(let until): .postpone(.appleBudget, until: until)
             case .unauthorized: .halt(.halted)
             case .credentialsMissing: .hold(.credentialsMissing)
             case .environmentNotServed: .reject(.wrongEnvironment)

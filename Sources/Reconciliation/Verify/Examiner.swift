@@ -101,7 +101,8 @@ package struct Examiner: Sendable {
     ) async throws(AppleRefusal) -> Examination {
         do throws(AppleRefusal) {
             let current = try await lookUp(
-                transaction.id, for: app, in: [StoreEnvironment(rawValue: transaction.environment)])
+                transaction.id, lane: receipt.callLane, for: app,
+                in: [StoreEnvironment(rawValue: transaction.environment)])
             return decide([current], of: receipt, for: app)
         } catch {
             // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
@@ -149,7 +150,8 @@ package struct Examiner: Sendable {
         // No possession: only a grant that this very user has already may answer; Apple need not be asked.
         guard receipt.isVouched else { return .finding(.identifier(id, .possessionMissing)) }
         do throws(AppleRefusal) {
-            return decide([try await lookUp(id, for: app, in: app.lookUpOrder)], of: receipt, for: app)
+            let found = try await lookUp(id, lane: receipt.callLane, for: app, in: app.lookUpOrder)
+            return decide([found], of: receipt, for: app)
         } catch {
             if case .retry(.notFoundYet) = error.fate, isNotFoundForGood(receipt, after: error.calls) {
                 return .finding(.receipt(.rejected(.notFound)))
@@ -170,9 +172,9 @@ package struct Examiner: Sendable {
 
     /// Apple's current word on a transaction, verified like any other.
     private func lookUp(
-        _ id: String, for app: AppServices, in environments: [StoreEnvironment]
+        _ id: String, lane: CallLane, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Transaction {
-        guard let client = app.serverAPI else { throw AppleRefusal(.hold(.credentialsMissing)) }
+        guard let client = desk.serverAPI(of: app, lane: lane) else { throw AppleRefusal(.hold(.credentialsMissing)) }
         let (jws, calls) = try await desk.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
             let info = try await client.transactionInfo(id, in: environments)
             return (info.value, info.calls)
@@ -196,4 +198,9 @@ package struct Examiner: Sendable {
             .transactions(
                 transactions.map { .init(transaction: $0, decision: app.policy.decide($0, claim: claim)) }))
     }
+}
+
+extension StoredReceipt {
+    /// A customer waits for what nobody looked at yet; what comes again has waited before.
+    fileprivate var callLane: CallLane { reason == nil && attempt == 0 && rescues == 0 ? .fresh : .repair }
 }

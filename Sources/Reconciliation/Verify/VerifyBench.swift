@@ -19,6 +19,8 @@ struct VerifyBench: Sendable {
     private static let suspectRescues = 2
     private static let pauseDelay: Duration = .seconds(60)
     private static let breakerDelay: Duration = .seconds(30)
+    private static let budgetDelayMin: Duration = .seconds(5)
+    private static let budgetDelayMax: Duration = .seconds(60)
 
     let ledger: Ledger
     let apps: AppDirectory
@@ -107,9 +109,21 @@ struct VerifyBench: Sendable {
             }
         case .postpone(let reason, let until):
             let wait = until.map { Duration.seconds(max(1, $0.timeIntervalSince(receipt.readAt))) }
-            let delay = reason == .halted ? Self.pauseDelay : Self.breakerDelay
-            try await postpone(receipt, reason, by: wait ?? delay * ledger.schedule.scale)
+            try await postpone(receipt, reason, by: wait ?? delay(reason, receipt) * ledger.schedule.scale)
         case .reroute: try await reroute(receipt)
+        }
+    }
+
+    private func delay(_ reason: Reason, _ receipt: StoredReceipt) -> Duration {
+        switch reason {
+        case .halted: Self.pauseDelay
+        // Those that wait for a call come at different times, and the more rarely the longer there are too many.
+        case .appleBudget:
+            min(
+                max(.seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt)), Self.budgetDelayMin),
+                Self.budgetDelayMax)
+                * Double.random(in: 0.5..<1.5)
+        default: Self.breakerDelay
         }
     }
 

@@ -39,7 +39,8 @@ package struct VerifyWorker: Service {
         self.doorbell = doorbell
         self.limits = limits
         self.logger = logger
-        desk = AppleDesk(halts: halts, scale: ledger.schedule.scale)
+        desk = AppleDesk(
+            halts: halts, governor: Governor(ledger: ledger, logger: logger), scale: ledger.schedule.scale)
         bench = VerifyBench(
             ledger: ledger, apps: apps, halts: halts, examiner: Examiner(desk: desk, schedule: ledger.schedule),
             doorbell: doorbell, logger: logger)

@@ -194,7 +194,6 @@ import Testing
     static let refusals = [
         // Nothing is deleted, by nobody.
         Refusal(everybody, "delete from receipts"),
-        Refusal(everybody, "delete from payloads"),
         Refusal(everybody, "delete from stored_payloads"),
         Refusal(everybody, "delete from proof_headers"),
         Refusal(everybody, "delete from grants"),
@@ -217,7 +216,6 @@ import Testing
         Refusal([.ingest, .dashboard], "select user_id from grants"),
         Refusal([.scheduler, .support, .dashboard], "select goods from grants"),
         Refusal(everybody, "update events set user_id = 'thief'"),
-        Refusal(everybody, "update payloads set body = ''"),
         Refusal(everybody, "update stored_payloads set body = ''"),
         Refusal(everybody, "update proof_headers set header = ''"),
         Refusal(everybody, "update receipts set received_at = now()"),

@@ -13,7 +13,7 @@ import Testing
     private static func word(_ error: AppStoreError) -> String {
         switch error {
         case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .unauthorized, .receiptStatus,
-            .api, .credentialsMissing, .environmentNotServed:
+            .api, .credentialsMissing, .environmentNotServed, .notAdmitted:
             error.label
         }
     }
@@ -28,9 +28,11 @@ import Testing
             (.httpStatus(302), .retry(.appleAnswer)),
             (.rateLimited(until: Self.until), .postpone(.appleUnavailable, until: Self.until)),
             (.rateLimited(until: nil), .postpone(.appleUnavailable, until: nil)), (.unauthorized, .halt(.halted)),
+            (.notAdmitted(until: Self.until), .postpone(.appleBudget, until: Self.until)),
+            (.notAdmitted(until: nil), .postpone(.appleBudget, until: nil)),
             (.credentialsMissing, .hold(.credentialsMissing)), (.environmentNotServed, .reject(.wrongEnvironment)),
         ]
-        #expect(Set(table.map { Self.word($0.0) }).count == 9)
+        #expect(Set(table.map { Self.word($0.0) }).count == 10)
         for (error, fate) in table { #expect(Fate(error) == fate, "\(error)") }
     }
 

@@ -222,7 +222,7 @@ import Testing
             let sale = try await lab.sell()
             let app = try await lab.app()
             let scale = 0.02
-            let desk = AppleDesk(halts: lab.halts, scale: scale)
+            let desk = AppleDesk(halts: lab.halts, governor: lab.governor, scale: scale)
             let examiner = Examiner(desk: desk, schedule: RetrySchedule(scale: scale))
             let row = lab.row(.receipt(sale.receipt))
             var fault = FaultRequest(.status, on: .all)

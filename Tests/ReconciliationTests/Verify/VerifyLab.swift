@@ -19,6 +19,7 @@ struct VerifyLab: Sendable {
     let base: String
     let lab: LedgerLab
     let halts: HaltBoard
+    let governor: Governor
     let http: HTTPClient
 
     static func with(_ body: (VerifyLab) async throws -> Void) async throws {
@@ -29,7 +30,7 @@ struct VerifyLab: Sendable {
                 let base = "http://127.0.0.1:\(try await store.boundPort)"
                 let verify = VerifyLab(
                     store: store, base: base, lab: lab, halts: HaltBoard(ledger: lab.ledger, logger: .silent),
-                    http: HTTPClient.shared)
+                    governor: Governor(ledger: lab.ledger, logger: .silent), http: HTTPClient.shared)
                 try await body(verify)
                 group.cancelAll()
                 while let result = await group.nextResult() {
@@ -63,7 +64,7 @@ struct VerifyLab: Sendable {
         if hasServerAPI {
             lines.append(
                 "    serverApi: {issuerId: '\(credentials.issuerId)', keyId: '\(credentials.keyId)', "
-                    + "privateKeyFile: key.p8, \(urls(""))}")
+                    + "privateKeyFile: key.p8, callsPerSecond: 10000, \(urls(""))}")
         }
         if hasVerifyReceipt {
             lines.append(
@@ -77,7 +78,7 @@ struct VerifyLab: Sendable {
 
     /// A worker's own examiner, with a breaker of its own.
     func examiner(scale: Double = 1) -> Examiner {
-        Examiner(desk: AppleDesk(halts: halts, scale: scale), schedule: RetrySchedule(scale: scale))
+        Examiner(desk: AppleDesk(halts: halts, governor: governor, scale: scale), schedule: RetrySchedule(scale: scale))
     }
 
     /// Sells one purchase of `coins`, unless told otherwise.

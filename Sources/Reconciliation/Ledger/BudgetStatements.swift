@@ -1,0 +1,104 @@
+package import Postgres
+import Purchases
+
+/// Whose calls to Apple are counted together: Apple limits each app's by endpoint (apple-facts 3.8).
+package struct CallBudget: Sendable, Hashable {
+    package let appID: String
+    /// As Apple writes it.
+    package let environment: String
+    package let endpoint: String
+
+    package init(appID: String, environment: String, endpoint: String) {
+        self.appID = appID
+        self.environment = environment
+        self.endpoint = endpoint
+    }
+}
+
+/// Who goes first where Apple limits calls: in this order.
+package enum CallLane: String, Sendable, CaseIterable {
+    /// A purchase that nobody looked at yet: a customer waits.
+    case fresh
+    /// One that comes again.
+    case repair
+    /// Looking for what no message told us.
+    case sweep
+}
+
+/// A part of the time in which Apple counts calls, the same for every process: they begin with the database's clock.
+package struct CallSlice: Sendable, Equatable {
+    package let calls: Int
+    package let length: Duration
+
+    /// Below Apple's limit, so that a call that is late does not fall into the next slice's number.
+    static let share = 0.9
+    static let lengths: [Duration] = [.milliseconds(250), .seconds(1), .seconds(4), .seconds(16), .seconds(64)]
+
+    /// The shortest slice in which one call is allowed. nil below a call in a minute.
+    package init?(callsPerSecond: Double) {
+        guard (0...1_000_000).contains(callsPerSecond) else { return nil }
+        for length in Self.lengths {
+            let calls = Int((callsPerSecond * Self.share * length.inSeconds).rounded(.down))
+            guard calls >= 1 else { continue }
+            self.calls = calls
+            self.length = length
+            return
+        }
+        return nil
+    }
+}
+
+extension Statements {
+    package struct LeaseQuestion: Sendable {
+        package let budget: CallBudget
+        package let lane: CallLane
+        package let wanted: Int
+        package let slice: CallSlice
+    }
+
+    package struct Lease: Sendable, Equatable {
+        /// Calls that may be made until the slice ends.
+        package let calls: Int
+        package let endsIn: Duration
+        /// Until Apple's Retry-After is over; zero where nothing is stopped.
+        package let stoppedFor: Duration
+
+        package init(calls: Int, endsIn: Duration, stoppedFor: Duration) {
+            self.calls = calls
+            self.endsIn = endsIn
+            self.stoppedFor = stoppedFor
+        }
+    }
+
+    /// Leases calls of one lane for the rest of the slice that the database's clock is in.
+    package static let leaseCalls = Statement<LeaseQuestion, Lease>(
+        "budgets.lease_calls",
+        "select leased, ends_in, stopped_for from lease_calls($1, $2, $3, $4, $5, $6, $7)",
+        bind: { question in
+            [
+                .text(question.budget.appID), .text(question.budget.environment), .text(question.budget.endpoint),
+                .text(question.lane.rawValue), .int32(question.wanted), .int32(question.slice.calls),
+                .double(question.slice.length.inSeconds),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            Lease(
+                calls: try row.int(0), endsIn: .seconds(try row.double(1)), stoppedFor: .seconds(try row.double(2)))
+        })
+
+    /// Apple said 429: nobody asks there for so long. A longer stop stands.
+    package static let stopCalls = Statement<(budget: CallBudget, wait: Duration), Void>(
+        "budgets.stop_calls",
+        """
+        insert into call_budgets as b (app_id, environment, endpoint, stopped_until)
+        values ($1, $2, $3, now() + make_interval(secs => $4))
+        on conflict (app_id, environment, endpoint) do update
+          set stopped_until = greatest(b.stopped_until, excluded.stopped_until)
+        """,
+        bind: { stop in
+            [
+                .text(stop.budget.appID), .text(stop.budget.environment), .text(stop.budget.endpoint),
+                .double(stop.wait.inSeconds),
+            ]
+        })
+}
