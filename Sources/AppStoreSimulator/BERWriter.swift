@@ -42,7 +42,7 @@ struct BERWriter: Sendable {
 
     private static func length(_ count: Int) -> [UInt8] {
         guard count >= 0x80 else { return [UInt8(count)] }
-        let bytes = withUnsafeBytes(of: count.bigEndian) { $0.drop { $0 == 0 } }
+        let bytes = withUnsafeBytes(of: count.bigEndian) { Array($0.drop { $0 == 0 }) }
         return [0x80 | UInt8(bytes.count)] + bytes
     }
 }
