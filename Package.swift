@@ -75,7 +75,10 @@ let package = Package(
         .target(
             name: "RabbitMQ", dependencies: ["BlockingIO", "CRabbitMQ", log, metrics, deque], swiftSettings: cWall),
         .target(
-            name: "AppStore", dependencies: [httpClient, jwtKit, x509, asn1, crypto, log, metrics, nioCore, nioHTTP1],
+            name: "AppStore",
+            dependencies: [
+                httpClient, jwtKit, x509, asn1, crypto, cryptoExtras, log, metrics, nioCore, nioHTTP1,
+            ],
             swiftSettings: house),
         .target(name: "Purchases", dependencies: [crypto], swiftSettings: house),
         .target(
@@ -90,7 +93,8 @@ let package = Package(
             swiftSettings: house),
         .target(
             name: "AppStoreSimulator",
-            dependencies: [hummingbird, x509, asn1, crypto, log, lifecycle, nioCore, httpTypes], swiftSettings: house),
+            dependencies: [hummingbird, x509, asn1, crypto, cryptoExtras, log, lifecycle, nioCore, httpTypes],
+            swiftSettings: house),
         .target(name: "FaultProxy", swiftSettings: house),
         .target(
             name: "Adversary",
@@ -123,13 +127,15 @@ let package = Package(
         .testTarget(
             name: "AppStoreTests",
             dependencies: [
-                "AppStore", "TestRandom", hummingbird, httpClient, jwtKit, x509, asn1, crypto, nioCore, httpTypes, log,
+                "AppStore", "TestRandom", hummingbird, httpClient, jwtKit, x509, asn1, crypto, cryptoExtras, nioCore,
+                httpTypes, log,
             ],
             swiftSettings: house),
         .testTarget(
             name: "AppStoreSimulatorTests",
             dependencies: [
-                "AppStoreSimulator", httpClient, x509, asn1, crypto, lifecycle, log, nioCore, nioHTTP1, httpTypes,
+                "AppStoreSimulator", "AppStore", httpClient, x509, asn1, crypto, lifecycle, log, nioCore, nioHTTP1,
+                httpTypes,
             ],
             swiftSettings: house),
         .testTarget(name: "PurchasesTests", dependencies: ["Purchases", "TestRandom", crypto], swiftSettings: house),

@@ -1,51 +1,55 @@
-import Crypto
 import Foundation
 import SwiftASN1
 @_spi(DisableValidityCheck) @_spi(FixedExpiryValidationTime) import X509
 
 /// A chain that led from a signing key to one of our anchors.
-struct CertificateChain: Sendable {
-    let leafKey: P256.Signing.PublicKey
-    /// When all three certificates are valid: what the cache must know to judge another `signedDate`.
+///
+/// Receipts of the SHA-1 era are judged by the same code: swift-certificates verifies RSA with SHA-1, and nobody checks
+/// an anchor's signature.
+struct CertificateChain<LeafKey: Sendable>: Sendable {
+    let leafKey: LeafKey
+    /// When all three certificates are valid: what the cache must know to judge another date.
     let validity: ClosedRange<Date>
 
     /// Verifies leaf, intermediate and anchor at `date`.
     ///
     /// Costs about a millisecond. Source: apple-facts 1.2, steps 5 to 8.
-    /// - Parameter x5c: exactly three strings, standard base64 of DER.
+    /// - Parameters:
+    ///   - certificates: leaf, intermediate, root, each DER.
+    ///   - leafKey: the leaf's key in the only form that may sign; nil for any other key.
     static func verified(
-        x5c: [String], anchors: TrustAnchors, at date: Date
+        certificates: [[UInt8]], anchors: TrustAnchors, at date: Date, leafKey: (Certificate.PublicKey) -> LeafKey?
     ) async throws(VerificationFailure) -> CertificateChain {
-        let encoded = x5c.compactMap { Base64.decodeStandard(Array($0.utf8)[...]) }
-        guard encoded.count == 3 else { throw VerificationFailure(.certificate) }
         let leaf: Certificate
         let intermediate: Certificate
         do {
-            leaf = try Certificate(derEncoded: encoded[0])
-            intermediate = try Certificate(derEncoded: encoded[1])
+            leaf = try Certificate(derEncoded: certificates[0])
+            intermediate = try Certificate(derEncoded: certificates[1])
         } catch {
             throw VerificationFailure(.certificate)
         }
         // Outside of these years a Date has no ASN.1 time, and no certificate is valid.
-        guard representableDates.contains(date) else { throw VerificationFailure(.expired) }
+        guard Apple.representableDates.contains(date) else { throw VerificationFailure(.expired) }
 
         let candidates = Candidates(
-            leaf: leaf, intermediate: intermediate, anchors: anchors.anchors(forRoot: encoded[2]))
+            leaf: leaf, intermediate: intermediate, anchors: anchors.anchors(forRoot: certificates[2]))
         let chain: ValidatedCertificateChain
         switch await candidates.validate(RFC5280Policy(fixedExpiryValidationTime: date)) {
         case .validCertificate(let valid): chain = valid
         case .couldNotValidate(let failures): throw await candidates.failure(from: failures)
         }
-        return try CertificateChain(chain)
+        return try CertificateChain(chain, leafKey)
     }
 
-    private init(_ chain: ValidatedCertificateChain) throws(VerificationFailure) {
+    private init(
+        _ chain: ValidatedCertificateChain, _ leafKey: (Certificate.PublicKey) -> LeafKey?
+    ) throws(VerificationFailure) {
         let leaf = chain[0]
         let intermediate = chain[1]
-        guard leaf.extensions[oid: Self.receiptSigning] != nil,
-            intermediate.extensions[oid: Self.worldwideRelations] != nil
+        guard leaf.extensions[oid: Apple.receiptSigning] != nil,
+            intermediate.extensions[oid: Apple.worldwideRelations] != nil
         else { throw VerificationFailure(.missingOID) }
-        guard let leafKey = P256.Signing.PublicKey(leaf.publicKey), Self.isUsed(leaf, for: \.digitalSignature),
+        guard let leafKey = leafKey(leaf.publicKey), Self.isUsed(leaf, for: \.digitalSignature),
             Self.isUsed(intermediate, for: \.keyCertSign)
         else { throw VerificationFailure(.certificate) }
         let from = chain.map(\.notValidBefore).max() ?? .distantFuture
@@ -61,15 +65,20 @@ struct CertificateChain: Sendable {
         guard let keyUsage = try? certificate.extensions.keyUsage else { return false }
         return keyUsage[keyPath: usage]
     }
+}
 
-    private static let receiptSigning: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 11, 1]
-    private static let worldwideRelations: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 2, 1]
+/// What Apple's certificates have, and no others.
+private enum Apple {
+    /// The marker of a leaf that signs App Store data.
+    static let receiptSigning: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 11, 1]
+    /// The marker of the Worldwide Developer Relations intermediate.
+    static let worldwideRelations: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 2, 1]
     /// 1950 to 9999, what UTCTime and GeneralizedTime can say (RFC 5280 section 4.1.2.5).
-    private static let representableDates =
+    static let representableDates =
         Date(timeIntervalSince1970: -631_152_000)...Date(timeIntervalSince1970: 253_402_300_799)
 }
 
-/// What a header offers to build a chain of, and what we would anchor it in.
+/// What is presented to build a chain of, and what we would anchor it in.
 private struct Candidates {
     let leaf: Certificate
     let intermediate: Certificate

@@ -3,7 +3,7 @@ package import Foundation
 /// What `makegood inspect` says about one file: what it is, whether it is believed, why not, and what it says.
 package struct Inspection: Sendable {
     package enum Kind: String, CaseIterable, Sendable {
-        case transaction, renewalInfo, notification, appTransaction, receipt, unknown
+        case transaction, renewalInfo, notification, appTransaction, receipt, transactionReceipt, unknown
 
         fileprivate var signedData: SignedDataKind? { SignedDataKind(rawValue: rawValue) }
     }
@@ -14,13 +14,13 @@ package struct Inspection: Sendable {
     /// What a person should know beside the reason.
     package let note: String?
     /// As decoded, believed or not.
-    private let payload: [String: JSON]?
+    let payload: [String: JSON]?
     /// Decoded payloads of the signed data inside a notification, by field.
-    private let nested: [String: JSON]
+    let nested: [String: JSON]
 
     package var isValid: Bool { reason == nil }
 
-    /// Judges `data`: one JWS or one PKCS#7 receipt, white space around it ignored. Failing is a result, no error.
+    /// Judges `data`: one JWS or one legacy receipt, white space around it ignored. Failing is a result, no error.
     ///
     /// - Parameters:
     ///   - kind: where the payload does not tell; otherwise found from its fields.
@@ -28,12 +28,14 @@ package struct Inspection: Sendable {
     package static func inspect(
         _ data: [UInt8], with verifier: SignedDataVerifier, kind: Kind? = nil, at date: Date? = nil
     ) async -> Inspection {
-        if kind == .receipt || isReceipt(data) {
-            return Inspection(
-                kind: .receipt, reason: .malformed, note: "local verification of PKCS#7 receipts is not available yet")
+        if kind == .receipt || kind == nil && isReceipt(data) {
+            return await receipt(data, with: verifier, at: date)
         }
         guard let text = String(validating: trimmed(data), as: UTF8.self) else {
             return Inspection(kind: kind ?? .unknown, reason: .malformed)
+        }
+        if kind == .transactionReceipt || kind == nil && (try? TransactionReceipt(base64: text)) != nil {
+            return transactionReceipt(text)
         }
         let payload = CompactJWS.unverifiedPayload(of: text)
         let found = kind ?? payload.flatMap { SignedDataKind(looksLike: $0) }.flatMap { Kind(rawValue: $0.rawValue) }
@@ -103,6 +105,38 @@ package struct Inspection: Sendable {
     private static func nestedPayloads(of notification: [String: JSON]) -> [String: JSON] {
         signedData(in: notification).reduce(into: [:]) { nested, data in
             nested[data.field] = CompactJWS.unverifiedPayload(of: data.jws).map { .object($0) }
+        }
+    }
+
+    /// An app receipt, as base64 or as its bytes.
+    private static func receipt(
+        _ data: [UInt8], with verifier: SignedDataVerifier, at date: Date?
+    ) async -> Inspection {
+        var payload: [String: JSON]?
+        do throws(ReceiptFailure) {
+            // Base64 of a SEQUENCE begins with M, so the octet of a SEQUENCE itself, "0", begins no base64 of one.
+            let isEncoded = data.first == BERReader.Element.sequence
+            let octets = isEncoded ? data : try AppReceipt.octets(base64: Array(trimmed(data)))
+            guard octets.count <= AppReceipt.bytesMax else { throw .tooLarge }
+            payload = try AppReceipt(content: try SignedReceipt(octets).content).json
+            _ = try await verifier.receipts.receipt(octets: octets, at: date)
+            return Inspection(kind: .receipt, reason: nil, payload: payload)
+        } catch {
+            let note: String? = if case .notBelieved = error { nil } else { error.description }
+            return Inspection(kind: .receipt, reason: error.reason, note: note, payload: payload)
+        }
+    }
+
+    /// Never valid: it is signed in a way that only Apple checks.
+    private static func transactionReceipt(_ text: String) -> Inspection {
+        do throws(ReceiptFailure) {
+            let receipt = try TransactionReceipt(base64: text)
+            return Inspection(
+                kind: .transactionReceipt, reason: .algorithm,
+                note: "only Apple can verify a receipt of iOS 6 style: ask for transaction \(receipt.transactionId)",
+                payload: receipt.json)
+        } catch {
+            return Inspection(kind: .transactionReceipt, reason: error.reason, note: error.description)
         }
     }
 

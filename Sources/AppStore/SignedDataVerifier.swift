@@ -1,6 +1,7 @@
 import Crypto
 package import Foundation
 import Synchronization
+import X509
 
 /// Turns data signed by Apple into facts about one app, or says why not. Needs no network.
 ///
@@ -14,7 +15,9 @@ package final class SignedDataVerifier: Sendable {
     private let app: AppIdentity
     private let anchors: TrustAnchors
     private let now: @Sendable () -> Date
-    private let knownChains = Mutex(KnownChains())
+    private let knownChains = Mutex(KnownChains<String, P256.Signing.PublicKey>())
+    /// Verifies the app's legacy receipts, by the same identity and anchors.
+    package let receipts: AppReceiptVerifier
 
     package init(
         app: AppIdentity, anchors: TrustAnchors, now: @escaping @Sendable () -> Date = { Date() }
@@ -22,6 +25,7 @@ package final class SignedDataVerifier: Sendable {
         self.app = app
         self.anchors = anchors
         self.now = now
+        receipts = AppReceiptVerifier(app: app, anchors: anchors, now: now)
     }
 
     /// Verifies a signed transaction (JWSTransaction).
@@ -95,7 +99,7 @@ package final class SignedDataVerifier: Sendable {
         of jws: CompactJWS, identity: SignedDataIdentity, at date: Date
     ) async throws(VerificationFailure) {
         let known = knownChains.withLock { $0.find(jws.rawHeader) }
-        let chain: CertificateChain
+        let chain: CertificateChain<P256.Signing.PublicKey>
         // Outside of its validity a known chain is judged anew: another anchor may reach further.
         if let known, known.validity.contains(date) {
             guard jws.signature.count == CompactJWS.signatureLength else { throw VerificationFailure(.signature) }
@@ -114,7 +118,7 @@ package final class SignedDataVerifier: Sendable {
     /// Two callers that meet the same new header both do this work; the result is the same.
     private func newChain(
         of jws: CompactJWS, identity: SignedDataIdentity, at date: Date
-    ) async throws(VerificationFailure) -> CertificateChain {
+    ) async throws(VerificationFailure) -> CertificateChain<P256.Signing.PublicKey> {
         let x5c: [String]
         do throws(VerificationFailure) {
             x5c = try jws.certificates()
@@ -124,7 +128,11 @@ package final class SignedDataVerifier: Sendable {
             throw isXcode ? VerificationFailure(.unsigned) : error
         }
         guard jws.signature.count == CompactJWS.signatureLength else { throw VerificationFailure(.signature) }
-        return try await CertificateChain.verified(x5c: x5c, anchors: anchors, at: date)
+        let certificates = x5c.compactMap { Base64.decodeStandard(Array($0.utf8)[...]) }
+        guard certificates.count == 3 else { throw VerificationFailure(.certificate) }
+        return try await .verified(certificates: certificates, anchors: anchors, at: date) {
+            P256.Signing.PublicKey($0)
+        }
     }
 
     /// The app first, then the environment, as the official libraries do (apple-facts 1.2, step 11).
@@ -146,28 +154,5 @@ package final class SignedDataVerifier: Sendable {
         _ payload: [String: JSON], _ decode: ([String: JSON]) throws(FieldMismatch) -> Model
     ) throws(VerificationFailure) -> Model {
         do { return try decode(payload) } catch { throw VerificationFailure(.malformed) }
-    }
-}
-
-/// Headers whose chain was verified, with what is needed to use it again; the one unused for longest makes room.
-///
-/// Found by comparing, newest first, not by hashing: a header has 2 to 3 kB, and nearly all transactions of a day have the
-/// same one.
-private struct KnownChains {
-    /// Headers change with Apple's certificates only: room for both environments and many rotations.
-    private static let limit = 64
-    private var entries: [(header: String, chain: CertificateChain)] = []
-
-    /// Remembers that the header was asked for.
-    mutating func find(_ header: String) -> CertificateChain? {
-        guard let index = entries.firstIndex(where: { $0.header == header }) else { return nil }
-        if index > 0 { entries.insert(entries.remove(at: index), at: 0) }
-        return entries[0].chain
-    }
-
-    mutating func insert(_ chain: CertificateChain, for header: String) {
-        guard find(header) == nil else { return entries[0].chain = chain }
-        entries.insert((header, chain), at: 0)
-        if entries.count > Self.limit { entries.removeLast() }
     }
 }

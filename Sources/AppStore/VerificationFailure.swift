@@ -13,9 +13,10 @@ package struct VerificationFailure: Error, Hashable, CustomStringConvertible {
 
     /// The closed list that `makegood inspect`, the database and the API share.
     package enum Reason: String, CaseIterable, Sendable {
-        /// Not three strict base64url parts of JSON, over a limit, a repeated key, or a field of the wrong type.
+        /// Not three strict base64url parts of JSON, over a limit, a repeated key, or a field of the wrong type; of a
+        /// receipt, not one that can be read.
         case malformed
-        /// `alg` is not exactly `ES256`.
+        /// `alg` is not exactly `ES256`; of a receipt, not RSA over the content with SHA-1 or SHA-256.
         case algorithm
         /// Not exactly leaf, intermediate and root.
         case chainLength = "chain_length"
@@ -27,7 +28,7 @@ package struct VerificationFailure: Error, Hashable, CustomStringConvertible {
         case missingOID = "missing_oid"
         /// A certificate is not valid at the effective date.
         case expired
-        /// The signature is not 64 bytes or not made by the leaf over these bytes.
+        /// Not a signature of the leaf over these bytes.
         case signature
         /// Apple's data about another app.
         case wrongApp = "wrong_app"

@@ -70,11 +70,20 @@ package struct ReceiptEntry: Sendable, Hashable {
     package var isInIntroOfferPeriod: Bool?
     package var promotionalOfferId: String?
     package var subscriptionGroupIdentifier: String?
+    /// 0 non-consumable, 1 consumable, 2 non-renewing, 3 auto-renewable; only in a receipt that was read here, and
+    /// undocumented (apple-facts 6.3, 1707).
+    package var productType: Int?
 
     /// Only an auto-renewable has a billing event or an end.
     package var isAutoRenewable: Bool { expiresDate != nil || webOrderLineItemId != nil }
 
     fileprivate var subscription: String { originalTransactionId ?? transactionId }
+
+    /// An entry with nothing but its ids.
+    init(transactionId: String, productId: String) {
+        self.transactionId = transactionId
+        self.productId = productId
+    }
 
     /// An entry without transaction or product id is an error of the whole answer: dropping it would lose a purchase.
     init(_ fields: [String: JSON]) throws(FieldMismatch) {

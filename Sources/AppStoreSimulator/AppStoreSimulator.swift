@@ -118,7 +118,7 @@ extension AppStoreSimulator {
     /// What a configuration needs to call this App Store.
     package nonisolated var credentials: Credentials { store.credentials }
 
-    /// Sells `request.count` purchases (default 1). More than 5,000 a second in a release build.
+    /// Sells `request.count` purchases (default 1). More than 5,000 a second in a release build without receipts.
     package func sell(_ request: SaleRequest) async throws(ControlError) -> [Sale] { try await store.sell(request) }
 
     /// A signed transaction of the purchase as it is now.

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A moment in UNIX milliseconds, and the three ways verifyReceipt spells it.
+/// A moment in UNIX milliseconds, the three ways verifyReceipt spells it, and the one of receipts.
 ///
 /// Source: Apple, "responseBody.Receipt": `X` like `2013-08-01 07:00:00 Etc/GMT`, `X_ms` as a string, `X_pst` like
 /// `2013-08-01 00:00:00 America/Los_Angeles`. Computed here, so that a machine without time zone data answers the same.
@@ -12,6 +12,22 @@ struct AppleDate {
 
     var gmt: String { Self.text(seconds) + " Etc/GMT" }
     var pacific: String { Self.text(seconds + Self.pacificOffset(seconds)) + " America/Los_Angeles" }
+
+    /// `2013-08-01T07:00:00Z`, for years of four digits.
+    var rfc3339: String { Self.text(seconds).replacing(" ", with: "T") + "Z" }
+
+    init(milliseconds: Int64) { self.milliseconds = milliseconds }
+
+    /// Reads ``rfc3339``; nil: something else.
+    init?(rfc3339: String) {
+        let numbers = rfc3339.split { !$0.isNumber }.compactMap { Int64($0) }
+        guard numbers.count == 6 else { return nil }
+        let seconds =
+            Self.days(year: numbers[0], month: numbers[1], day: numbers[2]) * 86_400 + numbers[3] * 3600
+            + numbers[4] * 60 + numbers[5]
+        guard AppleDate(milliseconds: seconds * 1000).rfc3339 == rfc3339 else { return nil }
+        milliseconds = seconds * 1000
+    }
 
     private var seconds: Int64 { Self.floorDivide(milliseconds, 1000) }
 

@@ -178,7 +178,7 @@ struct CertificateAuthority: Sendable {
     }
 
     /// A non-critical extension whose value is ASN.1 NULL, as on Apple's certificates.
-    private static func marker(_ oid: ASN1ObjectIdentifier) -> Certificate.Extension {
+    static func marker(_ oid: ASN1ObjectIdentifier) -> Certificate.Extension {
         Certificate.Extension(oid: oid, critical: false, value: [0x05, 0x00])
     }
 }

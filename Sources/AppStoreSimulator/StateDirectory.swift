@@ -1,4 +1,5 @@
 import Crypto
+import CryptoExtras
 import Foundation
 import SwiftASN1
 import Synchronization
@@ -7,17 +8,15 @@ import X509
 /// The folder that makes a simulator the same App Store after a restart.
 ///
 /// Holds `root.der` (for a configuration's `rootCertificates`), `key.p8` and `credentials.json` (for its `serverApi`
-/// and `verifyReceipt`), the certificates and keys as PEM (0600), `identity.json` (id prefix, receipt key; written
-/// last: with it the folder is complete), `counter` (first transaction number nobody has reserved) and `ledger.jsonl`
-/// (one line for each thing that happened). Several simulators may share one folder: making it and reserving numbers
+/// and `verifyReceipt`), the certificates and keys as PEM (0600), `identity.json` (id prefix; written last: with it the
+/// folder is complete), `receipt-*.pem` (certificates and key of receipts, made with the first one), `counter` (first
+/// transaction number nobody has reserved) and `ledger.jsonl` (one line for each thing that happened). Several simulators may share one folder: making it and reserving numbers
 /// happen under a lock on `lock`, ledger lines are appended whole; each reads the others' sales at its next start.
 struct StateDirectory: Sendable {
-    /// What makes ids and receipts of this store its own.
+    /// What makes ids of this store its own.
     struct Identity: Codable {
         /// Six random digits before every transaction id; the first is not 0.
         let prefix: String
-        /// The key that seals receipts: 32 bytes, base64.
-        let receiptKey: Data
     }
 
     let path: String
@@ -58,11 +57,33 @@ struct StateDirectory: Sendable {
             privateKeyPEM: P256.Signing.PrivateKey().pemRepresentation,
             sharedSecret: String((0..<32).map { _ in hexadecimal.randomElement(using: &random)! })
         )
-        let identity = Identity(
-            prefix: String(Int.random(in: 100_000...999_999, using: &random)),
-            receiptKey: SymmetricKey(size: .bits256).withUnsafeBytes { Data($0) }
-        )
+        let identity = Identity(prefix: String(Int.random(in: 100_000...999_999, using: &random)))
         return Contents(authority: try .make(), credentials: credentials, identity: identity)
+    }
+
+    /// What signs receipts, made at the first call for this folder.
+    func receiptAuthority(below authority: CertificateAuthority) throws(SimulatorError) -> ReceiptAuthority {
+        try withLock { () throws(SimulatorError) in
+            // The key is written last: with it the three files are complete.
+            guard FileManager.default.fileExists(atPath: file("receipt-leaf.key.pem")) else {
+                let made = try ReceiptAuthority.make(below: authority, keys: .make())
+                try write("receipt-intermediate.pem", pem(made.intermediate))
+                try write("receipt-leaf.pem", pem(made.leaf))
+                try write("receipt-leaf.key.pem", Data(made.leafKey.pemRepresentation.utf8))
+                return made
+            }
+            do {
+                return try ReceiptAuthority(
+                    root: authority.root,
+                    intermediate: try Certificate(pemEncoded: text("receipt-intermediate.pem")),
+                    leaf: try Certificate(pemEncoded: text("receipt-leaf.pem")),
+                    leafKey: try _RSA.Signing.PrivateKey(pemRepresentation: text("receipt-leaf.key.pem")))
+            } catch let error as SimulatorError {
+                throw error
+            } catch {
+                throw .authority("the files receipt-*.pem in \(path) are damaged; remove them to make new ones")
+            }
+        }
     }
 
     /// Reserves the next `count` transaction numbers for the caller alone, for ever (synced before it returns).

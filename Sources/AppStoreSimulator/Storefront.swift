@@ -26,7 +26,13 @@ struct Storefront: Sendable {
         calls = CallLog()
         signer = TransactionSigner(key: contents.authority.leafKey, x5c: chain)
         forger = Forger(authority: contents.authority, signer: signer)
-        receipts = ReceiptFormat(key: contents.identity.receiptKey)
+        let authority = contents.authority
+        receipts = ReceiptFormat { () throws(SimulatorError) in
+            guard let directory else {
+                return try .make(below: authority, keys: ReceiptAuthority.Keys.ofThisProcess.get())
+            }
+            return try directory.receiptAuthority(below: authority)
+        }
         bearer = try BearerToken(contents.credentials)
     }
 
@@ -43,7 +49,8 @@ struct Storefront: Sendable {
                 request.receipts == false
                 ? ""
                 : try receipt(
-                    for: purchase.app, purchase.environment, (request.receiptOf ?? []) + [purchase.transactionId])
+                    for: purchase.app, purchase.environment, (request.receiptOf ?? []) + [purchase.transactionId],
+                    style: request.receiptStyle)
             sales.append(
                 Sale(
                     purchase: purchase,
@@ -62,7 +69,7 @@ struct Storefront: Sendable {
         }
         return try receipt(
             for: request.bundleId ?? ledger.bundleId(of: request.app), request.environment ?? .production,
-            request.transactionIds, omitsInApp: request.omitInApp ?? false)
+            request.transactionIds, omitsInApp: request.omitInApp ?? false, style: request.receiptStyle)
     }
 
     /// A signed transaction of the purchase as it is now.
@@ -113,13 +120,14 @@ struct Storefront: Sendable {
         for bundleId: String,
         _ environment: StoreEnvironment,
         _ ids: [String],
-        omitsInApp: Bool = false
+        omitsInApp: Bool = false,
+        style: ReceiptStyle? = nil
     ) throws(ControlError) -> String {
         do {
-            return try receipts.seal(
-                ReceiptContents(
-                    bundleId: bundleId, environment: environment, createdAt: AppleDate.now, transactionIds: ids,
-                    omitsInApp: omitsInApp))
+            let contents = ReceiptContents(
+                bundleId: bundleId, environment: environment, createdAt: AppleDate.now, transactionIds: ids,
+                omitsInApp: omitsInApp)
+            return try receipts.seal(contents, ids.compactMap { ledger.purchase($0) }, style: style ?? .sha256)
         } catch {
             throw ControlError(status: 503, error.description)
         }
@@ -127,7 +135,7 @@ struct Storefront: Sendable {
 
     // MARK: What Apple answers
 
-    /// verifyReceipt (apple-facts 5.1, 5.2). Order of the checks: body, seal, environment, shared secret.
+    /// verifyReceipt (apple-facts 5.1, 5.2). Order of the checks: body, signature, environment, shared secret.
     func verifyReceipt(_ body: [UInt8], _ environment: StoreEnvironment) -> AppleAnswer {
         struct Body: Decodable {
             let receiptData: String
@@ -242,9 +250,11 @@ package struct ReceiptRequest: ControlBody, Sendable {
     package var omitInApp: Bool?
     /// Another bundle id than the app's.
     package var bundleId: String?
+    /// Default `sha256`.
+    package var receiptStyle: ReceiptStyle?
 
     package enum CodingKeys: String, CodingKey, CaseIterable {
-        case app, environment, transactionIds, omitInApp, bundleId
+        case app, environment, transactionIds, omitInApp, bundleId, receiptStyle
     }
 
     package init(app: String, environment: StoreEnvironment? = nil, transactionIds: [String]) {

@@ -7,7 +7,7 @@ import NIOCore
 struct BenchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "bench", abstract: "Measure a part of the work.",
-        subcommands: [BenchVerifyCommand.self, BenchFillCommand.self])
+        subcommands: [BenchVerifyCommand.self, BenchReceiptsCommand.self, BenchFillCommand.self])
 }
 
 /// `makegood bench verify`: signed transactions a second, verified as a worker does.
@@ -30,6 +30,68 @@ struct BenchVerifyCommand: AsyncParsableCommand {
     @Option(help: ArgumentHelp("The signed transactions, one a line; - is standard input.", valueName: "file"))
     var tokens: String
 
+    @OptionGroup var conditions: VerifyConditions
+
+    func run() async throws {
+        let loaded: [String]
+        let verifier: SignedDataVerifier
+        do throws(UnusableInput) {
+            verifier = try conditions.verifier()
+            loaded = try await TokenFile(path: tokens).next(Self.tokensMax).map { String(buffer: $0) }
+            if loaded.isEmpty { throw UnusableInput("\(InputFile(path: tokens).name) is empty") }
+        } catch {
+            Terminal.tell("makegood bench verify: \(error)")
+            throw ExitCode.unusableInput
+        }
+        try await conditions.measure(loaded, for: "makegood bench verify") { (token) throws(VerificationFailure) in
+            _ = try await verifier.transaction(token)
+        }
+    }
+}
+
+/// `makegood bench receipts`: app receipts a second, verified here and not by Apple.
+struct BenchReceiptsCommand: AsyncParsableCommand {
+    /// Bytes of the file.
+    private static let bytesMax = 256 << 20
+
+    static let configuration = CommandConfiguration(
+        commandName: "receipts",
+        abstract: "Verify the app receipts of a file and say how many a second.",
+        discussion: """
+            As makegood bench verify, for receipts (PKCS#7) in base64: chain and signature, app and environment, all \
+            purchases; known chains are cached.
+
+            Exit code: 0; 1 if a receipt failed; 2 if a file cannot be used or has more than 256 MiB.
+            """)
+
+    @Option(help: ArgumentHelp("The receipts in base64, one a line; - is standard input.", valueName: "file"))
+    var receipts: String
+
+    @OptionGroup var conditions: VerifyConditions
+
+    func run() async throws {
+        let loaded: [String]
+        let verifier: AppReceiptVerifier
+        do throws(UnusableInput) {
+            verifier = try conditions.verifier().receipts
+            loaded = try InputFile(path: receipts).read(bytesMax: Self.bytesMax)
+                .split { $0 == 0x0A || $0 == 0x0D }.map { String(decoding: $0, as: UTF8.self) }
+        } catch {
+            Terminal.tell("makegood bench receipts: \(error)")
+            throw ExitCode.unusableInput
+        }
+        try await conditions.measure(loaded, for: "makegood bench receipts") { (receipt) throws(VerificationFailure) in
+            do throws(ReceiptFailure) {
+                _ = try await verifier.receipt(receipt)
+            } catch {
+                throw VerificationFailure(error.reason)
+            }
+        }
+    }
+}
+
+/// What the benches of verifying share: for whom, how long, how many at once.
+struct VerifyConditions: ParsableArguments {
     @Option(help: ArgumentHelp("The app they are for.", valueName: "id"))
     var bundleId: String
 
@@ -54,25 +116,25 @@ struct BenchVerifyCommand: AsyncParsableCommand {
         if let threads, !(1...256).contains(threads) { throw ValidationError("--threads must be 1 to 256") }
     }
 
-    func run() async throws {
-        let loaded: [String]
-        let verifier: SignedDataVerifier
-        do throws(UnusableInput) {
-            verifier = try NamedApp(
-                bundleId: bundleId, environment: NamedApp.environment(environment), appAppleId: appAppleId,
-                rootFiles: root
-            ).verifier()
-            loaded = try await TokenFile(path: tokens).next(Self.tokensMax).map { String(buffer: $0) }
-            if loaded.isEmpty { throw UnusableInput("\(InputFile(path: tokens).name) is empty") }
-        } catch {
-            Terminal.tell("makegood bench verify: \(error)")
-            throw ExitCode.unusableInput
-        }
+    func verifier() throws(UnusableInput) -> SignedDataVerifier {
+        try NamedApp(
+            bundleId: bundleId, environment: NamedApp.environment(environment), appAppleId: appAppleId,
+            rootFiles: root
+        ).verifier()
+    }
+
+    /// Prints the result.
+    ///
+    /// - Throws: ``ExitCode/failure`` if an item failed.
+    func measure(
+        _ items: [String], for command: String,
+        _ verify: @escaping @Sendable (String) async throws(VerificationFailure) -> Void
+    ) async throws(ExitCode) {
         let threads = threads ?? ProcessInfo.processInfo.activeProcessorCount
-        let result = await VerifyBench(tokens: loaded, verifier: verifier, threads: threads).run(
+        let result = await VerifyBench(tokens: items, threads: threads, verify: verify).run(
             for: seconds.map { .seconds($0) })
         Terminal.show(result.json)
-        if let line = result.failures.summary { Terminal.tell("makegood bench verify: \(line)") }
+        if let line = result.failures.summary { Terminal.tell("\(command): \(line)") }
         if result.failures.count > 0 { throw ExitCode.failure }
     }
 }
@@ -80,8 +142,8 @@ struct BenchVerifyCommand: AsyncParsableCommand {
 /// Tasks that verify tokens, each its own share of them.
 private struct VerifyBench {
     let tokens: [String]
-    let verifier: SignedDataVerifier
     let threads: Int
+    let verify: @Sendable (String) async throws(VerificationFailure) -> Void
 
     struct Result {
         var verified = 0
@@ -149,7 +211,7 @@ private struct VerifyBench {
                 index %= tokens.count
             }
             do throws(VerificationFailure) {
-                _ = try await verifier.transaction(tokens[index])
+                try await verify(tokens[index])
                 verified += 1
             } catch {
                 failures.add(error.reason)

@@ -9,7 +9,7 @@ import Reconciliation
 /// value, so options are taken as text, all of them optional, and checked here; what it cannot read at all ends with 2
 /// in `Makegood.main()`.
 struct InspectCommand: AsyncParsableCommand {
-    /// The largest file, in bytes; a receipt of years of renewals takes about 2 MiB.
+    /// The largest file, in bytes; a receipt of years of renewals takes about 2 MiB in base64.
     private static let bytesMax = 4 << 20
     /// 9999-12-31, the last day that a certificate can name.
     private static let epochSecondsMax = 253_402_300_799.0
@@ -18,13 +18,14 @@ struct InspectCommand: AsyncParsableCommand {
         commandName: "inspect",
         abstract: "Say whether a signed file is Apple's word about an app, and what it says.",
         usage: """
-            makegood inspect --app <id> [--config <file>] [--kind <kind>] [--at <seconds>] <file>
+            makegood inspect --app <id> [--config <file>] [--kind <kind>] [--at <seconds>] [--pretty] <file>
             makegood inspect --bundle-id <id> --environment <name> [--app-apple-id <number>] [--root <file>] ... \
-            [--kind <kind>] [--at <seconds>] <file>
+            [--kind <kind>] [--at <seconds>] [--pretty] <file>
             """,
         discussion: """
-            Verifies one signed transaction, renewal info, notification, app transaction (JWS) or receipt (PKCS#7), \
-            calls nobody, and prints one line of JSON: {"valid", "kind", "reason", "payload"}.
+            Verifies one signed transaction, renewal info, notification, app transaction (JWS) or app receipt (PKCS#7), \
+            calls nobody, and prints one line of JSON: {"valid", "kind", "reason", "payload"}; with --pretty the same in \
+            plain words. Of a transaction receipt of iOS 6 style it shows the content; only Apple can verify it.
 
             Exit code: 0 valid; 1 not valid, "reason" says why; 2 the file cannot be read, is empty or has more than \
             4 MiB, or the options name no app: then nothing is printed but a line on standard error.
@@ -55,7 +56,8 @@ struct InspectCommand: AsyncParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "transaction, renewalInfo, notification, appTransaction or receipt, where the payload does not tell.",
+            "transaction, renewalInfo, notification, appTransaction, receipt or transactionReceipt, where the payload "
+                + "does not tell.",
             valueName: "kind"))
     var kind: String?
 
@@ -64,6 +66,9 @@ struct InspectCommand: AsyncParsableCommand {
         help: ArgumentHelp(
             "Judge certificates at this time, in seconds since 1970, not at the signing date.", valueName: "seconds"))
     var at: String?
+
+    @Flag(help: "Print plain words for people, not JSON.")
+    var pretty = false
 
     @Argument(help: "The file; - is standard input.")
     var file: String?
@@ -84,7 +89,7 @@ struct InspectCommand: AsyncParsableCommand {
             throw ExitCode.unusableInput
         }
         let inspection = await Inspection.inspect(data, with: verifier, kind: kind, at: date)
-        Terminal.show(inspection.json)
+        if pretty { Terminal.show(inspection.text) } else { Terminal.show(inspection.json) }
         if !inspection.isValid { throw ExitCode.failure }
     }
 

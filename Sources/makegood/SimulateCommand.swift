@@ -12,7 +12,7 @@ struct SimulateCommand: AsyncParsableCommand {
         commandName: "simulate",
         abstract: "Run a simulated App Store with its own root certificate.",
         discussion: """
-            Sells through a control API, signs transactions, seals legacy receipts, answers verifyReceipt and the App \
+            Sells through a control API, signs transactions, signs legacy receipts (PKCS#7), answers verifyReceipt and the App \
             Store Server API for Production and Sandbox on one port, and misbehaves by script. Its folder keeps \
             certificates, credentials and ledger: with the same folder it is the same App Store after a restart. \
             Ends on SIGTERM or SIGINT.

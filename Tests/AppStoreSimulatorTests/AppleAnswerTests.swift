@@ -70,8 +70,13 @@ import Testing
         try await RunningSimulator.with { store in
             let receipt = try await store.sell(#"{"app":"a","productId":"p"}"#).string("receipt")
             var bytes = Array(try #require(Data(base64Encoded: receipt)))
-            bytes[bytes.count / 2] ^= 1
+            // The bundle id "a" stands in the signed content, behind its type (2) and version (1).
+            let bundleId = try #require(
+                bytes.firstRange(of: [0x02, 0x01, 0x02, 0x02, 0x01, 0x01, 0x04, 0x03, 0x0C, 0x01]))
+            bytes[bundleId.upperBound] ^= 1
             #expect(try await store.verifyReceipt(Data(bytes).base64EncodedString()).int("status") == 21003)
+            bytes[bundleId.upperBound] ^= 1
+            #expect(try await store.verifyReceipt(Data(bytes).base64EncodedString()).int("status") == 0)
             #expect(try await store.verifyReceipt("AAAA" + receipt).int("status") == 21002)
             #expect(try await store.verifyReceipt(String(receipt.dropLast(8))).int("status") == 21002)
             #expect(try await store.verifyReceipt("not base64!").int("status") == 21002)

@@ -108,6 +108,77 @@ import Testing
         #expect(try await inspect("x", kind: .receipt)["kind"] == .string("receipt"))
     }
 
+    private static func row(_ label: String, _ value: String) -> String {
+        label.padding(toLength: 34, withPad: " ", startingAt: 0) + value
+    }
+
+    @Test func `a receipt is verified and shown, believed or not`() async throws {
+        let authority = try ReceiptAuthority()
+        let verifier = SignedDataVerifier(
+            app: try AppIdentity(bundleId: Payload.bundleId, environments: [.production]),
+            anchors: try TrustAnchors(rootCertificates: [authority.chain[2]], acceptAppleRoots: false))
+        let bytes = try ReceiptBytes(ReceiptAttributes.content(), authority)
+        for data in [bytes.encoded, Array(" \n\(bytes.base64)\r\n".utf8)] {
+            let inspection = await Inspection.inspect(data, with: verifier)
+            #expect(inspection.kind == .receipt)
+            #expect(inspection.reason == nil)
+            let payload = try #require(JSON(parsing: inspection.json).object?["payload"]?.object)
+            #expect(payload["bundleId"] == .string(Payload.bundleId))
+            #expect(payload["creationDate"] == .integer(1_530_000_000_000))
+            #expect(payload["inApp"]?.array?.first?.object?["transactionId"] == .string("1000000000000001"))
+            #expect(inspection.text.hasPrefix("App receipt: valid. This is Apple's word about this app.\n"))
+            #expect(inspection.text.contains(Self.row("made", "2018-06-26T08:00:00Z")))
+            #expect(inspection.text.contains(Self.row("product", "com.example.game.coins6")))
+        }
+        let foreign = await Inspection.inspect(bytes.encoded, with: self.verifier)
+        #expect(foreign.reason == .untrustedRoot)
+        #expect(foreign.payload?["bundleId"] == .string(Payload.bundleId))
+        let late = await Inspection.inspect(bytes.encoded, with: verifier, at: .now)
+        #expect(late.reason == .expired)
+    }
+
+    @Test func `a receipt of iOS 6 style is recognized, and is Apple's to verify`() async throws {
+        func base64(_ text: String) -> String { Data(text.utf8).base64EncodedString() }
+        let info = base64("{ \"transaction-id\" = \"33993399\"; \"bid\" = \"com.example.game\"; }")
+        let inspection = await Inspection.inspect(
+            Array(base64("{ \"purchase-info\" = \"\(info)\"; }").utf8), with: verifier)
+        #expect(inspection.kind == .transactionReceipt)
+        #expect(!inspection.isValid)
+        #expect(inspection.note?.contains("33993399") == true)
+        #expect(inspection.payload?["transactionId"] == .string("33993399"))
+        #expect(inspection.text.contains(Self.row("transaction", "33993399")))
+        let broken = await Inspection.inspect(Array("e30=".utf8), with: verifier, kind: .transactionReceipt)
+        #expect(broken.reason == .malformed)
+    }
+
+    @Test func `plain words: what it is, why not, dates, money, nothing a terminal obeys`() async throws {
+        let extra =
+            #","price":1990,"currency":"USD","appAccountToken":"A\u001b[31m","extra":{"list":[1,{"x":true}],"none":[]}"#
+        let valid = await Inspection.inspect(
+            Array(try authority.sign(Payload.transaction(extra: extra)).utf8), with: verifier)
+        let lines = valid.text.split(separator: "\n").map(String.init)
+        #expect(lines[0] == "Signed transaction: valid. This is Apple's word about this app.")
+        #expect(lines[1] == "  " + Self.row("transaction", "2000000000000001"))
+        #expect(lines.contains("  " + Self.row("bought", "2026-05-28T20:10:00Z")))
+        #expect(lines.contains("  " + Self.row("price", "1.99 USD")))
+        #expect(lines.contains("  " + Self.row("account token", "A\u{FFFD}[31m")))
+        #expect(lines.contains("      " + Self.row("x", "yes")))
+        #expect(!valid.text.contains("\u{1B}"))
+        let foreign = await Inspection.inspect(
+            Array(try TestAuthority().sign(Payload.renewalInfo()).utf8), with: verifier)
+        #expect(foreign.text.hasPrefix("Signed renewal info: not valid (untrusted_root). Its certificates do not lead"))
+        #expect(foreign.text.contains(Self.row("renews by itself", "yes")))
+        let notification = Payload.notification(
+            data: Payload.notificationData(transaction: try authority.sign(Payload.transaction())))
+        let nested = await Inspection.inspect(Array(try authority.sign(notification).utf8), with: verifier)
+        #expect(nested.text.contains("\nInside, signed transaction info:\n  transaction "))
+        let unknown = await Inspection.inspect(Array("hello".utf8), with: verifier)
+        #expect(unknown.text.hasPrefix("Unknown data: not valid (malformed)."))
+        let extreme = #","expiresDate":1e300,"revocationDate":-1e300,"signedDate":1780000000000.5"#
+        let odd = try authority.sign(Payload.transaction(signedDate: nil, extra: extreme))
+        #expect(await Inspection.inspect(Array(odd.utf8), with: verifier).text.contains("1e+300"))
+    }
+
     @Test func `output is the same for the same input`() async throws {
         let jws = try authority.sign(Payload.transaction())
         let first = await Inspection.inspect(Array(jws.utf8), with: verifier).json

@@ -50,6 +50,53 @@ import Testing
         #expect(outcome.output.split(separator: "\n").count == 1)
     }
 
+    @Test func appReceipt() async throws {
+        let sale = try #require(
+            try await store.sell(SaleRequest(app: Self.bundleId, productId: "com.example.game.coins6")).first)
+        let outcome = try await inspect(sale.receipt)
+        #expect(outcome.status == 0)
+        #expect(outcome.json["valid"] as? Bool == true)
+        #expect(outcome.json["kind"] as? String == "receipt")
+        let payload = outcome.json["payload"] as? [String: Any]
+        #expect(payload?["bundleId"] as? String == Self.bundleId)
+        let inApp = payload?["inApp"] as? [[String: Any]]
+        #expect(inApp?.first?["transactionId"] as? String == sale.purchase.transactionId)
+
+        let other = try AppStoreSimulator(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        let foreign = try #require(try await other.sell(SaleRequest(app: Self.bundleId, productId: "p")).first).receipt
+        let refused = try await inspect(foreign)
+        #expect(refused.status == 1)
+        #expect(refused.json["reason"] as? String == "untrusted_root")
+        #expect((refused.json["payload"] as? [String: Any])?["bundleId"] as? String == Self.bundleId)
+        let cut = try await inspect(String(foreign.dropLast(400)))
+        #expect(cut.json["reason"] as? String == "malformed")
+        #expect(cut.json["note"] as? String == "not_asn1")
+    }
+
+    @Test func plainWords() async throws {
+        let sale = try #require(
+            try await store.sell(SaleRequest(app: Self.bundleId, productId: "com.example.game.coins6")).first)
+        for (proof, title) in [(sale.receipt, "App receipt"), (sale.signedTransaction, "Signed transaction")] {
+            let outcome = try await inspect(proof, "--pretty")
+            #expect(outcome.status == 0)
+            #expect(outcome.output.hasPrefix("\(title): valid. This is Apple's word about this app.\n"))
+            #expect(outcome.output.contains(" com.example.game.coins6\n"))
+            #expect(outcome.output.contains(" \(sale.purchase.transactionId)\n"))
+        }
+        let garbage = try await inspect("garbage", "--pretty")
+        #expect(garbage.status == 1)
+        #expect(garbage.output.hasPrefix("Unknown data: not valid (malformed)."))
+    }
+
+    @Test func transactionReceipt() async throws {
+        func base64(_ text: String) -> String { Data(text.utf8).base64EncodedString() }
+        let info = base64("{ \"transaction-id\" = \"33993399\"; }")
+        let outcome = try await inspect(base64("{ \"purchase-info\" = \"\(info)\"; }"))
+        #expect(outcome.status == 1)
+        #expect(outcome.json["kind"] as? String == "transactionReceipt")
+        #expect((outcome.json["payload"] as? [String: Any])?["transactionId"] as? String == "33993399")
+    }
+
     @Test func standardInput() async throws {
         let (_, jws) = try await token()
         let outcome = try await BuiltProgram.run(

@@ -1,5 +1,7 @@
+import AppStoreSimulator
 import AsyncHTTPClient
 import Foundation
+import Logging
 import NIOCore
 import NIOHTTP1
 import Testing
@@ -58,6 +60,29 @@ import Testing
             #expect(bench.json["threads"] as? Int == 3)
             #expect(bench.json["tokens"] as? Int == 620)
             #expect(bench.json["seconds"] as? Double ?? 0 > 0)
+        }
+    }
+
+    @Test func receiptsForTheBench() async throws {
+        let store = try AppStoreSimulator(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        var sale = SaleRequest(app: "com.example.game", productId: Self.product)
+        sale.count = 20
+        let lines = try await store.sell(sale).map { "\($0.receipt)\n" }.joined()
+        try await withFolder { folder in
+            let root = "\(folder)/root.der"
+            try Data(store.rootCertificateDER).write(to: URL(filePath: root))
+            let options = ["--environment", "Production", "--root", root]
+            let command = ["bench", "receipts", "--receipts", try lines.written(to: folder, as: "receipts")]
+            let bench = try await BuiltProgram(
+                arguments: command + ["--bundle-id", "com.example.game", "--threads", "3"] + options
+            ).run()
+            #expect(bench.status == 0)
+            #expect(bench.json["verified"] as? Int == 20)
+            let foreign = try await BuiltProgram(
+                arguments: command + ["--bundle-id", "com.example.chess"] + options
+            ).run()
+            #expect(foreign.status == 1)
+            #expect(foreign.complaint.contains("20 wrong_app"))
         }
     }
 

@@ -1,0 +1,22 @@
+/// What was presented and led to a verified chain, so that the work is done once; the one unused for longest makes room.
+///
+/// Found by comparing, newest first, not by hashing: what is presented has 2 to 4 kB, and nearly all data of a day
+/// presents the same.
+struct KnownChains<Presented: Equatable & Sendable, LeafKey: Sendable>: Sendable {
+    /// They change with Apple's certificates only: room for both environments and many rotations.
+    private let limit = 64
+    private var entries: [(presented: Presented, chain: CertificateChain<LeafKey>)] = []
+
+    /// Remembers that it was asked for.
+    mutating func find(_ presented: Presented) -> CertificateChain<LeafKey>? {
+        guard let index = entries.firstIndex(where: { $0.presented == presented }) else { return nil }
+        if index > 0 { entries.insert(entries.remove(at: index), at: 0) }
+        return entries[0].chain
+    }
+
+    mutating func insert(_ chain: CertificateChain<LeafKey>, for presented: Presented) {
+        guard find(presented) == nil else { return entries[0].chain = chain }
+        entries.insert((presented, chain), at: 0)
+        if entries.count > limit { entries.removeLast() }
+    }
+}

@@ -1,0 +1,186 @@
+package import Foundation
+
+/// A legacy app receipt's own words: a snapshot of the day it was made, blind to later refunds and renewals.
+///
+/// Every attribute that apple-facts 6.3 names; unknown ones are passed over. Absent is nil, also where the receipt has
+/// an empty string instead.
+package struct AppReceipt: Sendable, Hashable {
+    /// Bytes of a receipt; base64 of it has a third more. Years of renewals take about 2 MiB.
+    package static let bytesMax = 8 << 20
+
+    /// As it stands: `Production`, `ProductionSandbox`, `ProductionVPP`, `ProductionVPPSandbox`, `Xcode`.
+    package var receiptType: String?
+    /// 0 in the sandbox.
+    package var appAppleId: Int64?
+    package var bundleId: String?
+    package var applicationVersion: String?
+    /// With ``sha1Hash``: what ties the receipt to a device. Not checked here: a server does not know the device.
+    package var opaqueValue: [UInt8]?
+    package var sha1Hash: [UInt8]?
+    package var transactionDate: Date?
+    package var ageRating: String?
+    /// What the certificates are judged at.
+    package var creationDate: Date?
+    /// Of the app itself.
+    package var originalPurchaseDate: Date?
+    package var originalApplicationVersion: String?
+    /// Of the receipt; volume purchases only.
+    package var expirationDate: Date?
+    /// In the receipt's order, which means nothing.
+    package var inApp: [ReceiptEntry] = []
+
+    /// Reads a receipt and believes nothing: for its transaction ids, which Apple is then asked about, and for people.
+    ///
+    /// - Parameter base64: standard base64; line breaks are passed over.
+    package init(unverified base64: String) throws(ReceiptFailure) {
+        try self.init(content: try SignedReceipt(try Self.octets(base64: Array(base64.utf8))).content)
+    }
+
+    /// nil: a type that we do not know, which nobody serves.
+    package var environment: StoreEnvironment? {
+        switch receiptType {
+        case "Production", "ProductionVPP": .production
+        case "ProductionSandbox", "ProductionVPPSandbox": .sandbox
+        case "Xcode": .xcode
+        case "LocalTesting": .localTesting
+        default: nil
+        }
+    }
+
+    /// The purchases as verifyReceipt would list them in `in_app`.
+    ///
+    /// - Throws: ``ReceiptFailure/noPurchase`` where there is none.
+    package func transactionIds() throws(ReceiptFailure) -> [String] {
+        guard !inApp.isEmpty else { throw .noPurchase }
+        return inApp.map(\.transactionId)
+    }
+}
+
+// MARK: - Reading
+
+extension AppReceipt {
+    /// - Parameter content: the octets that the container signs.
+    init(content: [UInt8]) throws(ReceiptFailure) {
+        do throws(BERReader.Failure) {
+            try self.init(attributes: content)
+        } catch {
+            throw ReceiptFailure(error)
+        }
+    }
+
+    private init(attributes content: [UInt8]) throws(BERReader.Failure) {
+        var reader = BERReader(content)
+        guard var set = try reader.next(), reader.isAtEnd else { throw .encoding }
+        if set.isOctetString {  // Xcode wraps twice (apple-facts 6.1)
+            reader = try set.octetElements()
+            set = try reader.next(BERReader.Element.set)
+        }
+        try ReceiptAttribute.forEach(in: set) { (attribute) throws(BERReader.Failure) in try take(attribute) }
+    }
+
+    private mutating func take(_ attribute: ReceiptAttribute) throws(BERReader.Failure) {
+        switch attribute.type {
+        case 0: receiptType = try attribute.text()
+        case 1: appAppleId = try? attribute.int64()
+        case 2: bundleId = try attribute.text()
+        case 3: applicationVersion = try attribute.text()
+        case 4: opaqueValue = try attribute.octets()
+        case 5: sha1Hash = try attribute.octets()
+        case 8: transactionDate = try? attribute.date()
+        case 10: ageRating = try? attribute.text()
+        case 12: creationDate = try attribute.date()
+        case 17: inApp.append(try ReceiptEntry(attribute.elements()))
+        case 18: originalPurchaseDate = try? attribute.date()
+        case 19: originalApplicationVersion = try attribute.text()
+        case 21: expirationDate = try attribute.date()
+        default: break
+        }
+    }
+
+    /// The bytes of a receipt in base64.
+    static func octets(base64: [UInt8]) throws(ReceiptFailure) -> [UInt8] {
+        guard base64.count <= bytesMax / 3 * 4 else { throw .tooLarge }
+        let isBreak = { (byte: UInt8) in byte == 0x0A || byte == 0x0D }
+        let text = base64.contains(where: isBreak) ? base64.filter { !isBreak($0) } : base64
+        guard !text.isEmpty, let octets = Base64.decodeStandard(text[...]) else { throw .notBase64 }
+        return octets
+    }
+}
+
+extension ReceiptEntry {
+    /// The attributes 1701 to 1721 of one purchase; those that Apple never documented may be unreadable.
+    ///
+    /// A purchase without its two ids is an error of the whole receipt: dropping it would lose a purchase.
+    fileprivate init(_ elements: BERReader) throws(BERReader.Failure) {
+        self.init(transactionId: "", productId: "")
+        var elements = elements
+        let set = try elements.next(BERReader.Element.set)
+        try ReceiptAttribute.forEach(in: set) { (attribute) throws(BERReader.Failure) in try take(attribute) }
+        guard !transactionId.isEmpty, !productId.isEmpty else { throw .structure }
+    }
+
+    private mutating func take(_ attribute: ReceiptAttribute) throws(BERReader.Failure) {
+        switch attribute.type {
+        case 1701: quantity = try attribute.int64().map { Int($0) }
+        case 1702: productId = try attribute.text() ?? ""
+        case 1703: transactionId = try attribute.text() ?? ""
+        case 1704: purchaseDate = try attribute.date()
+        case 1705: originalTransactionId = try attribute.text()
+        case 1706: originalPurchaseDate = try attribute.date()
+        case 1707: productType = (try? attribute.int64()).flatMap { Int(exactly: $0) }
+        case 1708: expiresDate = try attribute.date()
+        // 0 stands for none.
+        case 1711: webOrderLineItemId = try attribute.int64().flatMap { $0 == 0 ? nil : String($0) }
+        case 1712: cancellationDate = try attribute.date()
+        case 1713: isTrialPeriod = (try? attribute.int64()).map { $0 != 0 }
+        case 1719: isInIntroOfferPeriod = try attribute.int64().map { $0 != 0 }
+        case 1721: promotionalOfferId = try? attribute.text()
+        default: break
+        }
+    }
+}
+
+/// `SEQUENCE { type INTEGER, version INTEGER, value OCTET STRING }`; most values hold one more element.
+private struct ReceiptAttribute {
+    let type: Int64
+    private let value: BERReader.Element
+
+    static func forEach(
+        in set: BERReader.Element, _ body: (ReceiptAttribute) throws(BERReader.Failure) -> Void
+    ) throws(BERReader.Failure) {
+        guard set.tag == BERReader.Element.set else { throw .structure }
+        var elements = set.elements
+        while let element = try elements.next() {
+            guard element.tag == BERReader.Element.sequence else { throw .structure }
+            var parts = element.elements
+            let type = try parts.next(BERReader.Element.integer).int64()
+            _ = try parts.next(BERReader.Element.integer)
+            guard let value = try parts.next(), value.isOctetString else { throw .structure }
+            try body(ReceiptAttribute(type: type, value: value))
+        }
+    }
+
+    func octets() throws(BERReader.Failure) -> [UInt8] { try value.octets() }
+
+    func elements() throws(BERReader.Failure) -> BERReader { try value.octetElements() }
+
+    func int64() throws(BERReader.Failure) -> Int64? { try inner()?.int64() }
+
+    func text() throws(BERReader.Failure) -> String? {
+        guard let text = try inner()?.text(), !text.isEmpty else { return nil }
+        return text
+    }
+
+    func date() throws(BERReader.Failure) -> Date? {
+        guard let text = try text() else { return nil }
+        guard let date = ReceiptDate.parse(text) else { throw .structure }
+        return date
+    }
+
+    private func inner() throws(BERReader.Failure) -> BERReader.Element? {
+        var elements = try value.octetElements()
+        let inner = try elements.next()
+        guard elements.isAtEnd else { throw .structure }
+        return inner
+    }
+}
