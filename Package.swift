@@ -94,6 +94,7 @@ let package = Package(
         .target(
             name: "AppStoreSimulator",
             dependencies: [hummingbird, x509, asn1, crypto, cryptoExtras, log, lifecycle, nioCore, httpTypes],
+            exclude: ["Guide.md"],
             swiftSettings: house),
         .target(name: "FaultProxy", swiftSettings: house),
         .target(

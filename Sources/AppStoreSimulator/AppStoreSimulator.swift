@@ -7,8 +7,8 @@ import Synchronization
 /// A fake App Store over real HTTP, with its own root certificate.
 ///
 /// Sells purchases through a control API, hands out signed transactions and legacy receipts, answers verifyReceipt and
-/// Get Transaction Info for production (`/production/…`) and sandbox (`/sandbox/…`) on one port, misbehaves by
-/// script, and remembers everything it sold. It imports nothing of the system it is used to test.
+/// the App Store Server API for production (`/production/…`) and sandbox (`/sandbox/…`) on one port, misbehaves by
+/// script, and remembers everything that happened. It imports nothing of the system it is used to test.
 package final class AppStoreSimulator: Service, Sendable {
     private enum Listener {
         case waiting([Int: CheckedContinuation<Int, any Error>], next: Int)
@@ -158,6 +158,31 @@ extension AppStoreSimulator {
 
     /// Removes all faults.
     package func clearFaults() { _ = store.faults.removeAll() }
+
+    /// Registers a customer; answers it with its app transaction id.
+    @discardableResult
+    package func register(_ customer: Customer) throws(ControlError) -> Customer { try store.ledger.register(customer) }
+
+    /// Replaces what is known of a subscription's next renewal.
+    package func set(_ renewal: Renewal, of originalTransactionId: String) throws(ControlError) {
+        try store.ledger.set(renewal, of: originalTransactionId)
+    }
+
+    /// Changes what the request names of how the store behaves; answers all of it.
+    @discardableResult
+    package func set(_ settings: SettingsRequest) throws(ControlError) -> StoreSettings {
+        try store.ledger.set(settings)
+    }
+
+    /// Holds a notification for the notification history; answers it and its JWS.
+    package func hold(
+        _ request: NotificationRequest
+    ) throws(ControlError) -> (notification: HeldNotification, signedPayload: String) {
+        try store.hold(request)
+    }
+
+    /// What apps' backends told Apple, oldest first; at least the last 100,000.
+    package var submissions: [Submission] { store.ledger.submissions().map(\.submission) }
 
     /// Everything sold so far, in order.
     package var ledger: [Purchase] { store.ledger.purchases() }

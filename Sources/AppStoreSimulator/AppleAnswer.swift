@@ -25,13 +25,22 @@ struct AppleAnswer: Sendable {
         return AppleAnswer(status: 200, body: body, code: status, transactionIds: ids, receiptHash: receiptHash)
     }
 
-    /// An error object of the App Store Server API; the first three digits of the code are the HTTP status.
-    static func apiError(_ code: Int, _ message: String, ids: [String] = []) -> AppleAnswer {
+    /// A refusal as an error object; one whose number nobody knows has no `errorCode`.
+    static func refused(_ error: AppleError, ids: [String] = []) -> AppleAnswer {
+        let body = JSONWriter.object(capacity: 128) { json in
+            json.field("errorCode", ifPresent: error.code)
+            json.field("errorMessage", error.message)
+        }
+        return AppleAnswer(status: error.status, body: body, code: error.code, transactionIds: ids)
+    }
+
+    /// An error object with a code of a fault script; the first three digits of the code are the HTTP status.
+    static func apiError(_ code: Int, _ message: String) -> AppleAnswer {
         let body = JSONWriter.object(capacity: 128) { json in
             json.field("errorCode", code)
             json.field("errorMessage", message)
         }
-        return AppleAnswer(status: code / 10_000, body: body, code: code, transactionIds: ids)
+        return AppleAnswer(status: code / 10_000, body: body, code: code)
     }
 
     /// 401 has no error object (apple-facts 3.2).
@@ -40,7 +49,7 @@ struct AppleAnswer: Sendable {
     }
 
     /// The answer that a fault puts in this one's place; it stays an answer about the same transactions.
-    func replaced(by fault: FaultRequest, now: Int64) -> AppleAnswer {
+    func replaced(by fault: FaultRequest, of service: SimulatedService, now: Int64) -> AppleAnswer {
         var answer: AppleAnswer
         switch fault.kind {
         case .latency, .timeout, .reset, .foreignRoot:
@@ -60,7 +69,7 @@ struct AppleAnswer: Sendable {
             answer = AppleAnswer(status: 200, body: garbage(fault.form ?? .truncated))
             if fault.form == .html { answer.contentType = "text/html" }
         case .notFound:
-            answer = .apiError(4_040_010, "Transaction id not found.")
+            answer = .refused(service.notFound ?? .transactionIdNotFound)
         }
         answer.transactionIds = transactionIds
         answer.receiptHash = receiptHash

@@ -30,36 +30,74 @@ struct AppleRoutes: Sendable {
             let path = environment.rawValue.lowercased()
             router.post("/\(path)/verifyReceipt") { request, context in
                 let buffer = try await request.body.collect(upTo: Self.bodyMax)
-                return try await serve(.verifyReceipt, environment, context) {
+                return try await serve(.verifyReceipt, environment, context) { _ in
                     store.verifyReceipt(Array(buffer.readableBytesView), environment)
                 }
             }
             for method in [HTTPRequest.Method.get, .put, .delete, .patch] {
                 router.on("/\(path)/verifyReceipt", method: method) { _, context in
-                    try await serve(.verifyReceipt, environment, context) { .receiptStatus(21000) }
+                    try await serve(.verifyReceipt, environment, context) { _ in .receiptStatus(21000) }
                 }
             }
-            router.get("/\(path)/inApps/v1/transactions/{id}") { request, context in
-                let id = context.parameters.get("id") ?? ""
-                let authorization = request.headers[.authorization]
-                return try await serve(.transactionInfo, environment, context) {
-                    store.transactionInfo(id, authorization: authorization, environment)
+            for (service, method, pattern) in Self.serverAPI {
+                router.on("/\(path)/inApps/\(pattern)", method: method) { request, context in
+                    var call = AppleCall(
+                        service: service, environment: environment, authorization: request.headers[.authorization])
+                    call.id = context.parameters.get("id") ?? ""
+                    call.productId = context.parameters.get("productId") ?? ""
+                    if request.uri.query != nil {
+                        for (name, value) in request.uri.queryParameters {
+                            call.query.append((String(name), String(value)))
+                        }
+                    }
+                    if method != .get {
+                        call.body = Array(try await request.body.collect(upTo: Self.bodyMax).readableBytesView)
+                    }
+                    return try await serve(service, environment, context) { [call] fault in
+                        guard method == .get || fault?.isRefusal != true else {
+                            // Refused by script: Apple would have changed nothing.
+                            return AppleAnswer(status: 0, body: [], transactionIds: call.ids)
+                        }
+                        return store.answer(call, foreign: fault?.kind == .foreignRoot)
+                    }
                 }
             }
         }
     }
 
-    /// Answers one call as the fault script wants it, and writes it into the log.
+    /// Methods and paths of the App Store Server API (apple-facts 3.3).
+    private static let serverAPI: [(SimulatedService, HTTPRequest.Method, String)] = [
+        (.transactionInfo, .get, "v1/transactions/{id}"),
+        (.history, .get, "v2/history/{id}"),
+        (.historyV1, .get, "v1/history/{id}"),
+        (.subscriptionStatuses, .get, "v1/subscriptions/{id}"),
+        (.orderLookup, .get, "v1/lookup/{id}"),
+        (.refundHistory, .get, "v2/refund/lookup/{id}"),
+        (.refundHistoryV1, .get, "v1/refund/lookup/{id}"),
+        (.extendSubscription, .put, "v1/subscriptions/extend/{id}"),
+        (.massExtend, .post, "v1/subscriptions/extend/mass"),
+        (.massExtendStatus, .get, "v1/subscriptions/extend/mass/{productId}/{id}"),
+        (.consumption, .put, "v2/transactions/consumption/{id}"),
+        (.consumptionV1, .put, "v1/transactions/consumption/{id}"),
+        (.testNotification, .post, "v1/notifications/test"),
+        (.testNotificationStatus, .get, "v1/notifications/test/{id}"),
+        (.notificationHistory, .post, "v1/notifications/history"),
+        (.appAccountToken, .put, "v1/transactions/{id}/appAccountToken"),
+        (.appTransaction, .get, "v1/transactions/appTransactions/{id}"),
+        (.finish, .post, "v1/transactions/{id}/finish"),
+    ]
+
+    /// Answers one call as the fault script wants it, and writes it into the log. `answer` is told which fault comes.
     private func serve(
         _ service: SimulatedService,
         _ environment: StoreEnvironment,
         _ context: SimulatorContext,
-        _ answer: () -> AppleAnswer
+        _ answer: (FaultRequest?) -> AppleAnswer
     ) async throws -> Response {
         let arrived = AppleDate.now
         store.calls.begin()
         let plan = store.faults.plan(service, environment)
-        var result = answer()
+        var result = answer(plan.fault)
         var answered = true
         if plan.delayMilliseconds > 0 { answered = await pause(plan.delayMilliseconds / 1000) }
         if let fault = plan.fault, answered {
@@ -68,8 +106,8 @@ struct AppleRoutes: Sendable {
                 _ = await pause(fault.seconds ?? 120)
                 answered = false
             case .reset: answered = false
-            case .foreignRoot: result = store.signedElsewhere(result)
-            default: result = result.replaced(by: fault, now: AppleDate.now)
+            case .foreignRoot: break
+            default: result = result.replaced(by: fault, of: service, now: AppleDate.now)
             }
         }
         store.calls.end { number in

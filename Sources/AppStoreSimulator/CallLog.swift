@@ -1,11 +1,5 @@
 import Synchronization
 
-/// The two services of Apple that the simulator plays.
-package enum SimulatedService: String, Sendable, Codable, CaseIterable {
-    case verifyReceipt
-    case transactionInfo
-}
-
 /// One call that the simulator saw on Apple's side of its API.
 package struct SimulatorCall: Sendable, Equatable {
     /// Counts from 1 since the start, in order of the answers.

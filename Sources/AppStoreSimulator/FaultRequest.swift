@@ -3,9 +3,15 @@
 /// `count`: the next that many matching calls. `percent`: each matching call with that probability. Both: with that
 /// probability until it happened `count` times. Neither: until deleted.
 package struct FaultRequest: ControlBody, Sendable {
-    /// Which calls are touched.
+    /// Which calls are touched: the names of ``SimulatedService``, or all of them.
     package enum Endpoint: String, Codable, Sendable, CaseIterable {
-        case verifyReceipt, transactionInfo, all
+        case verifyReceipt, transactionInfo, history, historyV1, subscriptionStatuses, orderLookup, refundHistory
+        case refundHistoryV1, extendSubscription, massExtend, massExtendStatus, consumption, consumptionV1
+        case testNotification, testNotificationStatus, notificationHistory, appAccountToken, appTransaction, finish
+        case all
+
+        /// Nil: all of them.
+        var service: SimulatedService? { SimulatedService(rawValue: rawValue) }
     }
 
     /// What happens to them.
@@ -24,9 +30,9 @@ package struct FaultRequest: ControlBody, Sendable {
         case receiptStatus
         /// HTTP 200 with something that is not the answer.
         case garbage
-        /// 404 with TransactionIdNotFound.
+        /// 404 with TransactionIdNotFound, or OriginalTransactionIdNotFound where the endpoint asks for one.
         case notFound
-        /// HTTP 200 with the true facts, signed below a root that is not ours.
+        /// The true answer, signed below a root that is not ours.
         case foreignRoot
     }
 
@@ -141,8 +147,11 @@ package struct FaultRequest: ControlBody, Sendable {
         if kind == .receiptStatus, endpoint != .verifyReceipt {
             throw ControlError(field: "endpoint", "must be verifyReceipt for the kind receiptStatus")
         }
-        if kind == .notFound || kind == .foreignRoot, endpoint != .transactionInfo {
-            throw ControlError(field: "endpoint", "must be transactionInfo for the kind \(kind.rawValue)")
+        if kind == .notFound, endpoint.service?.notFound == nil {
+            throw ControlError(field: "endpoint", "must be one that asks for a transaction, for the kind notFound")
+        }
+        if kind == .foreignRoot, endpoint.service?.answersSigned != true {
+            throw ControlError(field: "endpoint", "must be one that answers with signed data, for the kind foreignRoot")
         }
         try Self.range(count.map { Double($0) }, "count", 1...1_000_000_000)
         if let percent, !(percent > 0 && percent <= 100) {

@@ -111,6 +111,14 @@ extension FaultRequest {
         }
     }
 
+    /// Whether Apple would have refused the call: then it changes nothing. A lost or garbled answer is another thing.
+    var isRefusal: Bool {
+        switch kind {
+        case .status, .error, .receiptStatus, .notFound: true
+        case .latency, .timeout, .reset, .garbage, .foreignRoot: false
+        }
+    }
+
     func matches(_ service: SimulatedService, _ environment: StoreEnvironment) -> Bool {
         (endpoint == .all || endpoint.rawValue == service.rawValue)
             && (self.environment == nil || self.environment == environment)

@@ -96,7 +96,8 @@ final class Forger: Sendable {
         }
     }
 
-    private func signer(for kind: Forgery.Kind) throws(SimulatorError) -> TransactionSigner {
+    /// What signs with the defect of a kind.
+    func signer(for kind: Forgery.Kind) throws(SimulatorError) -> TransactionSigner {
         try made.withLock { made throws(SimulatorError) in
             if let signer = made[kind] { return signer }
             let signer: TransactionSigner =

@@ -1,45 +1,23 @@
 import Foundation
 import Synchronization
 
-/// Everything the store ever sold: the truth that a test compares a system with.
+/// Everything that ever happened in the store: the truth that a test compares a system with.
 ///
 /// Bounded by `purchasesMax`. With a state directory every change is appended to `ledger.jsonl` before it is visible,
-/// and read back at the next start.
+/// and read back at the next start. What the control API changes stands here, what Apple's endpoints change in
+/// `LedgerSubmissions.swift`.
 final class Ledger: Sendable {
     /// How many transaction numbers are reserved on disk at a time; at most so many are lost by a crash.
     static let blockSize = 1000
     /// How many apps may be registered.
     static let appsMax = 1000
+    /// How many customers may be registered.
+    static let customersMax = 100_000
 
-    /// One line of `ledger.jsonl`: exactly one field is set.
-    private struct Line: Codable {
-        var sold: Purchase?
-        /// A purchase as it is after a refund, or after a refund was taken back.
-        var changed: Purchase?
-        var app: RegisteredApp?
-        var forged: Forgery?
-    }
-
-    private struct State {
-        var purchases: [Purchase] = []
-        var positions: [String: Int] = [:]
-        /// Auto-renewables by originalTransactionId, in the order they were sold.
-        var chains: [String: [Int]] = [:]
-        var apps: [String: RegisteredApp] = [:]
-        var forgeries: [Forgery] = []
+    /// The ledger in memory and the transaction numbers that are reserved.
+    struct State {
+        var store = LedgerState()
         var free: Range<Int>
-
-        mutating func add(_ purchase: Purchase) {
-            positions[purchase.transactionId] = purchases.count
-            if purchase.type == .autoRenewable {
-                chains[purchase.originalTransactionId, default: []].append(purchases.count)
-            }
-            purchases.append(purchase)
-        }
-
-        mutating func add(_ forgery: Forgery) {
-            if forgeries.count < Forgery.forgeriesMax { forgeries.append(forgery) }
-        }
     }
 
     private let prefix: String
@@ -56,13 +34,8 @@ final class Ledger: Sendable {
         let decoder = JSONDecoder()
         for data in try directory?.ledgerLines() ?? [] {
             // A line torn by a crash is not a sale: nobody was told of it.
-            guard let line = try? decoder.decode(Line.self, from: data) else { continue }
-            if let sold = line.sold, state.positions[sold.transactionId] == nil { state.add(sold) }
-            if let changed = line.changed, let position = state.positions[changed.transactionId] {
-                state.purchases[position] = changed
-            }
-            if let app = line.app { state.apps[app.app] = app }
-            if let forged = line.forged { state.add(forged) }
+            guard let line = try? decoder.decode(LedgerLine.self, from: data) else { continue }
+            state.store.apply(line)
         }
         file = try directory?.openLedger()
         self.state = Mutex(state)
@@ -73,27 +46,85 @@ final class Ledger: Sendable {
     /// Sells `count` purchases. Several sales are one write.
     ///
     /// - Throws: 503 when the ledger is full or the disk fails; then nothing was sold.
-    func sell(_ request: SaleRequest, count: Int, now: Int64) throws(ControlError) -> [Purchase] {
+    func sell(
+        _ request: SaleRequest,
+        count: Int,
+        now: Int64
+    ) throws(ControlError) -> [(purchase: Purchase, family: [Purchase])] {
         try request.validate()
         return try state.withLock { state throws(ControlError) in
-            guard state.purchases.count + count <= purchasesMax else {
+            let total = count * (1 + (request.family?.count ?? 0))
+            guard state.store.purchases.count + total <= purchasesMax else {
                 throw ControlError(status: 503, "the ledger is full: \(purchasesMax) purchases")
             }
-            for id in request.receiptOf ?? [] where state.positions[id] == nil {
+            for id in request.receiptOf ?? [] where state.store.positions[id] == nil {
                 throw ControlError(status: 404, field: "receiptOf", "no such purchase: \(id)")
             }
-            let app = state.apps[request.app]?.bundleId ?? request.app
-            var sold: [Purchase] = []
+            let app = state.store.apps[request.app]?.bundleId ?? request.app
+            let request = inheriting(request, app: app, state.store)
+            var fresh: [Account: String] = [:]
+            var lines: [LedgerLine] = []
+            lines.reserveCapacity(total)
+            var sold: [(purchase: Purchase, family: [Purchase])] = []
             sold.reserveCapacity(count)
             for _ in 0..<count {
-                let id = try nextId(&state)
-                let lineItem = request.type == .autoRenewable ? try nextId(&state) : ""
-                sold.append(request.purchase(transactionId: id, lineItemId: lineItem, app: app, now: now))
+                let purchase = try make(request, app: app, now: now, &fresh, &state)
+                lines.append(LedgerLine(sold: purchase))
+                var family: [Purchase] = []
+                for member in request.family ?? [] {
+                    let key = Account(app: app, environment: purchase.environment, customer: member)
+                    let original = request.originalTransactionId
+                        .flatMap { state.store.share(of: $0, with: key) }
+                    let share = request.share(of: purchase, with: member, original: original)
+                    family.append(
+                        try make(share, app: app, now: now, familyOf: purchase.transactionId, &fresh, &state))
+                }
+                lines += family.map { LedgerLine(sold: $0) }
+                sold.append((purchase, family))
             }
-            try persist(sold.map { Line(sold: $0) })
-            for purchase in sold { state.add(purchase) }
+            try commit(lines, &state)
             return sold
         }
+    }
+
+    /// What a renewal takes over from the first purchase of its chain: account, first date, and the account token that
+    /// the app's backend set since.
+    private func inheriting(_ request: SaleRequest, app: String, _ store: borrowing LedgerState) -> SaleRequest {
+        guard let original = request.originalTransactionId, let first = store.first(original), first.app == app,
+            first.environment == request.environment ?? .production
+        else { return request }
+        var request = request
+        request.customer = request.customer ?? first.account
+        request.originalPurchaseDate = request.originalPurchaseDate ?? first.originalPurchaseDate
+        request.appAccountToken = request.appAccountToken ?? store.tokens[original]
+        return request
+    }
+
+    /// One purchase under new ids. `fresh`: the app transactions that this sale has opened so far.
+    private func make(
+        _ request: SaleRequest,
+        app: String,
+        now: Int64,
+        familyOf: String? = nil,
+        _ fresh: inout [Account: String],
+        _ state: inout State
+    ) throws(ControlError) -> Purchase {
+        let id = try nextId(&state)
+        let lineItem = request.type == .autoRenewable ? try nextId(&state) : ""
+        var purchase = request.purchase(
+            transactionId: id, lineItemId: lineItem, app: app, now: now,
+            propagationMilliseconds: state.store.settings.propagationMilliseconds, familyOf: familyOf)
+        // An account of its own needs no memory: nothing else can belong to it yet.
+        if purchase.account == id {
+            purchase.appTransactionId = state.store.appTransactionId(for: purchase)
+        } else if let known = fresh[purchase.key] {
+            purchase.appTransactionId = known
+        } else {
+            let appTransactionId = state.store.appTransactionId(for: purchase)
+            fresh[purchase.key] = appTransactionId
+            purchase.appTransactionId = appTransactionId
+        }
+        return purchase
     }
 
     /// A transaction id that nothing else has or will have.
@@ -118,64 +149,143 @@ final class Ledger: Sendable {
 
     // MARK: Changing
 
-    /// Marks a purchase as taken back; a second refund overwrites the first.
+    /// Marks a purchase as taken back, and with it what family members share of it; a second refund overwrites the first.
     func refund(_ id: String, _ refund: RefundRequest, now: Int64) throws(ControlError) -> Purchase {
         try refund.validate()
-        return try change(id) { purchase in
-            purchase.revocationDate = refund.revocationDate ?? now
-            purchase.revocationReason = refund.revocationReason ?? 0
-            purchase.revocationType = refund.revocationType
-            purchase.revocationPercentage = refund.revocationPercentage
+        return try change(id) { purchase, shares in
+            refund.apply(to: &purchase, now: now)
+            guard refund.revocationType != "FAMILY_REVOKE" else { return }
+            for index in shares.indices { refund.apply(to: &shares[index], now: now, type: "FAMILY_REVOKE") }
         }
     }
 
-    /// Takes a refund back (Apple's REFUND_REVERSED): the fields disappear again.
+    /// Takes a refund back (Apple's REFUND_REVERSED): the fields disappear again, with family members too.
     func reverseRefund(_ id: String) throws(ControlError) -> Purchase {
-        try change(id) { purchase in
-            purchase.revocationDate = nil
-            purchase.revocationReason = nil
-            purchase.revocationType = nil
-            purchase.revocationPercentage = nil
+        try change(id) { purchase, shares in
+            let date = purchase.revocationDate
+            purchase.clearRevocation()
+            for index in shares.indices where date != nil && shares[index].revocationDate == date {
+                shares[index].clearRevocation()
+            }
         }
     }
 
-    private func change(_ id: String, _ edit: (inout Purchase) -> Void) throws(ControlError) -> Purchase {
+    /// Edits a purchase, and what family members share of it.
+    private func change(
+        _ id: String,
+        _ edit: (inout Purchase, _ shares: inout [Purchase]) -> Void
+    ) throws(ControlError) -> Purchase {
         try state.withLock { state throws(ControlError) in
-            guard let position = state.positions[id] else {
+            guard let position = state.store.positions[id] else {
                 throw ControlError(status: 404, field: "id", "no such purchase: \(id)")
             }
-            var purchase = state.purchases[position]
-            edit(&purchase)
-            try persist([Line(changed: purchase)])
-            state.purchases[position] = purchase
+            var purchase = state.store.purchases[position]
+            let before = (state.store.shares[id] ?? []).map { state.store.purchases[$0] }
+            var shares = before
+            edit(&purchase, &shares)
+            let changed = zip(before, shares).filter { $0 != $1 }.map { LedgerLine(changed: $1) }
+            try commit([LedgerLine(changed: purchase)] + changed, &state)
             return purchase
         }
     }
 
     func register(_ app: RegisteredApp) throws(ControlError) {
         try state.withLock { state throws(ControlError) in
-            guard state.apps[app.app] != nil || state.apps.count < Self.appsMax else {
+            guard state.store.apps[app.app] != nil || state.store.apps.count < Self.appsMax else {
                 throw ControlError(status: 503, "too many apps: \(Self.appsMax)")
             }
-            try persist([Line(app: app)])
-            state.apps[app.app] = app
+            try commit([LedgerLine(app: app)], &state)
+        }
+    }
+
+    /// Registers a customer, with an app transaction of its own if it has none.
+    func register(_ request: Customer) throws(ControlError) -> Customer {
+        try request.validate()
+        return try state.withLock { state throws(ControlError) in
+            var customer = request
+            customer.app = state.store.apps[request.app]?.bundleId ?? request.app
+            guard state.store.customers[customer.key] != nil || state.store.customers.count < Self.customersMax else {
+                throw ControlError(status: 503, "too many customers: \(Self.customersMax)")
+            }
+            let known = state.store.appTransactionId(of: customer.key)
+            customer.appTransactionId = if let known { known } else { try .some(newAppTransactionId(&state)) }
+            try commit([LedgerLine(customer: customer)], &state)
+            return customer
+        }
+    }
+
+    private func newAppTransactionId(_ state: inout State) throws(ControlError) -> String {
+        LedgerState.appTransactionId(try nextId(&state))
+    }
+
+    /// Replaces what is known of a subscription's next renewal.
+    func set(_ renewal: Renewal, of originalTransactionId: String) throws(ControlError) {
+        try renewal.validate()
+        try state.withLock { state throws(ControlError) in
+            guard state.store.chains[originalTransactionId] != nil else {
+                throw ControlError(status: 404, field: "id", "no such subscription: \(originalTransactionId)")
+            }
+            let line = LedgerLine.RenewalOf(originalTransactionId: originalTransactionId, renewal: renewal)
+            try commit([LedgerLine(renewal: line)], &state)
+        }
+    }
+
+    func set(_ request: SettingsRequest) throws(ControlError) -> StoreSettings {
+        try state.withLock { state throws(ControlError) in
+            let settings = try request.applied(to: state.store.settings)
+            try commit([LedgerLine(settings: settings)], &state)
+            return settings
+        }
+    }
+
+    func hold(_ notification: HeldNotification) throws(ControlError) {
+        try state.withLock { state throws(ControlError) in
+            guard state.store.notifications.count < LedgerState.notificationsMax else {
+                throw ControlError(status: 503, "too many notifications: \(LedgerState.notificationsMax)")
+            }
+            try commit([LedgerLine(notification: notification)], &state)
+        }
+    }
+
+    func add(_ attempt: HeldNotification.Attempt, to uuid: String) throws(ControlError) -> HeldNotification {
+        try attempt.validate()
+        return try state.withLock { state throws(ControlError) in
+            guard let notification = state.store.notification(uuid) else {
+                throw ControlError(status: 404, field: "uuid", "no such notification: \(uuid)")
+            }
+            guard notification.sendAttempts.count < HeldNotification.attemptsMax else {
+                throw ControlError(field: "uuid", "has \(HeldNotification.attemptsMax) attempts already")
+            }
+            try commit([LedgerLine(attempt: .init(notificationUUID: uuid, attempt: attempt))], &state)
+            return state.store.notification(uuid) ?? notification
         }
     }
 
     func record(_ forgery: Forgery) throws(ControlError) {
         try state.withLock { state throws(ControlError) in
-            try persist([Line(forged: forgery)])
-            state.add(forgery)
+            try commit([LedgerLine(forged: forgery)], &state)
         }
     }
 
-    private func persist(_ lines: [Line]) throws(ControlError) {
+    /// Writes the lines, then lets them happen. The one way to change the store.
+    private func commit(_ lines: [LedgerLine], _ state: inout State) throws(ControlError) {
+        try persist(lines)
+        for line in lines { state.store.apply(line) }
+    }
+
+    private func persist(_ lines: [LedgerLine]) throws(ControlError) {
         guard let file else { return }
         do {
             let encoder = JSONEncoder()
             var data = Data()
             for line in lines {
-                data.append(try encoder.encode(line))
+                if let purchase = line.sold ?? line.changed {
+                    let name = line.sold == nil ? "changed" : "sold"
+                    data.append(
+                        contentsOf: JSONWriter.object(capacity: 1024) { $0.field(name, object: purchase.writeAll) })
+                } else {
+                    data.append(try encoder.encode(line))
+                }
                 data.append(UInt8(ascii: "\n"))
             }
             try file.append(data)
@@ -184,108 +294,74 @@ final class Ledger: Sendable {
         }
     }
 
+    /// Decides on the store as it is and writes what follows from it, with nothing in between: for Apple's endpoints.
+    ///
+    /// - Throws: `plan`'s refusal; GeneralInternalRetryable when the disk fails.
+    func submit<Answer>(
+        _ plan: (borrowing LedgerState) throws(AppleError) -> (Answer, [LedgerLine])
+    ) throws(AppleError) -> Answer {
+        try state.withLock { state throws(AppleError) in
+            let (answer, lines) = try plan(state.store)
+            do {
+                try commit(lines, &state)
+            } catch {
+                throw .generalInternalRetryable
+            }
+            return answer
+        }
+    }
+
     // MARK: Reading
 
-    var count: Int { state.withLock(\.purchases.count) }
+    /// Reads the store as it is at one moment.
+    func read<Value, Failure: Error>(
+        _ body: (borrowing LedgerState) throws(Failure) -> Value
+    ) throws(Failure) -> Value {
+        try state.withLock { state throws(Failure) in try body(state.store) }
+    }
 
-    var forgeries: [Forgery] { state.withLock(\.forgeries) }
+    var count: Int { read { $0.purchases.count } }
+
+    var forgeries: [Forgery] { read { $0.forgeries } }
+
+    var settings: StoreSettings { read { $0.settings } }
 
     func purchase(_ id: String) -> Purchase? {
-        state.withLock { state in state.positions[id].map { state.purchases[$0] } }
+        read { store in store.positions[id].map { store.purchases[$0] } }
     }
 
     /// At most `limit` purchases from position `start` on, in the order they were sold.
     func purchases(from start: Int = 0, limit: Int = .max) -> [Purchase] {
-        state.withLock { state in
-            guard start < state.purchases.count else { return [] }
-            return Array(state.purchases[start...].prefix(limit))
+        read { store in
+            guard start < store.purchases.count else { return [] }
+            return Array(store.purchases[start...].prefix(limit))
         }
     }
 
     /// All periods of a subscription, in the order they were sold.
     func chain(_ originalTransactionId: String) -> [Purchase] {
-        state.withLock { state in (state.chains[originalTransactionId] ?? []).map { state.purchases[$0] } }
+        read { store in
+            (store.chains[originalTransactionId] ?? []).map { store.purchases[$0] }
+                .filter { $0.type == .autoRenewable }
+        }
     }
 
     /// The bundle id behind a name; an unregistered name is its own bundle id.
     func bundleId(of app: String) -> String {
-        state.withLock { state in state.apps[app]?.bundleId ?? app }
+        read { store in store.apps[app]?.bundleId ?? app }
     }
 
     func registeredApp(bundleId: String) -> RegisteredApp? {
-        state.withLock { state in state.apps.values.first { $0.bundleId == bundleId } }
-    }
-}
-
-/// An app known to the store by more than its bundle id: the body of `POST /control/apps`.
-package struct RegisteredApp: ControlBody, Codable, Sendable, Equatable {
-    /// The name that purchases may use instead of the bundle id.
-    package var app: String
-    /// Default: `app`.
-    package var bundleId: String
-    /// `adam_id` of production receipts; default: a number made from the bundle id.
-    package var appAppleId: Int64?
-    /// The secret verifyReceipt expects for this app; default: the simulator's.
-    package var sharedSecret: String?
-
-    package enum CodingKeys: String, CodingKey, CaseIterable {
-        case app, bundleId, appAppleId, sharedSecret
+        read { store in store.apps.values.first { $0.bundleId == bundleId } }
     }
 
-    package init(app: String, bundleId: String? = nil, appAppleId: Int64? = nil, sharedSecret: String? = nil) {
-        self.app = app
-        self.bundleId = bundleId ?? app
-        self.appAppleId = appAppleId
-        self.sharedSecret = sharedSecret
-    }
-
-    package init(from decoder: any Decoder) throws {
-        let container = try decoder.container(keyedBy: CodingKeys.self)
-        app = try container.decode(String.self, forKey: .app)
-        bundleId = try container.decodeIfPresent(String.self, forKey: .bundleId) ?? app
-        appAppleId = try container.decodeIfPresent(Int64.self, forKey: .appAppleId)
-        sharedSecret = try container.decodeIfPresent(String.self, forKey: .sharedSecret)
-    }
-
-    func validate() throws(ControlError) {
-        try SaleRequest.check(app, "app")
-        try SaleRequest.check(bundleId, "bundleId")
-        if let sharedSecret { try SaleRequest.check(sharedSecret, "sharedSecret") }
-        if let appAppleId, appAppleId < 0 { throw ControlError(field: "appAppleId", "must not be negative") }
-    }
-}
-
-/// How a purchase is taken back: the body of `POST /control/purchases/{id}/refund`.
-package struct RefundRequest: ControlBody, Sendable {
-    /// UNIX milliseconds; default now.
-    package var revocationDate: Int64?
-    /// 0 (default) or 1.
-    package var revocationReason: Int?
-    /// `REFUND_FULL`, `REFUND_PRORATED`, `FAMILY_REVOKE` or `ASSIGNMENT_REVOKE`; default: left out.
-    package var revocationType: String?
-    /// Thousandths of a percent, 0 to 100,000; default: left out.
-    package var revocationPercentage: Int?
-
-    package enum CodingKeys: String, CodingKey, CaseIterable {
-        case revocationDate, revocationReason, revocationType, revocationPercentage
-    }
-
-    package init(revocationDate: Int64? = nil, revocationReason: Int? = nil) {
-        self.revocationDate = revocationDate
-        self.revocationReason = revocationReason
-    }
-
-    func validate() throws(ControlError) {
-        try SaleRequest.checkTime(revocationDate, "revocationDate")
-        if let revocationReason, ![0, 1].contains(revocationReason) {
-            throw ControlError(field: "revocationReason", "must be 0 or 1")
-        }
-        let types = ["REFUND_FULL", "REFUND_PRORATED", "FAMILY_REVOKE", "ASSIGNMENT_REVOKE"]
-        if let revocationType, !types.contains(revocationType) {
-            throw ControlError(field: "revocationType", "must be one of \(types.joined(separator: ", "))")
-        }
-        if let revocationPercentage, !(0...100_000).contains(revocationPercentage) {
-            throw ControlError(field: "revocationPercentage", "must be 0 to 100000")
+    /// The records of submissions with a number above `after`, oldest first, at most `limit`, with their numbers.
+    func submissions(after: Int = 0, limit: Int = .max) -> [(number: Int, submission: Submission)] {
+        read { store in
+            let first = store.submissionCount - store.submissions.count
+            let skipped = min(max(0, after - first), store.submissions.count)
+            return store.submissions.enumerated().dropFirst(skipped).prefix(max(0, limit))
+                .map { (first + $0.offset + 1, $0.element) }
         }
     }
 }

@@ -40,6 +40,23 @@ package struct SaleRequest: ControlBody, Sendable {
     package var count: Int?
     /// Earlier purchases that the receipt shows as well, before the new one; at most 1,000.
     package var receiptOf: [String]?
+    /// Name of the Apple account that buys; default: that of the originalTransactionId's purchase, else the
+    /// appAccountToken, else an account of its own.
+    package var customer: String?
+    /// Apple accounts of family members who get it too: at most 5, for non-consumables and auto-renewables. One of them
+    /// who shares the originalTransactionId's purchase already gets a renewal.
+    package var family: [String]?
+    /// Default: an order of its own. Up to 64 capital letters and digits.
+    package var orderId: String?
+    /// 1 introductory, 2 promotional, 3 offer code, 4 win-back.
+    package var offerType: Int?
+    package var offerIdentifier: String?
+    /// `FREE_TRIAL`, `PAY_AS_YOU_GO`, `PAY_UP_FRONT`, `ONE_TIME`.
+    package var offerDiscountType: String?
+    /// ISO 8601 duration, e.g. `P1M`.
+    package var offerPeriod: String?
+    /// How long the App Store Server API does not know it: 0 to 86,400,000; default: the store's setting.
+    package var visibleAfterMilliseconds: Int64?
     /// False: no receipt is made (answered as an empty string over HTTP); saves a third of the answer, and an RSA
     /// signature, which takes longer than all the rest.
     package var receipts: Bool?
@@ -50,7 +67,9 @@ package struct SaleRequest: ControlBody, Sendable {
         case app, productId, quantity, appAccountToken, environment, type, purchaseDate, originalPurchaseDate
         case originalTransactionId, expiresDate, subscriptionGroupIdentifier, webOrderLineItemId, inAppOwnershipType
         case transactionReason, storefront, storefrontId, currency, price, isUpgraded, signedDate, count, receiptOf
-        case receipts, receiptStyle
+        case receipts, receiptStyle, customer, family, orderId, offerType, offerIdentifier, offerDiscountType,
+            offerPeriod
+        case visibleAfterMilliseconds
     }
 
     package init(
@@ -73,6 +92,8 @@ package struct SaleRequest: ControlBody, Sendable {
     static let countMax = 10_000
     /// How many purchases one receipt may show.
     static let receiptMax = 1000
+    /// Apple's families have six members; one of them buys.
+    static let familyMax = 5
     /// Apple's limit on the quantity of one consumable purchase.
     static let quantityMax = 10
     /// The largest time that is accepted: 9999-12-31.
@@ -85,6 +106,7 @@ package struct SaleRequest: ControlBody, Sendable {
         for (field, value) in [
             ("subscriptionGroupIdentifier", subscriptionGroupIdentifier), ("storefront", storefront),
             ("storefrontId", storefrontId), ("currency", currency), ("webOrderLineItemId", webOrderLineItemId),
+            ("customer", customer),
         ] {
             if let value { try Self.check(value, field) }
         }
@@ -114,14 +136,43 @@ package struct SaleRequest: ControlBody, Sendable {
         ] {
             try Self.checkTime(value, field)
         }
+        try Self.checkOffer(
+            type: offerType, identifier: offerIdentifier, discount: offerDiscountType, period: offerPeriod)
+        if let orderId, !OrderId.isWellFormed(orderId) {
+            throw ControlError(field: "orderId", "must be 1 to 64 capital letters and digits")
+        }
+        if let visibleAfterMilliseconds, !(0...SettingsRequest.millisecondsMax).contains(visibleAfterMilliseconds) {
+            throw ControlError(
+                field: "visibleAfterMilliseconds", "must be 0 to \(SettingsRequest.millisecondsMax)")
+        }
+        try validateFamily()
+    }
+
+    private func validateFamily() throws(ControlError) {
+        guard let family else { return }
+        guard type == .nonConsumable || type == .autoRenewable else {
+            throw ControlError(field: "family", "only non-consumables and auto-renewables can be shared")
+        }
+        guard (1...Self.familyMax).contains(family.count), Set(family).count == family.count else {
+            throw ControlError(field: "family", "must name 1 to \(Self.familyMax) different accounts")
+        }
+        for member in family { try Self.check(member, "family") }
     }
 
     /// The purchase under the ids the ledger chose. `app` is the bundle id.
-    func purchase(transactionId: String, lineItemId: String, app: String, now: Int64) -> Purchase {
+    func purchase(
+        transactionId: String,
+        lineItemId: String,
+        app: String,
+        now: Int64,
+        propagationMilliseconds: Int64 = 0,
+        familyOf: String? = nil
+    ) -> Purchase {
         let type = type ?? .consumable
         let subscription = type == .autoRenewable
         let purchaseDate = purchaseDate ?? now
         let quantity = quantity ?? 1
+        let delay = visibleAfterMilliseconds ?? propagationMilliseconds
         return Purchase(
             transactionId: transactionId,
             originalTransactionId: originalTransactionId ?? transactionId,
@@ -143,8 +194,44 @@ package struct SaleRequest: ControlBody, Sendable {
             storefrontId: storefrontId ?? "143441",
             currency: currency ?? "USD",
             price: price ?? 990 * Int64(quantity),
-            isUpgraded: isUpgraded
+            offerType: offerType,
+            offerIdentifier: offerIdentifier,
+            offerDiscountType: offerDiscountType,
+            offerPeriod: offerPeriod,
+            orderId: orderId,
+            familyOf: familyOf,
+            isUpgraded: isUpgraded,
+            customer: customer,
+            visibleAt: delay > 0 ? now + delay : nil
         )
+    }
+
+    /// What a family member gets of `purchase`. `original` is the member's own first transaction, for a renewal.
+    func share(of purchase: Purchase, with member: String, original: Purchase?) -> SaleRequest {
+        var share = self
+        share.customer = member
+        share.appAccountToken = nil
+        share.inAppOwnershipType = "FAMILY_SHARED"
+        share.originalTransactionId = original?.transactionId
+        share.originalPurchaseDate = original?.originalPurchaseDate
+        share.purchaseDate = purchase.purchaseDate
+        share.transactionReason = purchase.transactionReason
+        share.webOrderLineItemId = nil
+        share.orderId = nil
+        return share
+    }
+
+    /// Refuses an offer that Apple's fields cannot say.
+    static func checkOffer(
+        type: Int?, identifier: String?, discount: String?, period: String?
+    ) throws(ControlError) {
+        if let type, !(1...4).contains(type) { throw ControlError(field: "offerType", "must be 1 to 4") }
+        if let identifier { try check(identifier, "offerIdentifier") }
+        let discounts = ["FREE_TRIAL", "PAY_AS_YOU_GO", "PAY_UP_FRONT", "ONE_TIME"]
+        if let discount, !discounts.contains(discount) {
+            throw ControlError(field: "offerDiscountType", "must be one of \(discounts.joined(separator: ", "))")
+        }
+        if let period { try check(period, "offerPeriod") }
     }
 
     /// A name: 1 to 255 bytes without control characters.

@@ -9,7 +9,7 @@ package struct SimulatorConfiguration: Sendable {
     /// Start of the random numbers that decide faults by percentage and latencies; nil: different at each start.
     /// Keys and ids never come from it.
     package var seed: UInt64?
-    /// How many purchases the ledger holds before it refuses to sell (about 400 bytes each).
+    /// How many purchases the ledger holds before it refuses to sell (about 700 bytes each).
     package var purchasesMax: Int
 
     package init(

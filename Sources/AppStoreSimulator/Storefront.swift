@@ -1,13 +1,14 @@
 import Crypto
 import Foundation
 
-/// The store itself, without HTTP: sells, signs, refunds, and answers Apple's two questions.
+/// The store itself, without HTTP: sells, signs, refunds, and answers for Apple.
 struct Storefront: Sendable {
     let rootCertificateDER: [UInt8]
     let credentials: Credentials
     let ledger: Ledger
     let faults: Faults
     let calls: CallLog
+    let limits = RateLimits()
 
     private let signer: TransactionSigner
     private let forger: Forger
@@ -40,25 +41,73 @@ struct Storefront: Sendable {
 
     /// Sells `request.count` (default 1) purchases. Gives way to other tasks every 50 signatures.
     func sell(_ request: SaleRequest) async throws(ControlError) -> [Sale] {
-        let purchases = try ledger.sell(request, count: request.count ?? 1, now: AppleDate.now)
+        let sold = try ledger.sell(request, count: request.count ?? 1, now: AppleDate.now)
         var sales: [Sale] = []
-        sales.reserveCapacity(purchases.count)
-        for (index, purchase) in purchases.enumerated() {
+        sales.reserveCapacity(sold.count)
+        for (index, (purchase, family)) in sold.enumerated() {
             if index % 50 == 49 { await Task.yield() }
-            let receipt =
-                request.receipts == false
-                ? ""
-                : try receipt(
-                    for: purchase.app, purchase.environment, (request.receiptOf ?? []) + [purchase.transactionId],
-                    style: request.receiptStyle)
-            sales.append(
-                Sale(
-                    purchase: purchase,
-                    signedTransaction: try sign(purchase, signedDate: request.signedDate),
-                    receipt: receipt
-                ))
+            var sale = try proofs(of: purchase, request, receiptOf: request.receiptOf ?? [])
+            for share in family { sale.family.append(try proofs(of: share, request)) }
+            sales.append(sale)
         }
         return sales
+    }
+
+    private func proofs(
+        of purchase: Purchase,
+        _ request: SaleRequest,
+        receiptOf earlier: [String] = []
+    ) throws(ControlError) -> Sale {
+        Sale(
+            purchase: purchase,
+            signedTransaction: try sign(purchase, signedDate: request.signedDate),
+            receipt: request.receipts == false
+                ? ""
+                : try receipt(
+                    for: purchase.app, purchase.environment, earlier + [purchase.transactionId],
+                    style: request.receiptStyle))
+    }
+
+    /// Holds a notification about a purchase as it is now.
+    func hold(_ request: NotificationRequest) throws(ControlError) -> (HeldNotification, signedPayload: String) {
+        try request.validate()
+        let now = AppleDate.now
+        let signedDate = request.signedDate ?? now
+        let app = ledger.bundleId(of: request.app)
+        let environment = request.environment ?? .production
+        let (purchase, subscription) = try ledger.read { store throws(ControlError) -> (Purchase?, Subscription?) in
+            guard let id = request.transactionId else { return (nil, nil) }
+            guard let position = store.positions[id], store.purchases[position].app == app,
+                store.purchases[position].environment == environment
+            else { throw ControlError(status: 404, field: "transactionId", "no such purchase: \(id)") }
+            let purchase = store.purchases[position]
+            return (purchase, store.subscription(purchase.originalTransactionId, now: .max))
+        }
+        let notification = HeldNotification(
+            notificationUUID: UUID().uuidString.lowercased(), app: app, environment: environment,
+            notificationType: request.notificationType, subtype: request.subtype, signedDate: signedDate,
+            customer: purchase?.account,
+            transaction: purchase.map { String(decoding: $0.payload(signedDate: signedDate), as: UTF8.self) },
+            renewal: subscription.map {
+                String(decoding: $0.renewalPayload(signedDate: signedDate, now: now), as: UTF8.self)
+            },
+            status: subscription?.state(now: now).rawValue,
+            consumptionRequestReason: request.consumptionRequestReason, sendAttempts: request.sendAttempts ?? [])
+        try ledger.hold(notification)
+        return (notification, try sign(notification))
+    }
+
+    private func sign(_ notification: HeldNotification) throws(ControlError) -> String {
+        let registered = ledger.registeredApp(bundleId: notification.app)?.appAppleId
+        let isProduction = notification.environment == .production
+        do throws(SimulatorError) {
+            let payload = try notification.payload(
+                appAppleId: isProduction ? registered ?? Self.appAppleId(notification.app) : registered
+            ) { payload throws(SimulatorError) in try signer.sign(payload) }
+            return try signer.sign(payload)
+        } catch {
+            throw ControlError(status: 503, error.description)
+        }
     }
 
     /// A legacy receipt over purchases that were sold before.
@@ -196,78 +245,29 @@ struct Storefront: Sendable {
         return AppleAnswer(status: 200, body: answer.json(), code: 0, transactionIds: shown, receiptHash: hash)
     }
 
-    /// Get Transaction Info (apple-facts 3.3 endpoint 1). Order of the checks: token, shape of the id, existence;
-    /// another environment or app is "not found".
-    func transactionInfo(
-        _ id: String,
-        authorization: String?,
-        _ environment: StoreEnvironment
-    ) -> AppleAnswer {
+    /// Answers a call of the App Store Server API: who may ask, how often, and then what ``ServerAPI`` says.
+    ///
+    /// - Parameter foreign: sign below a root that is not ours.
+    func answer(_ call: AppleCall, foreign: Bool) -> AppleAnswer {
         let now = AppleDate.now
         guard
-            let bundleId = bearer.bundleId(authorization: authorization, nowSeconds: Double(now) / 1000)
-        else { return .unauthorized(ids: [String(id.prefix(64))]) }
-        guard SaleRequest.isTransactionId(id) else {
-            return .apiError(4_000_006, "Invalid transaction id.", ids: [String(id.prefix(64))])
+            let app = bearer.bundleId(authorization: call.authorization, nowSeconds: Double(now) / 1000)
+        else { return .unauthorized(ids: call.ids) }
+        if let next = limits.refusal(ledger.settings.rateLimits, call.service, call.environment, app: app, now: now) {
+            var answer = AppleAnswer.refused(.rateLimitExceeded, ids: call.ids)
+            // Apple's header is a moment in milliseconds, not seconds to wait (apple-facts 3.8).
+            answer.retryAfter = String(next)
+            return answer
         }
-        guard
-            let purchase = ledger.purchase(id), purchase.environment == environment, purchase.app == bundleId
-        else { return .apiError(4_040_010, "Transaction id not found.", ids: [id]) }
-        guard let token = try? sign(purchase, signedDate: now) else {
-            return .apiError(5_000_000, "An unknown error occurred.", ids: [id])
+        guard let signer = foreign ? try? forger.signer(for: .foreignRoot) : signer else {
+            return .refused(.generalInternal, ids: call.ids)
         }
-        let body = JSONWriter.object(capacity: token.utf8.count + 64) { $0.field("signedTransactionInfo", token) }
-        return AppleAnswer(status: 200, body: body, transactionIds: [id])
-    }
-
-    /// The answer of Get Transaction Info with the same facts, signed below a root that is not ours.
-    func signedElsewhere(_ answer: AppleAnswer) -> AppleAnswer {
-        guard answer.status == 200, let id = answer.transactionIds.first, let purchase = ledger.purchase(id),
-            let token = try? forger.forge(
-                .foreignRoot, purchase, signedDate: AppleDate.now, bundleId: purchase.app)
-        else { return answer }
-        var forged = answer
-        forged.body = JSONWriter.object(capacity: token.utf8.count + 64) { $0.field("signedTransactionInfo", token) }
-        return forged
+        return ServerAPI(ledger: ledger, signer: signer, call: call, app: app, now: now).answer()
     }
 
     /// A stable, plausible app id for a bundle id nobody registered: ten digits (FNV-1a).
-    private static func appAppleId(_ bundleId: String) -> Int64 {
+    static func appAppleId(_ bundleId: String) -> Int64 {
         let hash = bundleId.utf8.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
         return 1_000_000_000 + Int64(hash % 1_000_000_000)
-    }
-}
-
-/// Which purchases a receipt shows: the body of `POST /control/receipts`.
-package struct ReceiptRequest: ControlBody, Sendable {
-    /// Bundle id or registered name.
-    package var app: String
-    /// Default `Production`. The purchases' own environment is not looked at.
-    package var environment: StoreEnvironment?
-    /// At most 1,000, in the order wanted in `in_app`; may be empty.
-    package var transactionIds: [String]
-    /// True: the answer of verifyReceipt has no `in_app` at all.
-    package var omitInApp: Bool?
-    /// Another bundle id than the app's.
-    package var bundleId: String?
-    /// Default `sha256`.
-    package var receiptStyle: ReceiptStyle?
-
-    package enum CodingKeys: String, CodingKey, CaseIterable {
-        case app, environment, transactionIds, omitInApp, bundleId, receiptStyle
-    }
-
-    package init(app: String, environment: StoreEnvironment? = nil, transactionIds: [String]) {
-        self.app = app
-        self.environment = environment
-        self.transactionIds = transactionIds
-    }
-
-    func validate() throws(ControlError) {
-        try SaleRequest.check(app, "app")
-        if let bundleId { try SaleRequest.check(bundleId, "bundleId") }
-        guard transactionIds.count <= SaleRequest.receiptMax else {
-            throw ControlError(field: "transactionIds", "must be at most \(SaleRequest.receiptMax)")
-        }
     }
 }

@@ -16,6 +16,15 @@ struct SimulateCommand: AsyncParsableCommand {
             Store Server API for Production and Sandbox on one port, and misbehaves by script. Its folder keeps \
             certificates, credentials and ledger: with the same folder it is the same App Store after a restart. \
             Ends on SIGTERM or SIGINT.
+
+            Apple's side, below /production and /sandbox: verifyReceipt, and of /inApps transaction info, history, \
+            subscription statuses, order lookup, refund history, extension (single, mass, its status), consumption, \
+            test notification and its status, notification history, app account token, app transaction info, finish.
+
+            The control API, below /control: purchases (sell, refund, take a refund back, family, offers), customers, \
+            subscriptions, receipts, forgeries, notifications, faults for each endpoint, settings (rate limits, \
+            propagation delay), and what happened: ledger, calls, submissions. All of it is in \
+            Sources/AppStoreSimulator/Guide.md.
             """,
         subcommands: [SimulateTokensCommand.self])
 

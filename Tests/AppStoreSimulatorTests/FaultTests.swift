@@ -224,7 +224,8 @@ import Testing
             let rest = try await store.call(.GET, "/control/calls?after=1&limit=2").objects("calls")
             #expect(rest.map { $0["number"] as? Int } == [2, 3])
             let ledger = try await store.call(.GET, "/control/ledger")
-            #expect(ledger.json["calls"] as? [String: Int] == ["verifyReceipt": 2, "transactionInfo": 2])
+            let counts = ledger.json["calls"] as? [String: Int]
+            #expect(counts?.filter { $0.value > 0 } == ["verifyReceipt": 2, "transactionInfo": 2])
             let all = try await store.call(.GET, "/control/calls?limit=9223372036854775807")
             #expect(all.objects("calls").count == 4)
             #expect(all.int("open") == 0)
@@ -237,7 +238,7 @@ import Testing
     @Test(arguments: [
         (#"{"kind":"reset"}"#, "endpoint"),
         (#"{"endpoint":"all"}"#, "kind"),
-        (#"{"endpoint":"history","kind":"reset"}"#, "endpoint"),
+        (#"{"endpoint":"receipts","kind":"reset"}"#, "endpoint"),
         (#"{"endpoint":"all","kind":"explode"}"#, "kind"),
         (#"{"endpoint":"all","kind":"reset","count":"two"}"#, "count"),
         (#"{"endpoint":"all","kind":"reset","count":0}"#, "count"),
@@ -254,6 +255,8 @@ import Testing
         (#"{"endpoint":"all","kind":"error"}"#, "errorCode"),
         (#"{"endpoint":"all","kind":"receiptStatus","status":21005}"#, "endpoint"),
         (#"{"endpoint":"verifyReceipt","kind":"notFound"}"#, "endpoint"),
+        (#"{"endpoint":"orderLookup","kind":"notFound"}"#, "endpoint"),
+        (#"{"endpoint":"finish","kind":"foreignRoot"}"#, "endpoint"),
         (#"{"endpoint":"all","kind":"garbage","form":"poem"}"#, "form"),
         (#"{"endpoint":"all","kind":"reset","environment":"Xcode"}"#, "environment"),
     ])

@@ -42,6 +42,12 @@ struct RunningSimulator {
         func string(_ key: String) -> String { json[key] as? String ?? "" }
         func int(_ key: String) -> Int? { json[key] as? Int }
         func objects(_ key: String) -> [[String: Any]] { json[key] as? [[String: Any]] ?? [] }
+        /// Of an array of signed transactions: their payloads.
+        func payloads(_ key: String = "signedTransactions") throws -> [SignedTransaction] {
+            try (json[key] as? [String] ?? []).map { try SignedTransaction($0) }
+        }
+        /// HTTP status and `errorCode`, as `404 4040010`.
+        var refusal: String { "\(status) \(int("errorCode").map(String.init) ?? "-")" }
         var text: String { String(decoding: body, as: UTF8.self) }
     }
 
@@ -93,6 +99,31 @@ struct RunningSimulator {
     ) async throws -> Answer {
         try await call(
             .GET, "/\(environment)/inApps/v1/transactions/\(id)", token: try token ?? bearer(bundleId: bundleId))
+    }
+
+    /// A call of the App Store Server API; `path` goes on after `/inApps/`.
+    func api(
+        _ method: HTTPMethod,
+        _ path: String,
+        _ environment: String = "production",
+        json: String? = nil,
+        bundleId: String = "com.example.game"
+    ) async throws -> Answer {
+        try await call(
+            method, "/\(environment)/inApps/\(path)", json: json, token: try bearer(bundleId: bundleId))
+    }
+
+    /// Sells one purchase of `com.example.game`; `fields` are more members of the request's JSON.
+    func sold(_ fields: String = "") async throws -> Answer {
+        try await sell(#"{"app":"com.example.game","productId":"coins6""# + (fields.isEmpty ? "}" : ",\(fields)}"))
+    }
+
+    /// A change over the control API that must succeed.
+    @discardableResult
+    func control(_ method: HTTPMethod, _ path: String, _ json: String? = nil) async throws -> Answer {
+        let answer = try await call(method, "/control/\(path)", json: json)
+        try #require((200..<300).contains(answer.status), "\(answer.text)")
+        return answer
     }
 
     /// A token of the App Store Server API, made by hand; each parameter can be made wrong.

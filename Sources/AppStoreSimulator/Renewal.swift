@@ -1,0 +1,121 @@
+/// What the store knows of a subscription's next renewal: the body of `PUT /control/subscriptions/{id}/renewal`.
+///
+/// Everything left out is what a healthy subscription would show: on while it is active, off after it ended. The state of
+/// a subscription follows from this and its newest period.
+package struct Renewal: ControlBody, Codable, Sendable, Equatable {
+    /// 0 off, 1 on.
+    package var autoRenewStatus: Int?
+    package var autoRenewProductId: String?
+    /// 1 to 5 (apple-facts 2.2).
+    package var expirationIntent: Int?
+    /// True: state 3 after the period's end.
+    package var isInBillingRetryPeriod: Bool?
+    /// In the future: state 4 after the period's end.
+    package var gracePeriodExpiresDate: Int64?
+    /// 0 waiting for consent, 1 consented.
+    package var priceIncreaseStatus: Int?
+    package var offerType: Int?
+    package var offerIdentifier: String?
+    package var offerDiscountType: String?
+    package var offerPeriod: String?
+    package var renewalPrice: Int64?
+    package var eligibleWinBackOfferIds: [String]?
+
+    package enum CodingKeys: String, CodingKey, CaseIterable {
+        case autoRenewStatus, autoRenewProductId, expirationIntent, isInBillingRetryPeriod, gracePeriodExpiresDate
+        case priceIncreaseStatus, offerType, offerIdentifier, offerDiscountType, offerPeriod, renewalPrice
+        case eligibleWinBackOfferIds
+    }
+
+    package init() {}
+
+    func validate() throws(ControlError) {
+        let numbers: [(String, Int?, ClosedRange<Int>)] = [
+            ("autoRenewStatus", autoRenewStatus, 0...1), ("expirationIntent", expirationIntent, 1...5),
+            ("priceIncreaseStatus", priceIncreaseStatus, 0...1),
+        ]
+        for (field, value, range) in numbers {
+            if let value, !range.contains(value) {
+                throw ControlError(field: field, "must be \(range.lowerBound) to \(range.upperBound)")
+            }
+        }
+        if let autoRenewProductId { try SaleRequest.check(autoRenewProductId, "autoRenewProductId") }
+        try SaleRequest.checkTime(gracePeriodExpiresDate, "gracePeriodExpiresDate")
+        try SaleRequest.checkOffer(
+            type: offerType, identifier: offerIdentifier, discount: offerDiscountType, period: offerPeriod)
+        if let renewalPrice, renewalPrice < 0 { throw ControlError(field: "renewalPrice", "must not be negative") }
+        for id in eligibleWinBackOfferIds ?? [] { try SaleRequest.check(id, "eligibleWinBackOfferIds") }
+    }
+}
+
+/// A subscription with all its periods, as of a moment.
+struct Subscription {
+    /// The `status` of a subscription (apple-facts 3.3).
+    enum State: Int {
+        case active = 1
+        case expired, billingRetry, gracePeriod, revoked
+    }
+
+    /// A lapse shorter than this does not end the streak that `recentSubscriptionStartDate` begins.
+    private static let lapse: Int64 = 60 * 86_400_000
+
+    /// All periods that are visible, in the order they were sold; never empty.
+    let periods: [Purchase]
+    let renewal: Renewal
+
+    /// The period that counts: the one bought last.
+    var newest: Purchase {
+        periods.dropFirst().reduce(periods[0]) { $1.purchaseDate >= $0.purchaseDate ? $1 : $0 }
+    }
+
+    func state(now: Int64) -> State {
+        let newest = newest
+        if newest.revoked { return .revoked }
+        if newest.expiresDate ?? .max > now { return .active }
+        if renewal.gracePeriodExpiresDate ?? 0 > now { return .gracePeriod }
+        return renewal.isInBillingRetryPeriod == true ? .billingRetry : .expired
+    }
+
+    /// The JSON of JWSRenewalInfoDecodedPayload (apple-facts 2.2).
+    func renewalPayload(signedDate: Int64, now: Int64) -> [UInt8] {
+        let newest = newest
+        let state = state(now: now)
+        let ended = state == .expired || state == .revoked
+        return JSONWriter.object(capacity: 1024) { json in
+            json.field("expirationIntent", ifPresent: renewal.expirationIntent ?? (state == .expired ? 1 : nil))
+            json.field("originalTransactionId", newest.originalTransactionId)
+            json.field("autoRenewProductId", renewal.autoRenewProductId ?? newest.productId)
+            json.field("productId", newest.productId)
+            json.field("autoRenewStatus", renewal.autoRenewStatus ?? (ended ? 0 : 1))
+            if let retry = renewal.isInBillingRetryPeriod { json.field("isInBillingRetryPeriod", retry) }
+            json.field("priceIncreaseStatus", ifPresent: renewal.priceIncreaseStatus)
+            json.field("gracePeriodExpiresDate", ifPresent: renewal.gracePeriodExpiresDate)
+            json.field("offerType", ifPresent: renewal.offerType)
+            json.field("offerIdentifier", ifPresent: renewal.offerIdentifier)
+            json.field("offerDiscountType", ifPresent: renewal.offerDiscountType)
+            json.field("offerPeriod", ifPresent: renewal.offerPeriod)
+            json.field("signedDate", signedDate)
+            json.field("environment", newest.environment.rawValue)
+            json.field("recentSubscriptionStartDate", streakStart)
+            json.field("renewalDate", ifPresent: newest.expiresDate)
+            json.field("renewalPrice", renewal.renewalPrice ?? newest.price)
+            json.field("currency", newest.currency)
+            if let offers = renewal.eligibleWinBackOfferIds {
+                json.field("eligibleWinBackOfferIds", array: { array in for id in offers { array.element(id) } })
+            }
+            json.field("appAccountToken", ifPresent: newest.appAccountToken)
+            json.field("appTransactionId", ifPresent: newest.appTransactionId)
+        }
+    }
+
+    /// When the current streak of periods began.
+    private var streakStart: Int64 {
+        let periods = periods.sorted { $0.purchaseDate < $1.purchaseDate }
+        var start = periods[0].purchaseDate
+        for (before, after) in zip(periods, periods.dropFirst())
+        where after.purchaseDate - (before.expiresDate ?? after.purchaseDate) >= Self.lapse {
+            start = after.purchaseDate
+        }
+        return start
+    }
+}

@@ -1,0 +1,53 @@
+/// How the store behaves towards everybody: kept in the ledger, read by `GET /control/settings`.
+package struct StoreSettings: Codable, Sendable, Equatable {
+    package var rateLimits = RateLimitRule.off
+    /// How long a new purchase is unknown to the App Store Server API, unless its sale says otherwise.
+    package var propagationMilliseconds: Int64 = 0
+    /// How long a mass extension takes until its status says `complete`.
+    package var massExtensionMilliseconds: Int64 = 0
+    /// How long a `paginationToken` of the notification history is good. Apple's own time is not documented.
+    package var paginationTokenMilliseconds: Int64 = 86_400_000
+
+    package init() {}
+}
+
+/// The body of `PUT /control/settings`: what is left out stays as it is.
+package struct SettingsRequest: ControlBody, Sendable {
+    /// `off`, `apple`, or an object: `{"perSecond": 5}`, `{"history": 2}`.
+    package var rateLimits: RateLimitRule?
+    /// 0 to 86,400,000.
+    package var propagationMilliseconds: Int64?
+    /// 0 to 86,400,000.
+    package var massExtensionMilliseconds: Int64?
+    /// 0 to 86,400,000.
+    package var paginationTokenMilliseconds: Int64?
+
+    package enum CodingKeys: String, CodingKey, CaseIterable {
+        case rateLimits, propagationMilliseconds, massExtensionMilliseconds, paginationTokenMilliseconds
+    }
+
+    package init(rateLimits: RateLimitRule? = nil, propagationMilliseconds: Int64? = nil) {
+        self.rateLimits = rateLimits
+        self.propagationMilliseconds = propagationMilliseconds
+    }
+
+    static let millisecondsMax: Int64 = 86_400_000
+
+    func applied(to settings: StoreSettings) throws(ControlError) -> StoreSettings {
+        var settings = settings
+        if let rateLimits { settings.rateLimits = rateLimits }
+        let delays: [(String, Int64?, WritableKeyPath<StoreSettings, Int64>)] = [
+            ("propagationMilliseconds", propagationMilliseconds, \.propagationMilliseconds),
+            ("massExtensionMilliseconds", massExtensionMilliseconds, \.massExtensionMilliseconds),
+            ("paginationTokenMilliseconds", paginationTokenMilliseconds, \.paginationTokenMilliseconds),
+        ]
+        for (field, value, path) in delays {
+            guard let value else { continue }
+            guard (0...Self.millisecondsMax).contains(value) else {
+                throw ControlError(field: field, "must be 0 to \(Self.millisecondsMax)")
+            }
+            settings[keyPath: path] = value
+        }
+        return settings
+    }
+}
