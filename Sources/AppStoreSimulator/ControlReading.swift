@@ -2,7 +2,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// What happened: `/control/ledger`, `/control/calls`, `/control/submissions`.
+/// What happened: `/control/ledger`, `/control/calls`, `/control/filings`.
 extension ControlRoutes {
     func addReading(to router: Router<SimulatorContext>) {
         router.get("/control/ledger") { request, _ in
@@ -10,19 +10,19 @@ extension ControlRoutes {
                 ledger(from: try number("skip", of: request) ?? 0)
             }
         }
-        router.get("/control/submissions") { request, _ in
+        router.get("/control/filings") { request, _ in
             try await answer { () throws(ControlError) -> Response in
                 let after = try number("after", of: request) ?? 0
-                let limit = try number("limit", of: request) ?? LedgerState.submissionsMax
-                let submissions = store.ledger.submissions(after: after, limit: limit)
-                return json(capacity: 64 + submissions.count * 256) { body in
+                let limit = try number("limit", of: request) ?? LedgerState.filingsMax
+                let filings = store.ledger.filings(after: after, limit: limit)
+                return json(capacity: 64 + filings.count * 256) { body in
                     body.field(
-                        "submissions",
+                        "filings",
                         array: { array in
-                            for (number, submission) in submissions {
+                            for (number, filing) in filings {
                                 array.element { element in
                                     element.field("number", number)
-                                    submission.write(&element)
+                                    filing.write(&element)
                                 }
                             }
                         })

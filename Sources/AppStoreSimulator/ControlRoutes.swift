@@ -30,6 +30,7 @@ struct ControlRoutes: Sendable {
             }
         }
         addSelling(to: router)
+        addProofs(to: router)
         addCustomers(to: router)
         addNotifications(to: router)
         addSettings(to: router)

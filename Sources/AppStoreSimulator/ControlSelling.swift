@@ -52,6 +52,9 @@ extension ControlRoutes {
                 return json { write(purchase, &$0) }
             }
         }
+    }
+
+    func addProofs(to router: Router<SimulatorContext>) {
         router.post("/control/purchases/{id}/sign") { request, context in
             let id = context.parameters.get("id") ?? ""
             return try await answer(request) { (sign: SignRequest) async throws(ControlError) in

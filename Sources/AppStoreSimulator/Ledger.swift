@@ -4,8 +4,8 @@ import Synchronization
 /// Everything that ever happened in the store: the truth that a test compares a system with.
 ///
 /// Bounded by `purchasesMax`. With a state directory every change is appended to `ledger.jsonl` before it is visible,
-/// and read back at the next start. What the control API changes stands here, what Apple's endpoints change in
-/// `LedgerSubmissions.swift`.
+/// and read back at the next start. What the control API changes is decided here,
+/// what Apple's endpoints change by them: ``submit(_:)``.
 final class Ledger: Sendable {
     /// How many transaction numbers are reserved on disk at a time; at most so many are lost by a crash.
     static let blockSize = 1000
@@ -355,12 +355,12 @@ final class Ledger: Sendable {
         read { store in store.apps.values.first { $0.bundleId == bundleId } }
     }
 
-    /// The records of submissions with a number above `after`, oldest first, at most `limit`, with their numbers.
-    func submissions(after: Int = 0, limit: Int = .max) -> [(number: Int, submission: Submission)] {
+    /// The records of filings with a number above `after`, oldest first, at most `limit`, with their numbers.
+    func filings(after: Int = 0, limit: Int = .max) -> [(number: Int, filing: Filing)] {
         read { store in
-            let first = store.submissionCount - store.submissions.count
-            let skipped = min(max(0, after - first), store.submissions.count)
-            return store.submissions.enumerated().dropFirst(skipped).prefix(max(0, limit))
+            let first = store.filingCount - store.filings.count
+            let skipped = min(max(0, after - first), store.filings.count)
+            return store.filings.enumerated().dropFirst(skipped).prefix(max(0, limit))
                 .map { (first + $0.offset + 1, $0.element) }
         }
     }

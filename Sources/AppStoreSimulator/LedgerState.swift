@@ -19,7 +19,7 @@ struct LedgerLine: Codable {
     var forged: Forgery?
     var customer: Customer?
     var renewal: RenewalOf?
-    var submission: Submission?
+    var filing: Filing?
     var notification: HeldNotification?
     var attempt: AttemptOf?
     var settings: StoreSettings?
@@ -30,8 +30,8 @@ struct LedgerLine: Codable {
 /// Built by ``apply(_:)`` alone, line by line, whether a line was just written or read back at a start: so both give the
 /// same store.
 struct LedgerState {
-    /// How many records of submissions are kept in memory, the newest; all stay in the file.
-    static let submissionsMax = 100_000
+    /// How many records of filings are kept in memory, the newest; all stay in the file.
+    static let filingsMax = 100_000
     /// How many mass extensions are remembered, the newest.
     static let massExtensionsMax = 10_000
     /// How many notifications are held.
@@ -59,12 +59,12 @@ struct LedgerState {
     /// Account tokens that renewals inherit, by originalTransactionId.
     private(set) var tokens: [String: String] = [:]
     /// Renewal dates that were moved, by originalTransactionId.
-    private(set) var extensions: [String: [Submission]] = [:]
+    private(set) var extensions: [String: [Filing]] = [:]
     /// Mass extensions as a whole.
-    private(set) var massExtensions: [Submission] = []
-    private(set) var submissions: [Submission] = []
-    /// How many submissions there ever were: the number of the last one.
-    private(set) var submissionCount = 0
+    private(set) var massExtensions: [Filing] = []
+    private(set) var filings: [Filing] = []
+    /// How many filings there ever were: the number of the last one.
+    private(set) var filingCount = 0
     private(set) var notifications: [HeldNotification] = []
     private var notificationPositions: [String: Int] = [:]
     private(set) var settings = StoreSettings()
@@ -82,7 +82,7 @@ struct LedgerState {
             if let id = customer.appTransactionId { appTransactions[id] = customer.key }
         }
         if let renewal = line.renewal { renewals[renewal.originalTransactionId] = renewal.renewal }
-        if let submission = line.submission { add(submission) }
+        if let filing = line.filing { add(filing) }
         if let notification = line.notification, notifications.count < Self.notificationsMax {
             notificationPositions[notification.notificationUUID] = notifications.count
             notifications.append(notification)
@@ -122,19 +122,19 @@ struct LedgerState {
         purchases[position] = purchase
     }
 
-    private mutating func add(_ submission: Submission) {
-        submissionCount += 1
-        if submissions.count >= 2 * Self.submissionsMax { submissions.removeFirst(Self.submissionsMax) }
-        submissions.append(submission)
-        switch submission.kind {
+    private mutating func add(_ filing: Filing) {
+        filingCount += 1
+        if filings.count >= 2 * Self.filingsMax { filings.removeFirst(Self.filingsMax) }
+        filings.append(filing)
+        switch filing.kind {
         case .appAccountToken:
-            if let id = submission.transactionId { tokens[id] = submission.appAccountToken }
+            if let id = filing.transactionId { tokens[id] = filing.appAccountToken }
         case .extendSubscription, .massExtend:
-            if let id = submission.transactionId {
-                extensions[id, default: []].append(submission)
+            if let id = filing.transactionId {
+                extensions[id, default: []].append(filing)
             } else {
                 if massExtensions.count >= Self.massExtensionsMax { massExtensions.removeFirst() }
-                massExtensions.append(submission)
+                massExtensions.append(filing)
             }
         case .finish, .consumption, .consumptionV1: break
         }

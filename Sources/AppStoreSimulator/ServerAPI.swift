@@ -30,7 +30,7 @@ struct AppleCall: Sendable {
 /// Answers one authorized call of the App Store Server API (apple-facts 3.3): who asks, and what the store knows.
 ///
 /// The endpoints stand beside their subjects: `TransactionAnswers.swift`, `SubscriptionAnswers.swift`,
-/// `SubmissionAnswers.swift`, `NotificationAnswers.swift`. Order of the checks everywhere: shape of the id, body,
+/// `FilingAnswers.swift`, `NotificationAnswers.swift`. Order of the checks everywhere: shape of the id, body,
 /// existence, state. Another environment or app is "not found".
 struct ServerAPI {
     /// Apple's page size of histories.

@@ -113,14 +113,14 @@ extension ServerAPI {
     func extendSubscription() throws(AppleError) -> AppleAnswer {
         try checkShape(call.id, else: .invalidOriginalTransactionId)
         let wish = try Wish(try JSONValue.fields(call.body))
-        let moved = try ledger.submit { store throws(AppleError) -> (Submission.Extension, [LedgerLine]) in
+        let moved = try ledger.submit { store throws(AppleError) -> (Filing.Extension, [LedgerLine]) in
             guard let first = store.first(call.id), knows(first), first.originalTransactionId == call.id else {
                 throw .originalTransactionIdNotFound
             }
             let before = (store.extensions[call.id] ?? []).first { $0.moved?.requestIdentifier == wish.identifier }
             if let moved = before?.moved { return (moved, []) }
             let lines = try extending(call.id, wish, .extendSubscription, store)
-            guard let moved = lines.lazy.compactMap({ $0.submission?.moved }).first else {
+            guard let moved = lines.lazy.compactMap({ $0.filing?.moved }).first else {
                 throw .extensionIneligible
             }
             return (moved, lines)
@@ -139,7 +139,7 @@ extension ServerAPI {
     private func extending(
         _ original: String,
         _ wish: Wish,
-        _ kind: Submission.Kind,
+        _ kind: Filing.Kind,
         _ store: borrowing LedgerState
     ) throws(AppleError) -> [LedgerLine] {
         guard let subscription = store.subscription(original, now: now) else { throw .extensionIneligible }
@@ -152,12 +152,12 @@ extension ServerAPI {
         else { throw .extensionIneligible }
         let effective = expires + Int64(wish.days) * 86_400_000
         newest.expiresDate = effective
-        var submission = Submission(
+        var filing = Filing(
             kind, app: app, environment: environment, transactionId: original, at: now)
-        submission.moved = .init(
+        filing.moved = .init(
             requestIdentifier: wish.identifier, extendByDays: wish.days, extendReasonCode: wish.reason,
             effectiveDate: effective, webOrderLineItemId: newest.webOrderLineItemId)
-        var lines = [LedgerLine(submission: submission), LedgerLine(changed: newest)]
+        var lines = [LedgerLine(filing: filing), LedgerLine(changed: newest)]
         for position in store.shares[newest.transactionId] ?? [] {
             var share = store.purchases[position]
             share.expiresDate = effective
@@ -205,19 +205,19 @@ extension ServerAPI {
                     failed += 1
                 }
             }
-            var whole = Submission(.massExtend, app: app, environment: environment, at: now)
+            var whole = Filing(.massExtend, app: app, environment: environment, at: now)
             whole.moved = .init(
                 requestIdentifier: wish.identifier, extendByDays: wish.days, extendReasonCode: wish.reason,
                 productId: productId, completeDate: now + store.settings.massExtensionMilliseconds,
                 succeededCount: succeeded, failedCount: failed)
-            return ((), lines + [LedgerLine(submission: whole)])
+            return ((), lines + [LedgerLine(filing: whole)])
         }
         return answer { $0.field("requestIdentifier", wish.identifier) }
     }
 
     private func massExtension(
         _ productId: String, _ identifier: String, _ store: borrowing LedgerState
-    ) -> Submission.Extension? {
+    ) -> Filing.Extension? {
         store.massExtensions.first {
             $0.app == app && $0.environment == environment && $0.moved?.productId == productId
                 && $0.moved?.requestIdentifier == identifier

@@ -23,7 +23,7 @@ struct SimulateCommand: AsyncParsableCommand {
 
             The control API, below /control: purchases (sell, refund, take a refund back, family, offers), customers, \
             subscriptions, receipts, forgeries, notifications, faults for each endpoint, settings (rate limits, \
-            propagation delay), and what happened: ledger, calls, submissions. All of it is in \
+            propagation delay), and what happened: ledger, calls, filings. All of it is in \
             Sources/AppStoreSimulator/Guide.md.
             """,
         subcommands: [SimulateTokensCommand.self])

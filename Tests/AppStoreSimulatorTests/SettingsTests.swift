@@ -105,7 +105,7 @@ import Testing
             func snapshot(_ store: RunningSimulator) async throws -> [String: String] {
                 var shown: [String: String] = [:]
                 for path in [
-                    "ledger", "submissions", "notifications", "settings", "subscriptions/\(ids[1])",
+                    "ledger", "filings", "notifications", "settings", "subscriptions/\(ids[1])",
                     "customers?app=com.example.game&customer=zoe", "customers?app=com.example.game&customer=ann",
                 ] {
                     let answer = try await store.control(.GET, path)
@@ -196,7 +196,7 @@ import Testing
         }
     }
 
-    /// Ledgers from before customers, offers and submissions still load.
+    /// Ledgers from before customers, offers and filings still load.
     @Test func anOldLedgerStillLoads() async throws {
         try await withFolder { folder in
             let configuration = SimulatorConfiguration(stateDirectory: folder, seed: 1)

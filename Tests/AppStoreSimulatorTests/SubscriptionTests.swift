@@ -212,7 +212,7 @@ import Testing
             ] {
                 #expect(try await extend(id, body).refusal == refusal, "\(body)")
             }
-            #expect(store.simulator.submissions.map(\.kind) == [.extendSubscription, .extendSubscription])
+            #expect(store.simulator.filings.map(\.kind) == [.extendSubscription, .extendSubscription])
         }
     }
 

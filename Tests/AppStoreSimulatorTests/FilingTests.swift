@@ -5,7 +5,7 @@ import Testing
 
 /// Goal: what an app's backend tells Apple is judged as strictly as Apple does, kept, and visible afterwards.
 /// Method: real HTTP; each body has one defect.
-@Suite struct SubmissionTests {
+@Suite struct FilingTests {
     private static let token = "a1b2c3d4-0000-4000-8000-00000000abcd"
 
     @Test func aFinishIsKept() async throws {
@@ -20,11 +20,11 @@ import Testing
             let purchase = try await store.control(.GET, "purchases/\(id)")
             #expect(purchase.json["finished"] as? Bool == true)
             #expect(purchase.int("finishedAt") != nil)
-            let records = try await store.control(.GET, "submissions").objects("submissions")
+            let records = try await store.control(.GET, "filings").objects("filings")
             #expect(records.map { $0["kind"] as? String } == ["finish", "finish"])
             #expect(records.map { $0["transactionId"] as? String } == [id, id])
-            #expect(try await store.control(.GET, "submissions?after=1").objects("submissions").count == 1)
-            #expect(try await store.control(.GET, "submissions?limit=1").objects("submissions").count == 1)
+            #expect(try await store.control(.GET, "filings?after=1").objects("filings").count == 1)
+            #expect(try await store.control(.GET, "filings?limit=1").objects("filings").count == 1)
             for (wrong, refusal) in [
                 ("abc", "400 4000006"), (sale.string("appTransactionId"), "400 4000048"), ("4242", "404 4040010"),
             ] {
@@ -53,7 +53,7 @@ import Testing
             // The Apple account is still the same one.
             #expect(try await store.api(.GET, "v2/history/\(id)").payloads().count == 2)
             #expect(renewal.string("appTransactionId") == sale.string("appTransactionId"))
-            let record = try #require(store.simulator.submissions.first)
+            let record = try #require(store.simulator.filings.first)
             #expect(record.kind == .appAccountToken && record.appAccountToken == Self.token)
             #expect(record.previousAppAccountToken == nil)
 
@@ -95,7 +95,7 @@ import Testing
                 #expect(answer.status == 202 && answer.body.isEmpty, "\(accepted)")
             }
             #expect(try await send(vip, body(#","refundPreference":"GRANT_PRORATED""#)).status == 202)
-            let kept = store.simulator.submissions
+            let kept = store.simulator.filings
             #expect(kept.count == 5)
             #expect(kept[0].kind == .consumption && kept[0].transactionId == id && kept[0].consumption == good)
             for (id, wrong, refusal) in [
@@ -119,7 +119,7 @@ import Testing
             }
             let named = try await send(id, body(#","consumptionPercentage":1"#, delivery: "UNDELIVERED_OTHER"))
             #expect(named.string("errorMessage") == "Undelivered consumption percentage non zero.")
-            #expect(store.simulator.submissions.count == 5)
+            #expect(store.simulator.filings.count == 5)
         }
     }
 
@@ -143,7 +143,7 @@ import Testing
             for (name, _, _, code) in fields { #expect(try await send(id, name).refusal == "400 \(code)", "\(name)") }
             let door = try await store.sold(#""type":"Non-Consumable""#).string("transactionId")
             #expect(try await send(door).refusal == "400 4000047")
-            #expect(store.simulator.submissions.map(\.kind) == [.consumptionV1])
+            #expect(store.simulator.filings.map(\.kind) == [.consumptionV1])
         }
     }
 

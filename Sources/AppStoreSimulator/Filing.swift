@@ -1,5 +1,5 @@
-/// Something an app's backend told Apple that changed the store or went on record: what `GET /control/submissions` lists.
-package struct Submission: Codable, Sendable, Equatable {
+/// Something an app's backend told Apple that changed the store or went on record: what `GET /control/filings` lists.
+package struct Filing: Codable, Sendable, Equatable {
     package enum Kind: String, Codable, Sendable, CaseIterable {
         case finish, appAccountToken, consumption, consumptionV1, extendSubscription, massExtend
     }

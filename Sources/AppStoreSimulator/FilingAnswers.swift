@@ -8,7 +8,7 @@ extension ServerAPI {
             var purchase = try purchase(call.id, store)
             var lines = [
                 LedgerLine(
-                    submission: Submission(
+                    filing: Filing(
                         .finish, app: app, environment: environment, transactionId: call.id, at: now))
             ]
             if purchase.finishedAt == nil {
@@ -36,12 +36,12 @@ extension ServerAPI {
             guard let first = store.first(call.id), knows(first) else { throw .originalTransactionIdNotFound }
             guard first.originalTransactionId == call.id else { throw .notOriginalTransactionId }
             guard first.inAppOwnershipType != "FAMILY_SHARED" else { throw .familyTransactionNotSupported }
-            var submission = Submission(
+            var filing = Filing(
                 .appAccountToken, app: app, environment: environment, transactionId: call.id, at: now)
             let newest = store.subscription(call.id, now: now)?.newest ?? first
-            submission.appAccountToken = token
-            submission.previousAppAccountToken = newest.appAccountToken
-            var lines = [LedgerLine(submission: submission)]
+            filing.appAccountToken = token
+            filing.previousAppAccountToken = newest.appAccountToken
+            var lines = [LedgerLine(filing: filing)]
             for purchase in first == newest ? [first] : [first, newest] {
                 var purchase = purchase
                 // The Apple account stays the same, even where the token stood for it.
@@ -64,11 +64,11 @@ extension ServerAPI {
         } else {
             try Consumption.checkV1(fields, of: purchase.type)
         }
-        var submission = Submission(
+        var filing = Filing(
             call.service == .consumption ? .consumption : .consumptionV1, app: app, environment: environment,
             transactionId: call.id, at: now)
-        submission.consumption = String(decoding: call.body, as: UTF8.self)
-        let line = LedgerLine(submission: submission)
+        filing.consumption = String(decoding: call.body, as: UTF8.self)
+        let line = LedgerLine(filing: filing)
         try ledger.submit { _ throws(AppleError) -> (Void, [LedgerLine]) in ((), [line]) }
         return answer(status: 202)
     }
