@@ -59,7 +59,8 @@ package final class AppleDesk: Sendable {
         } catch {
             var fate = Fate(error.error)
             if case .halt = fate, halt == nil, isProven(service, app) { fate = .retry(.appleAnswer) }
-            record(failed: error.error.isOutage)
+            // A call that a limit of ours held back says nothing about Apple: it must not close a half-open breaker.
+            if !error.calls.isEmpty { record(failed: error.error.isOutage) }
             switch (fate, error.calls.last) {
             case (.halt, let call?): await halts.raise(call, for: app)
             case (.halt, nil), (.hold, _), (.postpone, _): break

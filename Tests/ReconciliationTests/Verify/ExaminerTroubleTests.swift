@@ -242,4 +242,30 @@ import Testing
             #expect(desk.breakerState == .closed)
         }
     }
+
+    @Test("a call that our own limit holds back is no answer of Apple's: the breaker stays half-open")
+    func heldBack() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app()
+            let scale = 0.02
+            let dry = Governor(
+                lease: { _ in .init(calls: 0, endsIn: .milliseconds(250), stoppedFor: .zero) }, stop: { _, _ in },
+                logger: .silent)
+            let desk = AppleDesk(halts: lab.halts, governor: dry, scale: scale)
+            let examiner = Examiner(desk: desk, schedule: RetrySchedule(scale: scale))
+            let row = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
+            #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleBudget))
+            var fault = FaultRequest(.status, on: .all)
+            fault.status = 503
+            try lab.store.fault(fault)
+            for _ in 0..<Breaker.callsMin { _ = await examiner.examine(lab.row(.receipt(sale.receipt)), for: app) }
+            lab.store.clearFaults()
+            try await lab.lab.until("the breaker is half-open after its pause") { desk.breakerState == .halfOpen }
+            let calls = lab.store.calls().count
+            #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleBudget))
+            #expect(desk.breakerState == .halfOpen)
+            #expect(lab.store.calls().count == calls)
+        }
+    }
 }

@@ -1,0 +1,55 @@
+import AppStoreSimulator
+import Foundation
+import Reconciliation
+import Testing
+
+extension EndToEnd {
+    @Suite(.serialized) struct Limits {
+        /// Goal: all workers together keep to Apple's limit (P26, B9): none is told to wait, nothing is lost, and who
+        /// buys after a rush does not stand behind it.
+        /// Method: eight workers, an app whose every purchase needs a call, an App Store that enforces Apple's own 50 a
+        /// second. 200 purchases a second for six seconds, then one each quarter of a second, each waited for. In the end
+        /// everything is granted, and no call was answered 429.
+        @Test(.timeLimit(.minutes(4))) func eightWorkersShareApplesLimit() async throws {
+            try await System.run(.init(timeScale: 0.2)) { system in
+                try system.configureGame {
+                    $0.confirmWithApple = "always"
+                    $0.serverApi?.callsPerSecond = 50
+                }
+                _ = try system.appStore.store.set(SettingsRequest(rateLimits: .apple))
+                _ = try await system.start(.ingest)
+                _ = try await system.start(.scheduler)
+                for _ in 0..<8 { _ = try await system.start(.worker) }
+
+                let rush = try await system.appStore.sell(1200) { $0.receipts = false }
+                system.owe(rush, to: "u1")
+                let clock = ContinuousClock()
+                let start = clock.now
+                try await withThrowingDiscardingTaskGroup { group in
+                    for (number, sale) in rush.enumerated() {
+                        try await Task.sleep(until: start + .milliseconds(5) * number, clock: .continuous)
+                        group.addTask { try await system.submit(sale, user: "u1") }
+                    }
+                }
+                let late = try await system.appStore.sell(20) { $0.receipts = false }
+                system.owe(late, to: "u2")
+                var waits: [Duration] = []
+                for sale in late {
+                    let posted = clock.now
+                    let answer = try await system.submit(sale, user: "u2", wait: 20)
+                    #expect(answer.state == "granted")
+                    waits.append(clock.now - posted)
+                    try await Task.sleep(for: .milliseconds(250))
+                }
+                let open = try await system.count("select count(*) from receipts where settled_at is null")
+                #expect(open > 300, "the rush was still there: \(open)")
+                #expect(waits.sorted()[18] < .seconds(10), "\(waits.sorted())")
+                try await system.settleDebts(within: .seconds(120))
+
+                let calls = system.appStore.store.calls().filter { $0.service == .transactionInfo }
+                #expect(calls.count == rush.count + late.count)
+                #expect(calls.allSatisfy { $0.status == 200 })
+            }
+        }
+    }
+}
