@@ -62,8 +62,9 @@ extension Drill {
                 "\(Duration.seconds(calm).short) before, \(Duration.seconds(during.p99Seconds).short) during")
             // No thread is stuck: every process still answers for itself.
             for member in stage.world.members {
-                let answer = await stage.world.ask(member, "/health/live")
-                stage.expect("\(member.name) lives", answer?.status == 200, "\(answer?.status ?? 0)")
+                try await stage.expect("\(member.name) lives", within: .seconds(10)) {
+                    await stage.world.ask(member, "/health/live")?.status == 200
+                }
             }
             try await stage.servers.send(SIGCONT, to: "rabbitmq")
             try await stage.expectBrokerIsBack(within: .seconds(15))

@@ -44,8 +44,9 @@ extension Drill {
                 "from then on nobody waits for the database", later.longestSeconds < 4,
                 "\(Duration.seconds(later.longestSeconds).short) at most, \(later.troubleText) of \(later.count)")
             for member in stage.world.members {
-                let answer = await stage.world.ask(member, "/health/live")
-                stage.expect("\(member.name) lives", answer?.status == 200, "\(answer?.status ?? 0)")
+                try await stage.expect("\(member.name) lives", within: .seconds(10)) {
+                    await stage.world.ask(member, "/health/live")?.status == 200
+                }
             }
             try await stage.servers.send(SIGCONT, to: "postgres")
             try await stage.expectAcceptance(within: .seconds(20))
