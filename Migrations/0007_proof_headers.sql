@@ -11,7 +11,9 @@ create table proof_headers (
     sha256 bytea primary key,
     header text not null,                       -- the first part of a JWS, with the dot that follows it
     constraint proof_headers_sha256 check (sha256 = sha256(convert_to(header, 'UTF8')))
-);
+) with (toast_tuple_target = 8160);
+-- In its row, as payloads are: every proof that is read needs it.
+alter table proof_headers alter column header set storage external;
 
 alter table payloads rename to stored_payloads;
 alter table stored_payloads add column header_sha256 bytea;     -- null: the body is the whole proof
@@ -41,7 +43,8 @@ begin
     end loop;
 end $$;
 
-create function store_payload() returns trigger language plpgsql as $$
+-- With its owner's rights: whoever may insert into the view may store a proof, and nothing else.
+create function store_payload() returns trigger language plpgsql security definer as $$
 begin
     insert into stored_payloads (receipt_id, received_on, body) values (new.receipt_id, new.received_on, new.body);
     return new;
@@ -73,7 +76,7 @@ begin
     end loop;
 end $$;
 
--- As before; what is kept is kept whole.
+-- As before; what is kept is kept whole. Where a header is missing the body is null, and nothing is kept nor dropped.
 create or replace function keep_payloads(place text, receipt_ids uuid[], apps_asking_by_id text[]) returns integer
 language plpgsql as $$
 declare
@@ -82,7 +85,8 @@ begin
     perform enter_payload_chains(receipt_ids, apps_asking_by_id);
     execute format('with stays as (select * from payload_reasons($1, $2)), copied as (
         insert into kept_payloads (receipt_id, body, reason, kept_until)
-        select s.receipt_id, coalesce(h.header, '''') || p.body, s.reason, s.kept_until
+        select s.receipt_id, case when p.header_sha256 is null then p.body else h.header || p.body end, s.reason,
+            s.kept_until
         from stays s join %I p on p.receipt_id = s.receipt_id
         left join proof_headers h on h.sha256 = p.header_sha256
         on conflict (receipt_id) do nothing)
@@ -90,12 +94,22 @@ begin
     return moved;
 end $$;
 
+-- As before; a proof whose header is missing is not what was posted either.
+create or replace function changed_proofs(since_seconds double precision) returns setof uuid
+language sql stable security definer as $$
+    select r.id from receipts r
+    join payloads p on p.receipt_id = r.id and p.received_on = (r.received_at at time zone 'UTC')::date
+    where r.received_at >= now() - make_interval(secs => since_seconds)
+      and p.received_on >= ((now() - make_interval(secs => since_seconds)) at time zone 'UTC')::date
+      and sha256(convert_to(p.body, 'UTF8')) is distinct from r.payload_sha256
+$$;
+
 do $$
 declare
     signature text;
 begin
     foreach signature in array array[
-        'store_payload()', 'create_payload_partitions(integer)', 'keep_payloads(text, uuid[], text[])']
+        'changed_proofs(double precision)', 'store_payload()', 'create_payload_partitions(integer)', 'keep_payloads(text, uuid[], text[])']
     loop
         execute format('alter function %s set search_path = %I, pg_temp', signature, current_schema());
         execute format('revoke execute on function %s from public', signature);

@@ -24,7 +24,7 @@ create table call_budgets (
 
 -- Leases up to `wanted` calls of this lane until the slice ends. Fresh purchases first, then repairs, then sweeps: a lane
 -- leaves what those before it asked for in the slice before, and takes what they leave. A tenth is kept for repairs, so
--- that what was put off ends under a load that never lets up.
+-- that what was put off ends under a load that never lets up: of each slice, or every tenth slice where it is small.
 --
 -- A crash may forget a slice (synchronous_commit is off): then so many calls may be made twice in a quarter of a second.
 create function lease_calls(
@@ -38,25 +38,34 @@ declare
     kept_for_repairs integer;
 begin
     perform set_config('synchronous_commit', 'off', true);
-    insert into call_budgets (app_id, environment, endpoint) values (app, env, place) on conflict do nothing;
-    select * into b from call_budgets c
-    where c.app_id = app and c.environment = env and c.endpoint = place for no key update;
+    loop
+        select * into b from call_budgets c
+        where c.app_id = app and c.environment = env and c.endpoint = place for no key update;
+        exit when found;
+        insert into call_budgets (app_id, environment, endpoint) values (app, env, place) on conflict do nothing;
+    end loop;
     -- The clock is read after the lock: who waited for it may be in a later slice.
     at := date_bin(make_interval(secs => seconds), clock_timestamp(), timestamptz 'epoch');
-    if b.slice_at <> at then
+    -- A slice of another length (half of the workers have a new configuration) is over when it is over; one that lies
+    -- ahead is of a clock that was set back.
+    if clock_timestamp() < b.slice_at or clock_timestamp() >= b.slice_at + make_interval(secs => b.slice_seconds) then
         b.fresh_expected := case when b.slice_at = at - make_interval(secs => seconds) then b.fresh_asked else 0 end;
         b.repair_expected := case when b.slice_at = at - make_interval(secs => seconds) then b.repair_asked else 0 end;
         b.fresh_leased := 0; b.repair_leased := 0; b.sweep_leased := 0; b.fresh_asked := 0; b.repair_asked := 0;
+        b.slice_at := at; b.slice_seconds := seconds; b.calls := per_slice;
     end if;
-    kept_for_repairs := least(b.repair_expected, (per_slice + 9) / 10);
-    room := per_slice - b.fresh_leased - b.repair_leased - b.sweep_leased - case lane
+    kept_for_repairs := least(b.repair_expected, case
+        when b.calls >= 10 then b.calls / 10
+        when (extract(epoch from b.slice_at) / b.slice_seconds)::bigint % 10 = 0 then 1
+        else 0 end);
+    room := b.calls - b.fresh_leased - b.repair_leased - b.sweep_leased - case lane
         when 'fresh' then greatest(0, kept_for_repairs - b.repair_leased)
-        when 'repair' then greatest(0, least(b.fresh_expected, per_slice - kept_for_repairs) - b.fresh_leased)
+        when 'repair' then greatest(0, least(b.fresh_expected, b.calls - kept_for_repairs) - b.fresh_leased)
         else greatest(0, b.fresh_expected - b.fresh_leased) + greatest(0, b.repair_expected - b.repair_leased) end;
     stopped_for := greatest(0, coalesce(extract(epoch from b.stopped_until - clock_timestamp()), 0));
     leased := case when stopped_for > 0 then 0 else greatest(0, least(wanted, room)) end;
     update call_budgets c set
-        slice_at = at, slice_seconds = seconds, calls = per_slice,
+        slice_at = b.slice_at, slice_seconds = b.slice_seconds, calls = b.calls,
         fresh_leased = b.fresh_leased + case lane when 'fresh' then lease_calls.leased else 0 end,
         repair_leased = b.repair_leased + case lane when 'repair' then lease_calls.leased else 0 end,
         sweep_leased = b.sweep_leased + case lane when 'sweep' then lease_calls.leased else 0 end,
@@ -64,7 +73,7 @@ begin
         repair_asked = b.repair_asked + case lane when 'repair' then wanted else 0 end,
         fresh_expected = b.fresh_expected, repair_expected = b.repair_expected
     where c.app_id = app and c.environment = env and c.endpoint = place;
-    ends_in := extract(epoch from at + make_interval(secs => seconds) - clock_timestamp());
+    ends_in := extract(epoch from b.slice_at + make_interval(secs => b.slice_seconds) - clock_timestamp());
     return next;
 end $$;
 

@@ -287,7 +287,7 @@ import Testing
             #expect(try await database.run(oneText("select current_setting('lock_timeout')")) == ["2s"])
             #expect(
                 try await database.run(oneText("select current_setting('idle_in_transaction_session_timeout')"))
-                    == ["15s"])
+                    == ["10s"])
             #expect(try await database.run(oneText("select current_setting('application_name')")) == ["makegood-tests"])
             #expect(try await database.run(oneText("select current_setting('client_encoding')")) == ["UTF8"])
             let comment = try await database.run(

@@ -31,20 +31,16 @@ package struct CallSlice: Sendable, Equatable {
     package let length: Duration
 
     /// Below Apple's limit, so that a call that is late does not fall into the next slice's number.
-    static let share = 0.9
+    static let share = 0.8
     static let lengths: [Duration] = [.milliseconds(250), .seconds(1), .seconds(4), .seconds(16), .seconds(64)]
 
-    /// The shortest slice in which one call is allowed. nil below a call in a minute.
-    package init?(callsPerSecond: Double) {
-        guard (0...1_000_000).contains(callsPerSecond) else { return nil }
-        for length in Self.lengths {
-            let calls = Int((callsPerSecond * Self.share * length.inSeconds).rounded(.down))
-            guard calls >= 1 else { continue }
-            self.calls = calls
-            self.length = length
-            return
-        }
-        return nil
+    /// The shortest slice in which one call is allowed; one in the longest, however rarely Apple allows it.
+    ///
+    /// - Parameter callsPerSecond: at most a million; what lies beyond is taken for that.
+    package init(callsPerSecond: Double) {
+        let rate = min(max(callsPerSecond, 0), 1_000_000) * Self.share
+        length = Self.lengths.first { rate * $0.inSeconds >= 1 } ?? Self.lengths[Self.lengths.count - 1]
+        calls = max(1, Int(rate * length.inSeconds))
     }
 }
 

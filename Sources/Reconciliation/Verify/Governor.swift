@@ -19,13 +19,15 @@ package actor Governor {
     typealias Lease = @Sendable (Statements.LeaseQuestion) async throws -> Statements.Lease
     typealias Stop = @Sendable (CallBudget, Duration) async throws -> Void
 
-    /// Nobody waits longer for a call than this, or two slices where those are longer.
+    /// Nobody waits longer for a call than this; longer waits are the row's.
     package static let patience: Duration = .seconds(2)
     /// Where Apple says 429 and not for how long.
     static let stopMin: Duration = .seconds(10)
 
+    private static let lateAnswersMax = 3
+
     private struct Waiter {
-        let deadline: ContinuousClock.Instant
+        let id: Int
         let continuation: CheckedContinuation<Permit, Never>
     }
 
@@ -46,12 +48,15 @@ package actor Governor {
         var share: Int?
         var granted = 0
         var grantedBefore = 0
+        var lateAnswers = 0
         var waiters: Deque<Waiter> = []
         var isServed = false
 
+        /// What was leased and not used is not asked for again.
         mutating func beginSlice(_ now: ContinuousClock.Instant) {
             guard endsAt <= now else { return }
-            (grantedBefore, granted, free, isDry) = (granted, 0, 0, false)
+            let isNext = now < endsAt + slice.length
+            (grantedBefore, granted, free, isDry) = (isNext ? granted - free : 0, 0, 0, false)
         }
     }
 
@@ -60,9 +65,15 @@ package actor Governor {
     private let logger: Logger
     private var accounts: [Place: Account] = [:]
     private var stops: [CallBudget: ContinuousClock.Instant] = [:]
+    /// Of all budgets: each holds a receipt in flight, and a message before which others wait.
+    private let waitersMax: Int
+    private var waitersCount = 0
+    private var lastID = 0
 
-    package init(ledger: Ledger, logger: Logger) {
+    /// - Parameter waitersMax: how many may wait for a call at the same time, repairs and sweeps only a quarter of it.
+    package init(ledger: Ledger, waitersMax: Int, logger: Logger) {
         self.init(
+            waitersMax: waitersMax,
             lease: { question in
                 guard let lease = try await ledger.run(Statements.leaseCalls, question).first else {
                     throw LedgerError.busy
@@ -72,7 +83,8 @@ package actor Governor {
             stop: { budget, wait in _ = try await ledger.run(Statements.stopCalls, (budget, wait)) }, logger: logger)
     }
 
-    init(lease: @escaping Lease, stop: @escaping Stop, logger: Logger) {
+    init(waitersMax: Int = 100, lease: @escaping Lease, stop: @escaping Stop, logger: Logger) {
+        self.waitersMax = waitersMax
         self.lease = lease
         self.stop = stop
         self.logger = logger
@@ -82,7 +94,7 @@ package actor Governor {
     ///
     /// - Parameter callsPerSecond: what Apple allows for this budget; a change counts from the next slice on.
     package func permit(_ budget: CallBudget, callsPerSecond: Double, lane: CallLane) async -> Permit {
-        guard let slice = CallSlice(callsPerSecond: callsPerSecond) else { return .refused(until: nil) }
+        let slice = CallSlice(callsPerSecond: callsPerSecond)
         let (now, place) = (ContinuousClock.now, Place(budget: budget, lane: lane))
         if let until = stops[budget], until > now { return refuse(place, until: until - now) }
         accounts[place, default: Account(slice: slice)].slice = slice
@@ -92,13 +104,21 @@ package actor Governor {
             accounts[place]?.free -= 1
             return .granted
         }
-        // Who would wait longer than anybody may waits in its row instead.
-        let patience = max(Self.patience, slice.length * 2)
-        guard account.waiters.count < max(1, account.share ?? slice.calls) * Int(patience / slice.length) else {
-            return refuse(place, until: nil)
-        }
+        // Who would wait longer than anybody may waits in its row instead, and so do most of those that come again:
+        // a fresh purchase may stand behind them in the queue.
+        let slices = lane == .fresh ? max(1, Int(Self.patience / slice.length)) : 1
+        guard account.waiters.count < max(1, account.share ?? slice.calls) * slices,
+            waitersCount < (lane == .fresh ? waitersMax : waitersMax / 4)
+        else { return refuse(place, until: nil) }
         return await withCheckedContinuation { continuation in
-            accounts[place]?.waiters.append(Waiter(deadline: now + patience, continuation: continuation))
+            lastID += 1
+            waitersCount += 1
+            let id = lastID
+            accounts[place]?.waiters.append(Waiter(id: id, continuation: continuation))
+            Task {
+                try? await Task.sleep(until: now + Self.patience, clock: .continuous)
+                expire(id, at: place)
+            }
             guard !account.isServed else { return }
             accounts[place]?.isServed = true
             Task { await serve(place) }
@@ -127,7 +147,6 @@ package actor Governor {
             if accounts[place]?.isDry == true {
                 // Never a busy loop, whatever the two clocks say.
                 try? await Task.sleep(until: max(account.endsAt, .now + .milliseconds(2)), clock: .continuous)
-                refuseLate(place)
             } else {
                 await lease(place)
             }
@@ -140,6 +159,7 @@ package actor Governor {
         guard let account = accounts[place] else { return }
         let expected = max(account.grantedBefore - account.granted, account.granted / 4)
         let wanted = min(max(account.waiters.count, expected), account.slice.calls)
+        let asked = ContinuousClock.now
         let answer: Statements.Lease
         do {
             answer = try await lease(
@@ -150,12 +170,19 @@ package actor Governor {
         }
         guard answer.stoppedFor <= .zero else { return halt(place.budget, for: answer.stoppedFor) }
         Counter(label: "makegood_apple_calls_leased_total", dimensions: Self.labels(place)).increment(by: answer.calls)
-        hand(answer, wanted: wanted, to: place)
+        hand(answer, wanted: wanted, asked: asked, to: place)
     }
 
-    private func hand(_ answer: Statements.Lease, wanted: Int, to place: Place) {
+    private func hand(_ answer: Statements.Lease, wanted: Int, asked: ContinuousClock.Instant, to place: Place) {
         guard var account = accounts[place] else { return }
-        account.endsAt = .now + answer.endsIn
+        // From the question on: the answer may have taken its time. One that comes after its slice is of no use, or calls
+        // would pile up in the next; but a database that is always so slow must not mean that nobody calls.
+        account.endsAt = asked + answer.endsIn
+        account.lateAnswers = .now < account.endsAt ? 0 : account.lateAnswers + 1
+        guard account.lateAnswers == 0 || account.lateAnswers > Self.lateAnswersMax else {
+            accounts[place] = account
+            return
+        }
         account.granted += answer.calls
         account.free += answer.calls
         account.isDry = answer.calls < wanted
@@ -163,12 +190,13 @@ package actor Governor {
         let served = account.waiters.prefix(account.free)
         account.free -= served.count
         account.waiters.removeFirst(served.count)
+        waitersCount -= served.count
         accounts[place] = account
         for waiter in served { waiter.continuation.resume(returning: .granted) }
     }
 
     private func halt(_ budget: CallBudget, for wait: Duration) {
-        stops[budget] = .now + wait
+        stops[budget] = max(stops[budget] ?? .now, .now + wait)
         for lane in CallLane.allCases {
             let place = Place(budget: budget, lane: lane)
             accounts[place]?.free = 0
@@ -179,14 +207,16 @@ package actor Governor {
     private func release(_ place: Place, until wait: Duration?) {
         guard let waiters = accounts[place]?.waiters else { return }
         accounts[place]?.waiters = []
+        waitersCount -= waiters.count
         for waiter in waiters { waiter.continuation.resume(returning: refuse(place, until: wait)) }
     }
 
-    private func refuseLate(_ place: Place) {
-        while let first = accounts[place]?.waiters.first, first.deadline <= .now {
-            accounts[place]?.waiters.removeFirst()
-            first.continuation.resume(returning: refuse(place, until: nil))
-        }
+    private func expire(_ id: Int, at place: Place) {
+        guard let index = accounts[place]?.waiters.firstIndex(where: { $0.id == id }),
+            let waiter = accounts[place]?.waiters.remove(at: index)
+        else { return }
+        waitersCount -= 1
+        waiter.continuation.resume(returning: refuse(place, until: nil))
     }
 
     private func refuse(_ place: Place, until wait: Duration?) -> Permit {

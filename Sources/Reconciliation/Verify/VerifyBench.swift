@@ -20,7 +20,7 @@ struct VerifyBench: Sendable {
     private static let pauseDelay: Duration = .seconds(60)
     private static let breakerDelay: Duration = .seconds(30)
     private static let budgetDelayMin: Duration = .seconds(5)
-    private static let budgetDelayMax: Duration = .seconds(60)
+    private static let budgetDelayMax: Duration = .seconds(300)
 
     let ledger: Ledger
     let apps: AppDirectory

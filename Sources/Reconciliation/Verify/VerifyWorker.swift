@@ -40,7 +40,10 @@ package struct VerifyWorker: Service {
         self.limits = limits
         self.logger = logger
         desk = AppleDesk(
-            halts: halts, governor: Governor(ledger: ledger, logger: logger), scale: ledger.schedule.scale)
+            halts: halts,
+            // The others are in flight: at Apple, or on their way through.
+            governor: Governor(ledger: ledger, waitersMax: max(1, limits.appleInFlight / 2), logger: logger),
+            scale: ledger.schedule.scale)
         bench = VerifyBench(
             ledger: ledger, apps: apps, halts: halts, examiner: Examiner(desk: desk, schedule: ledger.schedule),
             doorbell: doorbell, logger: logger)

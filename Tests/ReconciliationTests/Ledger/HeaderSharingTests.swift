@@ -46,6 +46,12 @@ struct HeaderSharingTests {
             try await lab.run("delete from proof_headers")
             #expect(try await lab.ledger.fetch(posted[4].receiptID)?.hasPayload == false)
             #expect(try await lab.ledger.fetch(posted[0].receiptID)?.proof == posted[0].proof)
+            #expect(try await lab.number("select count(*) from changed_proofs(3600)") == 2, "and it is noticed")
+            // Nor is half a proof kept: retention stops before it drops the day.
+            await #expect(throws: PostgresError.self) {
+                try await lab.run(
+                    "select keep_payloads('payloads_default', array(select id from receipts), array[]::text[])")
+            }
             #expect(try await lab.ledger.insert(Self.submission(Self.header("h") + "6.s")))
             #expect(try await lab.ledger.fetch(posted[4].receiptID)?.proof == posted[4].proof)
         }
@@ -138,16 +144,25 @@ struct HeaderSharingTests {
         #expect(sharing.split(.identifier).body == "")
     }
 
-    @Test("forgers cannot share: a header comes several times first, and a process shares so many and no more")
+    @Test("forgers cannot fill a table: each further header must come more often, and purchases' own stay shared")
     func bounded() {
         let sharing = HeaderSharing()
         func post(_ number: Int) -> HeaderSharing.Header? {
             sharing.split(.signedTransaction("\(number)" + Self.header("h", bytes: 300) + "b.s")).header
         }
-        for number in 0..<10_000 { #expect(post(number) == nil) }
-        let shared = (0..<100).filter { number in
-            (0..<HeaderSharing.sightingsMin).map { _ in post(number) }.last! != nil
+        func posts(_ number: Int, _ count: Int) -> HeaderSharing.Header? {
+            (0..<count).map { _ in post(number) }.last ?? nil
         }
-        #expect(shared.count == HeaderSharing.sharedMax)
+        for number in 0..<10_000 { #expect(post(number) == nil) }
+        #expect(posts(10_000, HeaderSharing.sightingsMin) != nil)
+        let shared = (0..<100).filter { posts($0, HeaderSharing.sightingsMin) != nil }
+        #expect(shared.count == HeaderSharing.few)
+        // Apple's new certificates among forgeries: they come again and again.
+        for round in 0..<40 {
+            for number in 0..<200 { _ = post(20_000 + round * 200 + number) }
+            for _ in 0..<20 { _ = post(-1) }
+        }
+        #expect(post(-1) != nil)
+        #expect(post(10_000) != nil, "what purchases have is not pushed out")
     }
 }

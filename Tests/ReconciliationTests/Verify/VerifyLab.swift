@@ -30,7 +30,7 @@ struct VerifyLab: Sendable {
                 let base = "http://127.0.0.1:\(try await store.boundPort)"
                 let verify = VerifyLab(
                     store: store, base: base, lab: lab, halts: HaltBoard(ledger: lab.ledger, logger: .silent),
-                    governor: Governor(ledger: lab.ledger, logger: .silent), http: HTTPClient.shared)
+                    governor: Governor(ledger: lab.ledger, waitersMax: 32, logger: .silent), http: HTTPClient.shared)
                 try await body(verify)
                 group.cancelAll()
                 while let result = await group.nextResult() {
