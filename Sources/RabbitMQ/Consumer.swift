@@ -22,6 +22,9 @@ package actor Consumer {
     /// word where its queue is deleted and someone declares it again within some 30 ms [seen: no basic.cancel on the
     /// wire; the new queue counts a consumer and delivers nothing]. As cheap as a heartbeat.
     private static let rollCallInterval: Duration = .seconds(1)
+    /// A consumer with room that gets nothing for so long is made anew: where others empty the queue, one that was
+    /// forgotten cannot be told from one that is not needed.
+    private static let silenceMax: Duration = .seconds(10)
 
     /// Every delivery, across reconnects. Buffers at most the sum of the prefetches.
     package nonisolated let deliveries: Deliveries
@@ -56,6 +59,8 @@ package actor Consumer {
     private var unsettled: [String: Int] = [:]
     /// Queues whose consumer looked forgotten at the last roll call.
     private var suspects: Set<String> = []
+    /// When a queue brought something last, or its consumer was made.
+    private var heardAt: [String: ContinuousClock.Instant] = [:]
     private var outage = Outage()
     private var reconnecting: Task<Void, Never>?
     private var isStarted = false
@@ -282,6 +287,7 @@ package actor Consumer {
         let consumer = "c\(lastConsumer)"
         queues[consumer] = queue
         consumers[queue] = consumer
+        heardAt[queue] = .now
         try connection.consume(queue, as: consumer, prefetch: prefetch)
     }
 
@@ -306,7 +312,8 @@ package actor Consumer {
     }
 
     /// Finds consumers that the broker has forgotten: the queue knows of none at all, or twice in a row it had messages
-    /// ready, we had room, and nothing came (others may consume it, so a count of consumers proves nothing).
+    /// ready, we had room, and nothing came (others may consume it, so a count of consumers proves nothing). One that is
+    /// silent for long is made anew in any case.
     private func callRoll(_ connection: BrokerConnection) throws(RabbitMQError) {
         let now = ContinuousClock.now
         guard now >= nextRollCall, !isDraining else { return }
@@ -320,11 +327,16 @@ package actor Consumer {
             try read(connection)
             let hasRoom = unsettled[queue, default: 0] < Int(prefetches[queue, default: 0])
             let isSilent = delivered[queue] == nil && deliveredSinceRollCall[queue] == nil
+            if !isSilent || !hasRoom { heardAt[queue] = now }
+            let isSilentForLong = now - heardAt[queue, default: now] >= Self.silenceMax
             let isSuspect = messages > 0 && hasRoom && isSilent
             let wasSuspect = suspects.remove(queue) != nil
             if isSuspect { suspects.insert(queue) }
-            guard consumers == 0 || (isSuspect && wasSuspect), self.consumers[queue] != nil else { continue }
-            logger.warning("the broker has forgotten a consumer", metadata: [LogKey.queue: "\(queue)"])
+            let isForgotten = consumers == 0 || (isSuspect && wasSuspect)
+            guard isForgotten || isSilentForLong, self.consumers[queue] != nil else { continue }
+            if isForgotten {
+                logger.warning("the broker has forgotten a consumer", metadata: [LogKey.queue: "\(queue)"])
+            }
             try cancelConsumer(of: queue, connection)
             try consume(queue, connection)
         }
