@@ -109,24 +109,30 @@ final class Traffic: Sendable {
         defer { journal.ended() }
         var tries = 0
         while !Task.isCancelled {
-            if let id = await attempt(post) { return id.receiptID }
-            let pause = Self.pauses[min(tries, Self.pauses.count - 1)]
-            let jitter = random.withLock { $0.unit() }
-            try? await Task.sleep(for: pause * (0.5 + jitter))
+            switch await attempt(post) {
+            case .final(let receiptID): return receiptID
+            case .again(let wait):
+                let jitter = random.withLock { $0.unit() }
+                let pause = Self.pauses[min(tries, Self.pauses.count - 1)] * (0.5 + jitter)
+                try? await Task.sleep(for: max(pause, wait))
+            }
             tries += 1
         }
         return nil
     }
 
-    private struct Final { let receiptID: UUID? }
+    private enum Outcome {
+        case final(UUID?)
+        /// Not before Retry-After, where there is one.
+        case again(after: Duration)
+    }
 
-    /// Nil: again.
-    private func attempt(_ post: Shop.Post) async -> Final? {
+    private func attempt(_ post: Shop.Post) async -> Outcome {
         let addresses = self.addresses()
         let start = ContinuousClock.now
         guard !addresses.isEmpty else {
             journal.record(post, status: 0, receiptID: nil, loss: "no ingest is up", seconds: 0)
-            return nil
+            return .again(after: .zero)
         }
         let address = addresses[random.withLock { Int($0.next() % UInt64(addresses.count)) }]
         openRequests.withLock { $0[address, default: 0] += 1 }
@@ -147,19 +153,20 @@ final class Traffic: Sendable {
             switch status {
             case 200, 202:
                 if id == nil { journal.surprise("\(status) without a receipt's id") }
-                return Final(receiptID: id)
-            case 400 where post.isRefused: return Final(receiptID: nil)
+                return .final(id)
+            case 400 where post.isRefused: return .final(nil)
             case 503:
-                if response.headers.first(name: "retry-after") == nil { journal.surprise("503 without Retry-After") }
-                return nil
+                let wait = response.headers.first(name: "retry-after").flatMap { Int($0) }
+                if wait == nil { journal.surprise("503 without Retry-After") }
+                return .again(after: .seconds(wait ?? 0))
             default:
                 journal.surprise("\(post.kind.rawValue) was answered \(status)")
-                return nil
+                return .again(after: .zero)
             }
         } catch {
             let seconds = (ContinuousClock.now - start) / .seconds(1)
             journal.record(post, status: 0, receiptID: nil, loss: "\(error)", seconds: seconds)
-            return nil
+            return .again(after: .zero)
         }
     }
 }

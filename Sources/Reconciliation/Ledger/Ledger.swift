@@ -25,6 +25,7 @@ package enum LedgerError: Error, Sendable, Equatable {
 package final class Ledger: Sendable {
     package let database: Database
     package let schedule: RetrySchedule
+    private static let serializationTriesMax = 3
     private let insertions: GroupCommit<Submission, InsertedReceipt?>
     private let views: GroupCommit<UUID, ReceiptView?>
     private let fetches: GroupCommit<UUID, StoredReceipt?>
@@ -163,14 +164,19 @@ package final class Ledger: Sendable {
         try await submit(question, to: brakeCounts)
     }
 
-    /// Any other statement, alone.
+    /// Any other statement, alone. Each is idempotent, so a conflict with a neighbour is tried again at once.
     package func run<Parameters: Sendable, Row: Sendable>(
         _ statement: Statement<Parameters, Row>, _ parameters: Parameters
     ) async throws(LedgerError) -> [Row] {
-        do {
-            return try await database.run(statement, parameters)
-        } catch {
-            throw LedgerError(error)
+        var tries = 0
+        while true {
+            do throws(PostgresError) {
+                return try await database.run(statement, parameters)
+            } catch {
+                // Rolled back for a neighbour's sake: nobody need hear of it.
+                tries += 1
+                guard case .serialization = error, tries < Self.serializationTriesMax else { throw LedgerError(error) }
+            }
         }
     }
 
