@@ -110,9 +110,10 @@ extension Statements {
             then coalesce(p.body, (select body from kept_payloads where receipt_id = r.id)) end,
           r.transaction_id,
           r.original_transaction_id, r.is_vouched, r.lane, r.state, r.reason, r.attempt, r.received_at, now(),
-          r.reason = 'no_transaction_yet' and exists (select from receipts later
+          -- CASE, because AND would look through all receipts of the user where the reason is null.
+          case when r.reason = 'no_transaction_yet' then exists (select from receipts later
             where later.app_id = r.app_id and later.user_id = r.user_id and later.received_at > r.received_at
-              and later.state in ('granted', 'already_granted')),
+              and later.state in ('granted', 'already_granted')) end,
           r.rescues
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select id, app_id, user_id, order_id, kind, transaction_id, original_transaction_id, is_vouched,
