@@ -26,11 +26,13 @@ package actor Consumer {
     /// forgotten cannot be told from one that is not needed.
     private static let silenceMax: Duration = .seconds(10)
 
-    /// Every delivery, across reconnects. Buffers at most the sum of the prefetches.
+    /// Every delivery, across reconnects. Buffers at most the sum of the prefetches, times the bodies per message.
     package nonisolated let deliveries: Deliveries
 
     private let configuration: BrokerConfiguration
     private let topology: Topology
+    /// The queues where bodies travel together.
+    private let isShared: Set<String>
     private let logger: Logger
     private let thread: ConnectionThread
     private let mailbox = Mailbox()
@@ -44,6 +46,8 @@ package actor Consumer {
     /// Counts connections.
     private var generation: UInt64 = 0
     private var window = AcknowledgementWindow()
+    /// By tag: the messages with several bodies that are not settled.
+    private var shared: [UInt64: MessageLines] = [:]
     /// The prefetch each queue shall have; 0 = no consumer.
     private var prefetches: [String: UInt16] = [:]
     /// Queue to consumer tag, of the consumers that run.
@@ -79,6 +83,7 @@ package actor Consumer {
         logger[metadataKey: LogKey.broker] = "\(configuration)"
         self.configuration = configuration
         self.topology = topology
+        isShared = Set(topology.queues.filter { $0.bodiesPerMessage > 1 }.map(\.name))
         self.logger = logger
         thread = ConnectionThread(name: "amqp-consumer")
         deliveries = Deliveries(mailbox: mailbox)
@@ -97,7 +102,7 @@ package actor Consumer {
         connect()
     }
 
-    /// Done with these: the broker forgets them. Sent with everything else of the thread's next turn; never waits.
+    /// Done with these: the broker forgets a message when all of its bodies are done with. Sent with everything else of the thread's next turn; never waits.
     /// Deliveries of a connection that is gone are ignored (they come again), and so is a second settlement.
     package nonisolated func acknowledge(_ deliveries: [Delivery]) {
         decide(deliveries.map { Decision(delivery: $0, isRejected: false) })
@@ -170,6 +175,7 @@ package actor Consumer {
             self.connection = connection
             generation += 1
             window = AcknowledgementWindow()
+            shared = [:]
             try connection.establish(topology)
             try watch(connection)
             if !isDraining {
@@ -233,9 +239,21 @@ package actor Consumer {
         }
         for decision in taken where decision.delivery.generation == generation {
             let delivery = decision.delivery
-            let isNew = decision.isRejected ? window.reject(delivery.tag) : window.acknowledge(delivery.tag)
+            var isRejected = decision.isRejected
+            if shared[delivery.tag] != nil {
+                guard let rejected = settleLine(of: delivery, isRejected: isRejected) else { continue }
+                isRejected = rejected
+            }
+            let isNew = isRejected ? window.reject(delivery.tag) : window.acknowledge(delivery.tag)
             if isNew { unsettled[delivery.queue, default: 0] -= 1 }
         }
+    }
+
+    /// Nil while other bodies of its message are unsettled; otherwise whether any of them was rejected.
+    private func settleLine(of delivery: Delivery, isRejected: Bool) -> Bool? {
+        guard var lines = shared[delivery.tag], lines.settle(delivery.line, isRejected: isRejected) else { return nil }
+        shared[delivery.tag] = lines.isSettled ? nil : lines
+        return lines.isSettled ? lines.isRejected : nil
     }
 
     private func settle(_ connection: BrokerConnection) throws(RabbitMQError) {
@@ -259,16 +277,23 @@ package actor Consumer {
         case .delivered(let consumer, let tag, let redelivered, let body):
             guard let queue = queues[consumer] else { throw .protocolViolation }
             try window.delivered(tag)
-            delivered.increment(queue)
             deliveredSinceRollCall[queue, default: 0] += 1
             guard let body else {
+                delivered.increment(queue)
                 logger.warning("a message is too large to be ours: rejected", metadata: [LogKey.queue: "\(queue)"])
                 window.reject(tag)
                 return
             }
             unsettled[queue, default: 0] += 1
-            mailbox.put(
-                Delivery(queue: queue, body: body, redelivered: redelivered, generation: generation, tag: tag))
+            let bodies = isShared.contains(queue) ? MessageLines.split(body) : [body]
+            if bodies.count > 1 { shared[tag] = MessageLines(count: bodies.count) }
+            delivered.increment(queue, by: bodies.count)
+            for (line, body) in bodies.enumerated() {
+                mailbox.put(
+                    Delivery(
+                        queue: queue, body: body, redelivered: redelivered, generation: generation, tag: tag, line: line
+                    ))
+            }
         case .cancelled(let consumer):
             guard let queue = queues[consumer] else { return }
             if consumers[queue] == consumer { consumers[queue] = nil }
@@ -357,6 +382,7 @@ package actor Consumer {
         generation += 1
         mailbox.empty()
         window = AcknowledgementWindow()
+        shared = [:]
         consumers = [:]
         queues = [:]
         resubscriptions = [:]

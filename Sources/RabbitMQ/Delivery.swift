@@ -8,6 +8,8 @@ package struct Delivery: Sendable {
     /// Which connection of its consumer brought it; tags of another one mean nothing.
     let generation: UInt64
     let tag: UInt64
+    /// Its place among the bodies of its message, from 0; 0 where the message has one.
+    let line: Int
 }
 
 /// A queue to consume from, with its own bound on unsettled deliveries.

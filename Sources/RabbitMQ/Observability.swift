@@ -37,7 +37,7 @@ final class CounterFamily: Sendable {
         self.dimensions = dimensions
     }
 
-    func increment(_ first: String, _ second: String = "") {
+    func increment(_ first: String, _ second: String = "", by count: Int = 1) {
         let counter = counters.withLock { counters in
             let key = Key(first: first, second: second)
             if let counter = counters[key] { return counter }
@@ -47,6 +47,6 @@ final class CounterFamily: Sendable {
             counters[key] = counter
             return counter
         }
-        counter.increment()
+        counter.increment(by: count)
     }
 }

@@ -23,16 +23,16 @@ package enum PublisherState: Sendable, Equatable {
 /// wait for that (https://www.rabbitmq.com/docs/alarms).
 package actor Publisher {
     private struct Waiting {
-        let body: String
+        var body: String
         let queue: String
-        let ticket: Ticket
+        var ticket: Ticket
     }
 
     /// Who wants to know what became of a message.
     private enum Ticket {
         case awaited(CheckedContinuation<Result<Void, RabbitMQError>, Never>)
-        /// Nobody but the metrics, under the queue's name.
-        case offered(queue: String)
+        /// Nobody but the metrics, under the queue's name: of so many bodies in one message.
+        case offered(queue: String, count: Int)
     }
 
     /// After a returned message the queues are declared anew, at most this often.
@@ -40,6 +40,8 @@ package actor Publisher {
 
     private let configuration: BrokerConfiguration
     private let topology: Topology
+    /// Of the queues where bodies travel together.
+    private let bodiesPerMessage: [String: Int]
     private let logger: Logger
     private let thread: ConnectionThread
     private let door: PublisherDoor
@@ -74,6 +76,9 @@ package actor Publisher {
         logger[metadataKey: LogKey.broker] = "\(configuration)"
         self.configuration = configuration
         self.topology = topology
+        bodiesPerMessage = Dictionary(
+            topology.queues.compactMap { $0.bodiesPerMessage > 1 ? ($0.name, $0.bodiesPerMessage) : nil },
+            uniquingKeysWith: { first, _ in first })
         self.logger = logger
         thread = ConnectionThread(name: "amqp-publisher")
         patience = RefusalPatience(configuration.refusalPatience)
@@ -123,7 +128,7 @@ package actor Publisher {
             return
         }
         let isFirst = offers.withLock { offers in
-            offers.append(Waiting(body: body, queue: queue, ticket: .offered(queue: queue)))
+            offers.append(Waiting(body: body, queue: queue, ticket: .offered(queue: queue, count: 1)))
             return offers.count == 1
         }
         guard isFirst else { return }
@@ -206,11 +211,11 @@ package actor Publisher {
     private func answer(_ ticket: Ticket, _ result: Result<Void, RabbitMQError>) {
         switch ticket {
         case .awaited(let continuation): continuation.resume(returning: result)
-        case .offered(let queue):
-            door.leave()
+        case .offered(let queue, let count):
+            door.leave(count)
             switch result {
-            case .success: published.increment(queue, "confirmed")
-            case .failure(let error): published.increment(queue, error.label)
+            case .success: published.increment(queue, "confirmed", by: count)
+            case .failure(let error): published.increment(queue, error.label, by: count)
             }
         }
     }
@@ -336,12 +341,32 @@ package actor Publisher {
         guard confirms.unconfirmed < configuration.window else { return }
         let now = ContinuousClock.now
         try connection.gathered { () throws(RabbitMQError) in
-            while confirms.unconfirmed < configuration.window, let next = waiting.popFirst() {
+            while confirms.unconfirmed < configuration.window, let next = takeMessage() {
                 // Booked before it is sent: the confirm may be there before the call returns.
                 let tag = confirms.register(next.ticket, at: now)
                 try connection.publish(next.body, to: next.queue, tag: tag)
             }
         }
+    }
+
+    /// The next message: one body, or as many that nobody waits for as travel together to its queue.
+    private func takeMessage() -> Waiting? {
+        guard var message = waiting.popFirst() else { return nil }
+        guard case .offered(let queue, _) = message.ticket, let countMax = bodiesPerMessage[queue] else {
+            return message
+        }
+        var bodies = [message.body]
+        var bytes = message.body.utf8.count
+        while bodies.count < countMax, let next = waiting.first, next.queue == queue, case .offered = next.ticket {
+            bytes += next.body.utf8.count + 1
+            guard bytes <= configuration.bodyLimitBytes else { break }
+            bodies.append(next.body)
+            waiting.removeFirst()
+        }
+        guard bodies.count > 1 else { return message }
+        message.body = MessageLines.join(bodies)
+        message.ticket = .offered(queue: queue, count: bodies.count)
+        return message
     }
 
     /// A message came back: its queue may have been deleted.

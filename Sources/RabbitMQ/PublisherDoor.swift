@@ -40,7 +40,7 @@ final class PublisherDoor: Sendable {
         if let refusal { throw refusal }
     }
 
-    func leave() { contents.withLock { $0.count -= 1 } }
+    func leave(_ count: Int = 1) { contents.withLock { $0.count -= count } }
 
     func opened() { change { $0 = .open } }
 

@@ -30,10 +30,14 @@ package struct QueueDeclaration: Sendable, Hashable {
     package var messageTTL: Duration?
     /// Messages; more are refused.
     package var maxLength: Int?
+    /// How many bodies that are offered at the same moment travel as one message, a line each: a message costs the
+    /// broker the same whatever is in it. Consumers take them apart again. 1 to 64; not known to the broker.
+    package var bodiesPerMessage: Int
 
     package init(
         name: String, deliveryLimit: Int? = nil, deadLetterExchange: String? = nil, deadLetterRoutingKey: String? = nil,
-        deadLetterStrategyAtLeastOnce: Bool = false, messageTTL: Duration? = nil, maxLength: Int? = nil
+        deadLetterStrategyAtLeastOnce: Bool = false, messageTTL: Duration? = nil, maxLength: Int? = nil,
+        bodiesPerMessage: Int = 1
     ) {
         precondition((1...255).contains(name.utf8.count), "a queue's name has 1 to 255 bytes")
         self.name = name
@@ -43,6 +47,8 @@ package struct QueueDeclaration: Sendable, Hashable {
         self.deadLetterStrategyAtLeastOnce = deadLetterStrategyAtLeastOnce
         self.messageTTL = messageTTL
         self.maxLength = maxLength
+        precondition((1...MessageLines.max).contains(bodiesPerMessage), "1 to 64 bodies travel together")
+        self.bodiesPerMessage = bodiesPerMessage
     }
 
     enum Argument: Equatable {

@@ -382,12 +382,14 @@ struct Bench: Sendable {
     let publisher: Publisher
     private let configuration: BrokerConfiguration
 
-    init(_ broker: TestBroker, _ word: String, deliveryLimit: Int? = nil) async throws {
+    init(
+        _ broker: TestBroker, _ word: String, deliveryLimit: Int? = nil, bodiesPerMessage: Int = 1
+    ) async throws {
         (queue, dead) = (broker.queue(word), broker.queue("\(word).dead"))
         topology = Topology(queues: [
             QueueDeclaration(
                 name: queue, deliveryLimit: deliveryLimit, deadLetterExchange: "", deadLetterRoutingKey: dead,
-                deadLetterStrategyAtLeastOnce: true),
+                deadLetterStrategyAtLeastOnce: true, bodiesPerMessage: bodiesPerMessage),
             QueueDeclaration(name: dead),
         ])
         configuration = try BrokerConfiguration(url: broker.url)

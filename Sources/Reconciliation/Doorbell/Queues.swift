@@ -13,6 +13,10 @@ package struct Queues: Sendable, Equatable {
     /// row's due time takes over.
     package static let deliveryLimit = 20
 
+    /// Rings for the local queue that come at the same moment share a message. Not for Apple's: what is in flight there is
+    /// bounded by messages. An earlier program refuses such messages, and the rows' due times bring them.
+    package static let localBodiesPerMessage = 8
+
     private let prefix: String
     private let schedule: RetrySchedule
 
@@ -34,7 +38,8 @@ package struct Queues: Sendable, Equatable {
         let verify = Lane.allCases.map {
             QueueDeclaration(
                 name: self.verify($0), deliveryLimit: Self.deliveryLimit, deadLetterExchange: "",
-                deadLetterRoutingKey: dead, deadLetterStrategyAtLeastOnce: true)
+                deadLetterRoutingKey: dead, deadLetterStrategyAtLeastOnce: true,
+                bodiesPerMessage: $0 == .local ? Self.localBodiesPerMessage : 1)
         }
         let retry = RetrySchedule.rungs.indices.map {
             QueueDeclaration(

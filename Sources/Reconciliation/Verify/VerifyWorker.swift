@@ -6,8 +6,9 @@ import ServiceLifecycle
 
 /// Takes pointers off the queues, judges what they point at, writes the verdicts, and only then acknowledges.
 ///
-/// In flight: at most the sum of the two prefetches, so a slow Apple fills its own queue's share and no other. The
+/// In flight: at most the sum of the two limits, so a slow Apple fills its own queue's share and no other. The
 /// payloads in flight are bounded by it too: 64 receipts of at most 1 MiB, 512 signed transactions of at most 64 KiB.
+/// More pointers than that may lie here: those of the local queue share messages.
 package struct VerifyWorker: Service {
     package struct Limits: Sendable {
         package var localInFlight: Int
@@ -27,6 +28,7 @@ package struct VerifyWorker: Service {
     private let consumer: Consumer
     private let doorbell: Doorbell
     private let limits: Limits
+    private let local: Slots
     private let bench: VerifyBench
     private let desk: AppleDesk
     private let logger: Logger
@@ -38,6 +40,7 @@ package struct VerifyWorker: Service {
         self.consumer = consumer
         self.doorbell = doorbell
         self.limits = limits
+        local = Slots(limits.localInFlight)
         self.logger = logger
         desk = AppleDesk(
             halts: halts,
@@ -77,6 +80,9 @@ package struct VerifyWorker: Service {
     }
 
     private func handle(_ delivery: Delivery) async {
+        let isLocal = delivery.queue == doorbell.queues.verify(.local)
+        if isLocal { await local.enter() }
+        defer { if isLocal { local.leave() } }
         switch await bench.settle(delivery.body, redelivered: delivery.redelivered) {
         case .done:
             CrashPoint.afterCommitBeforeAck.reached()

@@ -1,0 +1,103 @@
+import TestRandom
+import TestServers
+import Testing
+
+@testable import RabbitMQ
+
+/// Goal: bodies that share a message are as safe as bodies that do not: each is delivered, and none is forgotten before
+/// it is settled. Method: the pure part against a set as model; the rest with the real broker.
+@Suite struct MessageLinesTests {
+    @Test func settledWhenAllAre() {
+        var random = SeededRandom(announcing: "message lines")
+        for _ in 0..<2_000 {
+            let count = Int.random(in: 1...MessageLines.max, using: &random)
+            var (lines, open, isRejected) = (MessageLines(count: count), Set(0..<count), false)
+            while !open.isEmpty {
+                #expect(!lines.isSettled)
+                let line = Int.random(in: -2...MessageLines.max + 1, using: &random)
+                let rejects = Int.random(in: 0..<50, using: &random) == 0
+                let isNew = open.remove(line) != nil
+                if isNew, rejects { isRejected = true }
+                #expect(lines.settle(line, isRejected: rejects) == isNew)
+                #expect(lines.isRejected == isRejected)
+            }
+            #expect(lines.isSettled)
+        }
+    }
+
+    @Test(arguments: [1, 2, 63, 64, 65, 100])
+    func moreThanTravelTogetherIsOneBody(count: Int) {
+        let bodies = (0..<count).map { "receipt \($0) 0" }
+        let split = MessageLines.split(Array(MessageLines.join(bodies).utf8))
+        #expect(split.count == (count <= MessageLines.max ? count : 1))
+        if count <= MessageLines.max { #expect(split == bodies.map { Array($0.utf8) }) }
+    }
+
+    @Test func offersTravelTogetherAndAreSettledOneByOne() async throws {
+        let counters = CountedMetrics.shared
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work", bodiesPerMessage: 8)
+            let bodies = (0..<1_000).map { "receipt \($0) 0" }
+            for body in bodies { bench.publisher.offer(body, to: bench.queue) }
+            // Who waits for a confirm has a message of its own.
+            try await bench.publisher.publish("receipt alone 0", to: bench.queue)
+            try await eventually(within: .seconds(5)) { counters.published(bench.queue, "confirmed") == 1_001 }
+            let depth = try await bench.publisher.depth(of: bench.queue)
+            #expect((126..<501).contains(depth))
+
+            let first = bench.consumer(prefetch: 1_000)
+            await first.start()
+            let taken = try await first.take(1_001)
+            #expect(Set(taken.map { String(decoding: $0.body, as: UTF8.self) }) == Set(bodies + ["receipt alone 0"]))
+            // Among the last, so that one command settles most: RabbitMQ forgets some of a hundred at a goodbye.
+            let kept = try #require(taken.last { $0.line == 3 })
+            first.acknowledge(taken.filter { $0.tag != kept.tag || $0.line != kept.line }.shuffled())
+            // Twice, and once more: its neighbours do not settle it.
+            first.acknowledge(taken.filter { $0.tag == kept.tag && $0.line != kept.line })
+            await first.close()
+            let second = bench.consumer(prefetch: 10)
+            await second.start()
+            let neighbours = taken.filter { $0.tag == kept.tag }
+            let again = try await second.take(neighbours.count)
+            #expect(again.allSatisfy { $0.redelivered })
+            #expect(again.map(\.body) == neighbours.map(\.body))
+            second.acknowledge(again)
+            await second.close()
+            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
+            await bench.close()
+        }
+    }
+
+    @Test func oneThatIsRejectedGoesToTheDeadLettersWhenTheOthersAreSettled() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work", bodiesPerMessage: 8)
+            try await bench.publisher.publish("a\nb\nc", to: bench.queue)
+            let consumer = bench.consumer(prefetch: 10)
+            await consumer.start()
+            let taken = try await consumer.take(3)
+            #expect(taken.map { String(decoding: $0.body, as: UTF8.self) } == ["a", "b", "c"])
+            consumer.reject(taken[1])
+            consumer.acknowledge([taken[0]])
+            #expect(try await bench.publisher.depth(of: bench.dead) == 0)
+            consumer.acknowledge([taken[2]])
+            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.dead) == 1 }
+            await consumer.close()
+            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
+            await bench.close()
+        }
+    }
+
+    @Test func elsewhereALineBreakMeansNothing() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work")
+            for body in ["a\nb", "c"] { bench.publisher.offer(body, to: bench.queue) }
+            let consumer = bench.consumer(prefetch: 10)
+            await consumer.start()
+            let taken = try await consumer.take(2)
+            #expect(taken.map { String(decoding: $0.body, as: UTF8.self) } == ["a\nb", "c"])
+            consumer.acknowledge(taken)
+            await consumer.close()
+            await bench.close()
+        }
+    }
+}
