@@ -118,7 +118,7 @@ package struct Inspection: Sendable {
             let isEncoded = data.first == BERReader.Element.sequence
             let octets = isEncoded ? data : try AppReceipt.octets(base64: Array(trimmed(data)))
             guard octets.count <= AppReceipt.bytesMax else { throw .tooLarge }
-            payload = try AppReceipt(content: try SignedReceipt(octets).content).json
+            payload = try AppReceipt(unverified: try SignedReceipt(octets).content).json
             _ = try await verifier.receipts.receipt(octets: octets, at: date)
             return Inspection(kind: .receipt, reason: nil, payload: payload)
         } catch {

@@ -59,12 +59,14 @@ extension VerificationFailure.Reason {
 /// Fields as lines `label  value`, nested ones indented below their label.
 private struct FieldList {
     let indent: Int
+    /// Of the object around, for prices in one that names none.
+    var currency: String?
 
     /// Values begin here, counted from the label.
     private static let labelWidth = 34
 
     func write(_ object: [String: JSON], to lines: inout [String]) {
-        let currency = object["currency"]?.string
+        let currency = object["currency"]?.string ?? currency
         for (key, value) in object.sorted(by: { Self.rank($0) < Self.rank($1) }) {
             write(value, labelled: Self.words(key), key: key, currency: currency, to: &lines)
         }
@@ -77,7 +79,7 @@ private struct FieldList {
         switch value {
         case .object(let object):
             lines.append("\(space)\(label):")
-            FieldList(indent: indent + 2).write(object, to: &lines)
+            FieldList(indent: indent + 2, currency: currency).write(object, to: &lines)
         case .array(let elements) where elements.isEmpty:
             lines.append(space + Self.padded(label) + "none")
         case .array(let elements):
@@ -121,9 +123,11 @@ private struct FieldList {
     static func words(_ key: String) -> String {
         if let words = known[key] { return words }
         var words = ""
-        for character in visible(key.replacing("-", with: " ")) {
-            if character.isUppercase, let last = words.last, last.isLowercase { words.append(" ") }
-            words.append(contentsOf: character.lowercased())
+        var isAfterLowercase = false
+        for scalar in visible(key.replacing("-", with: " ")).unicodeScalars {
+            if scalar.properties.isUppercase, isAfterLowercase { words.append(" ") }
+            words.append(contentsOf: scalar.properties.lowercaseMapping)
+            isAfterLowercase = scalar.properties.isLowercase
         }
         return words
     }
@@ -143,12 +147,19 @@ private struct FieldList {
         if key.hasSuffix("Date"), timeRange.contains(number / 1000) {
             return Date(timeIntervalSince1970: number / 1000).formatted(.iso8601)
         }
-        if key == "price" || key == "renewalPrice", let currency {
+        if key == "price" || key.hasSuffix("Price"), let currency {
             return "\(number / 1000) \(visible(currency))"
         }
         switch (key, number) {
-        case ("autoRenewStatus", 0): return "no"
-        case ("autoRenewStatus", 1): return "yes"
+        case ("revocationPercentage", _): return "\(number / 1000) %"
+        case ("autoRenewStatus", 0), ("commitmentAutoRenewStatus", 0): return "no"
+        case ("autoRenewStatus", 1), ("commitmentAutoRenewStatus", 1): return "yes"
+        case ("priceIncreaseStatus", 0): return "the customer has not answered"
+        case ("priceIncreaseStatus", 1): return "consented, or no consent needed"
+        case ("offerType", 1): return "introductory"
+        case ("offerType", 2): return "promotional"
+        case ("offerType", 3): return "offer code"
+        case ("offerType", 4): return "win-back"
         case ("productType", 0): return "non-consumable"
         case ("productType", 1): return "consumable"
         case ("productType", 2): return "non-renewing subscription"

@@ -1,7 +1,8 @@
 /// A JSON value, read strictly by RFC 8259 from bytes nobody vouches for yet.
 ///
 /// Why not `JSONDecoder`: it costs more than the signature check it stands beside, and it takes the last of two equal
-/// keys, which in a JWS header is the door to algorithm confusion. A repeated key is an error here, everywhere.
+/// keys, which in a JWS header is the door to algorithm confusion. A repeated key is an error here, everywhere, and so
+/// is text that would take more than linear time to compare (``Swift/String/isStreamSafe``).
 enum JSON: Hashable, Sendable {
     case null
     case bool(Bool)
@@ -195,7 +196,7 @@ extension JSON {
                 case UInt8(ascii: "\""):
                     let text = String(validating: bytes[start..<position], as: UTF8.self)
                     position += 1
-                    guard let text else { throw SyntaxError() }
+                    guard let text, text.isStreamSafe else { throw SyntaxError() }
                     return text
                 case UInt8(ascii: "\\"): return try escapedString(from: start)
                 case 0..<0x20: throw SyntaxError()
@@ -213,7 +214,9 @@ extension JSON {
                 position += 1
                 switch byte {
                 case UInt8(ascii: "\""):
-                    guard let text = String(validating: unescaped, as: UTF8.self) else { throw SyntaxError() }
+                    guard let text = String(validating: unescaped, as: UTF8.self), text.isStreamSafe else {
+                        throw SyntaxError()
+                    }
                     return text
                 case UInt8(ascii: "\\"):
                     guard position < bytes.count else { throw SyntaxError() }

@@ -13,6 +13,9 @@ package struct SignedAppTransaction: Sendable, Hashable {
     package var originalPurchaseDate: Date?
     /// Acts as the signing date.
     package var receiptCreationDate: Date?
+    package var preorderDate: Date?
+    /// Apple's number of the version of the app.
+    package var versionExternalIdentifier: Int64?
 
     init(_ payload: [String: JSON]) throws(FieldMismatch) {
         environment = StoreEnvironment(rawValue: try payload.required("receiptType"))
@@ -24,5 +27,7 @@ package struct SignedAppTransaction: Sendable, Hashable {
         originalPlatform = try payload.string("originalPlatform")
         originalPurchaseDate = try payload.date("originalPurchaseDate")
         receiptCreationDate = try payload.date("receiptCreationDate")
+        preorderDate = try? payload.date("preorderDate")
+        versionExternalIdentifier = try? payload.int64("versionExternalIdentifier")
     }
 }

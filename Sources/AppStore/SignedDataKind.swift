@@ -27,11 +27,11 @@ package enum SignedDataKind: String, CaseIterable, Sendable {
                 namesApp: true,
                 bundleId: try payload.string("bundleId"),
                 environment: try payload.environment("environment"),
-                signedDate: try payload.date("signedDate"))
+                signedDate: try payload.anyDate("signedDate"))
         case .renewalInfo:
             return SignedDataIdentity(
                 environment: try payload.environment("environment"),
-                signedDate: try payload.date("signedDate"))
+                signedDate: try payload.anyDate("signedDate"))
         case .appTransaction:
             return SignedDataIdentity(
                 namesApp: true,
@@ -39,7 +39,7 @@ package enum SignedDataKind: String, CaseIterable, Sendable {
                 namesAppAppleId: true,
                 appAppleId: try payload.int64("appAppleId"),
                 environment: try payload.environment("receiptType"),
-                signedDate: try payload.date("receiptCreationDate"))
+                signedDate: try payload.anyDate("receiptCreationDate"))
         case .notification:
             let subject = try SignedNotification.subject(of: payload)
             return SignedDataIdentity(
@@ -48,7 +48,7 @@ package enum SignedDataKind: String, CaseIterable, Sendable {
                 namesAppAppleId: true,
                 appAppleId: try subject?.int64("appAppleId"),
                 environment: try SignedNotification.environment(of: payload),
-                signedDate: try payload.date("signedDate"))
+                signedDate: try payload.anyDate("signedDate"))
         }
     }
 }
@@ -63,8 +63,25 @@ struct SignedDataIdentity {
     var signedDate: Date?
 }
 
+/// What every calendar and database behind us can hold.
+enum KnownTime {
+    /// Seconds since 1970 of the years 0 to 9999.
+    private static let years = -62_167_219_200.0..<253_402_300_800.0
+
+    static func date(_ seconds: Double) throws(FieldMismatch) -> Date {
+        guard years.contains(seconds) else { throw FieldMismatch() }
+        return Date(timeIntervalSince1970: seconds)
+    }
+}
+
 extension [String: JSON] {
     func date(_ key: String) throws(FieldMismatch) -> Date? {
+        guard let seconds = try seconds(key) else { return nil }
+        return try KnownTime.date(seconds)
+    }
+
+    /// A date that is only compared with those of certificates, which say what is wrong with it.
+    fileprivate func anyDate(_ key: String) throws(FieldMismatch) -> Date? {
         try seconds(key).map { Date(timeIntervalSince1970: $0) }
     }
 
@@ -75,6 +92,12 @@ extension [String: JSON] {
     /// nil also for text that is no UUID: a token we cannot read must not cost the customer the purchase.
     func uuid(_ key: String) throws(FieldMismatch) -> UUID? {
         try string(key).flatMap { UUID(uuidString: $0) }
+    }
+
+    /// An object as compact JSON, for what is passed on and not looked at; nil for anything else.
+    func objectText(_ key: String) -> String? {
+        guard let value = self[key], value.object != nil else { return nil }
+        return String(decoding: value.bytes, as: UTF8.self)
     }
 
     /// A field without which the object means nothing.

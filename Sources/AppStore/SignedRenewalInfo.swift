@@ -20,6 +20,45 @@ package struct SignedRenewalInfo: Sendable, Hashable {
     package var environment: StoreEnvironment?
     package var appAccountToken: UUID?
     package var appTransactionId: String?
+    /// 0 the customer has not answered, 1 consented or was notified; absent: no increase.
+    package var priceIncreaseStatus: Int?
+    /// The offer of the next renewal: 1 introductory, 2 promotional, 3 offer code, 4 win-back.
+    package var offerType: Int?
+    package var offerIdentifier: String?
+    package var offerDiscountType: String?
+    /// ISO 8601: `P1M`.
+    package var offerPeriod: String?
+    /// Milliunits of `currency`.
+    package var renewalPrice: Int64?
+    /// ISO 4217.
+    package var currency: String?
+    /// Best first.
+    package var eligibleWinBackOfferIds: [String]?
+    /// `BILLED_UPFRONT`, `MONTHLY`.
+    package var renewalBillingPlanType: String?
+    /// Of a monthly plan with a commitment.
+    package var commitment: Commitment?
+    /// Of Advanced Commerce, one JSON object as Apple wrote it, in our spelling.
+    package var advancedCommerceInfo: String?
+
+    /// What follows when the commitment ends.
+    package struct Commitment: Sendable, Hashable {
+        package var autoRenewProductId: String?
+        /// 0 off, 1 on.
+        package var autoRenewStatus: Int?
+        package var renewalBillingPlanType: String?
+        package var renewalDate: Date?
+        /// Milliunits of the renewal's currency.
+        package var renewalPrice: Int64?
+
+        fileprivate init(_ fields: [String: JSON]) {
+            autoRenewProductId = try? fields.string("commitmentAutoRenewProductId")
+            autoRenewStatus = try? fields.int("commitmentAutoRenewStatus")
+            renewalBillingPlanType = try? fields.string("commitmentRenewalBillingPlanType")
+            renewalDate = try? fields.date("commitmentRenewalDate")
+            renewalPrice = try? fields.int64("commitmentRenewalPrice")
+        }
+    }
 
     init(_ payload: [String: JSON]) throws(FieldMismatch) {
         originalTransactionId = try payload.required("originalTransactionId")
@@ -35,5 +74,17 @@ package struct SignedRenewalInfo: Sendable, Hashable {
         environment = try payload.environment("environment")
         appAccountToken = try payload.uuid("appAccountToken")
         appTransactionId = try payload.string("appTransactionId")
+        // As in a transaction: another type than documented is as good as absent.
+        priceIncreaseStatus = try? payload.int("priceIncreaseStatus")
+        offerType = try? payload.int("offerType")
+        offerIdentifier = try? payload.string("offerIdentifier")
+        offerDiscountType = try? payload.string("offerDiscountType")
+        offerPeriod = try? payload.string("offerPeriod")
+        renewalPrice = try? payload.int64("renewalPrice")
+        currency = try? payload.string("currency")
+        eligibleWinBackOfferIds = try? payload.strings("eligibleWinBackOfferIds")
+        renewalBillingPlanType = try? payload.string("renewalBillingPlanType")
+        commitment = (try? payload.object("commitmentInfo")).map(Commitment.init)
+        advancedCommerceInfo = payload.objectText("advancedCommerceInfo")
     }
 }

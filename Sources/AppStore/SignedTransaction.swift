@@ -37,6 +37,8 @@ package struct SignedTransaction: Sendable, Hashable {
     package var offerType: Int?
     package var offerIdentifier: String?
     package var offerDiscountType: String?
+    /// Of the offer, ISO 8601: `P1M`.
+    package var offerPeriod: String?
     package var environment: StoreEnvironment?
     /// Three-letter country code.
     package var storefront: String?
@@ -49,6 +51,30 @@ package struct SignedTransaction: Sendable, Hashable {
     package var price: Int64?
     /// The download of the app by one Apple Account.
     package var appTransactionId: String?
+    /// `BILLED_UPFRONT`, `MONTHLY`.
+    package var billingPlanType: String?
+    /// Of a monthly plan with a commitment.
+    package var commitment: Commitment?
+    /// Of before a migration to Advanced Commerce.
+    package var previousOriginalTransactionId: String?
+    /// Of Advanced Commerce, one JSON object as Apple wrote it, in our spelling.
+    package var advancedCommerceInfo: String?
+
+    /// How far a commitment of several billing periods has come.
+    package struct Commitment: Sendable, Hashable {
+        package var billingPeriodNumber: Int?
+        package var totalBillingPeriods: Int?
+        package var expiresDate: Date?
+        /// Milliunits of the transaction's currency.
+        package var price: Int64?
+
+        fileprivate init(_ fields: [String: JSON]) {
+            billingPeriodNumber = try? fields.int("billingPeriodNumber")
+            totalBillingPeriods = try? fields.int("totalBillingPeriods")
+            expiresDate = try? fields.date("commitmentExpiresDate")
+            price = try? fields.int64("commitmentPrice")
+        }
+    }
 
     init(_ payload: [String: JSON]) throws(FieldMismatch) {
         transactionId = try payload.required("transactionId")
@@ -80,6 +106,12 @@ package struct SignedTransaction: Sendable, Hashable {
         currency = try payload.string("currency")
         price = try payload.int64("price")
         appTransactionId = try payload.string("appTransactionId")
+        // New to us, and no decision hangs on them: another type than documented is as good as absent.
+        offerPeriod = try? payload.string("offerPeriod")
+        billingPlanType = try? payload.string("billingPlanType")
+        commitment = (try? payload.object("commitmentInfo")).map(Commitment.init)
+        previousOriginalTransactionId = try? payload.string("previousOriginalTransactionId")
+        advancedCommerceInfo = payload.objectText("advancedCommerceInfo")
     }
 }
 

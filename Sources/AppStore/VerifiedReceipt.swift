@@ -148,8 +148,8 @@ extension [String: JSON] {
     func lenientDate(_ key: String) throws(FieldMismatch) -> Date? {
         guard case .string(let text) = self[key] else { return try date(key) }
         guard !text.isEmpty else { return nil }
-        guard let milliseconds = Double(text), milliseconds.isFinite else { throw FieldMismatch() }
-        return Date(timeIntervalSince1970: milliseconds / 1000)
+        guard let milliseconds = Double(text) else { throw FieldMismatch() }
+        return try KnownTime.date(milliseconds / 1000)
     }
 
     /// nil for anything else: no decision of ours hangs on these.

@@ -88,12 +88,15 @@ struct CertificateAuthority: Sendable {
         return try renewingLeaf(validity: now - 3 * Self.year...now - Self.year)
     }
 
-    /// The same root with an intermediate that lacks Apple's marker, and a good leaf below it.
-    func withUnmarkedIntermediate() throws(SimulatorError) -> CertificateAuthority {
+    /// The same root with an intermediate that lacks Apple's marker, or is no authority, and a good leaf below it.
+    func withIntermediate(
+        marked: Bool = true, isAuthority: Bool = true
+    ) throws(SimulatorError) -> CertificateAuthority {
         do {
             let key = P384.Signing.PrivateKey()
             let plain = try Self.makeIntermediate(
-                name: "Makegood Simulator", key: key, root: root, rootKey: rootKey, marked: false)
+                name: "Makegood Simulator", key: key, root: root, rootKey: rootKey, marked: marked,
+                isAuthority: isAuthority)
             return try CertificateAuthority(
                 root: root, rootKey: rootKey, intermediate: plain, intermediateKey: key, leaf: leaf, leafKey: leafKey
             ).renewingLeaf()
@@ -120,7 +123,8 @@ struct CertificateAuthority: Sendable {
         key: P384.Signing.PrivateKey,
         root: Certificate,
         rootKey: P384.Signing.PrivateKey,
-        marked: Bool
+        marked: Bool,
+        isAuthority: Bool = true
     ) throws -> Certificate {
         let subject = try DistinguishedName {
             CommonName("\(name) Developer Relations Certification Authority")
@@ -136,7 +140,9 @@ struct CertificateAuthority: Sendable {
             subject: subject,
             signatureAlgorithm: .ecdsaWithSHA384,
             extensions: try .init {
-                Critical(BasicConstraints.isCertificateAuthority(maxPathLength: 0))
+                Critical(
+                    isAuthority
+                        ? BasicConstraints.isCertificateAuthority(maxPathLength: 0) : .notCertificateAuthority)
                 Critical(KeyUsage(keyCertSign: true, cRLSign: true))
                 AuthorityKeyIdentifier(keyIdentifier: SubjectKeyIdentifier(hash: root.publicKey).keyIdentifier)
                 SubjectKeyIdentifier(hash: .init(key.publicKey))

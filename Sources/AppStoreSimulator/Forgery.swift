@@ -13,6 +13,14 @@ package struct Forgery: Codable, Sendable, Equatable {
         case swappedPayload = "swapped_payload"
         /// `alg` is `none` and the signature is empty.
         case algorithmNone = "alg_none"
+        /// `alg` is `HS256`, and the leaf's public key is the secret: for verifiers that let the header choose.
+        case algorithmHMAC = "alg_hs256"
+        /// `alg` is `RS256` over a good signature.
+        case algorithmRSA = "alg_rs256"
+        /// `alg` is `ES384` over a good signature.
+        case algorithmP384 = "alg_es384"
+        /// The good signature in DER, not as 64 raw bytes.
+        case signatureInDER = "der_signature"
         /// Genuine in every way, but for another bundle id.
         case wrongBundle = "wrong_bundle"
         /// The leaf ended a year ago; signedDate is not in its time.
@@ -21,8 +29,14 @@ package struct Forgery: Codable, Sendable, Equatable {
         case missingLeafMarker = "missing_leaf_oid"
         /// The intermediate lacks Apple's marker extension.
         case missingIntermediateMarker = "missing_intermediate_oid"
+        /// The intermediate is no certificate authority.
+        case plainIntermediate = "plain_intermediate"
         /// `x5c` has two certificates: the root is left out.
         case chainLength = "chain_length"
+        /// `x5c` has four certificates: the root stands there twice.
+        case longChain = "long_chain"
+        /// The first of `x5c` is no certificate.
+        case junkCertificate = "junk_certificate"
     }
 
     /// How many the ledger remembers.
@@ -91,7 +105,13 @@ final class Forger: Sendable {
             return try signer.sign(purchase.payload(signedDate: signedDate, bundleId: bundleId))
         case .algorithmNone:
             return try signer(for: kind).leaveUnsigned(payload)
-        case .foreignRoot, .expiredLeaf, .missingLeafMarker, .missingIntermediateMarker, .chainLength:
+        case .algorithmHMAC:
+            let secret = Array(authority.leafKey.publicKey.pemRepresentation.utf8)
+            return try signer(for: kind).signWithHMAC(payload, secret: secret)
+        case .signatureInDER:
+            return try signer.signInDER(payload)
+        case .foreignRoot, .algorithmRSA, .algorithmP384, .expiredLeaf, .missingLeafMarker, .missingIntermediateMarker,
+            .plainIntermediate, .chainLength, .longChain, .junkCertificate:
             return try signer(for: kind).sign(payload)
         }
     }
@@ -105,15 +125,23 @@ final class Forger: Sendable {
                 case .foreignRoot: try TransactionSigner(.make())
                 case .expiredLeaf: try TransactionSigner(authority.expired())
                 case .missingLeafMarker: try TransactionSigner(authority.renewingLeaf(marked: false))
-                case .missingIntermediateMarker: try TransactionSigner(authority.withUnmarkedIntermediate())
-                case .chainLength:
-                    TransactionSigner(key: authority.leafKey, x5c: Array(try authority.chainDER().prefix(2)))
-                case .algorithmNone:
-                    TransactionSigner(key: authority.leafKey, x5c: try authority.chainDER(), algorithm: "none")
-                case .signature, .swappedPayload, .wrongBundle: self.signer
+                case .missingIntermediateMarker: try TransactionSigner(authority.withIntermediate(marked: false))
+                case .plainIntermediate: try TransactionSigner(authority.withIntermediate(isAuthority: false))
+                case .chainLength: try signer(x5c: Array(authority.chainDER().prefix(2)))
+                case .longChain: try signer(x5c: authority.chainDER() + authority.chainDER().suffix(1))
+                case .junkCertificate: try signer(x5c: [Array("junk".utf8)] + authority.chainDER().suffix(2))
+                case .algorithmNone: try signer(x5c: authority.chainDER(), algorithm: "none")
+                case .algorithmHMAC: try signer(x5c: authority.chainDER(), algorithm: "HS256")
+                case .algorithmRSA: try signer(x5c: authority.chainDER(), algorithm: "RS256")
+                case .algorithmP384: try signer(x5c: authority.chainDER(), algorithm: "ES384")
+                case .signature, .swappedPayload, .signatureInDER, .wrongBundle: self.signer
                 }
             made[kind] = signer
             return signer
         }
+    }
+
+    private func signer(x5c: [[UInt8]], algorithm: String = "ES256") -> TransactionSigner {
+        TransactionSigner(key: authority.leafKey, x5c: x5c, algorithm: algorithm)
     }
 }

@@ -51,6 +51,23 @@ struct TransactionSigner: Sendable {
         return token(body, signature: signature)
     }
 
+    /// A token whose signature is good, in DER.
+    func signInDER(_ payload: [UInt8]) throws(SimulatorError) -> String {
+        let body = Base64URL.encode(payload)
+        let raw = try signature(body)
+        guard let signature = try? P256.Signing.ECDSASignature(rawRepresentation: raw) else {
+            throw .authority("cannot sign")
+        }
+        return token(body, signature: Array(signature.derRepresentation))
+    }
+
+    /// A token with an HMAC in place of the signature.
+    func signWithHMAC(_ payload: [UInt8], secret: [UInt8]) -> String {
+        let body = Base64URL.encode(payload)
+        let code = HMAC<SHA256>.authenticationCode(for: headerAndDot + body, using: SymmetricKey(data: secret))
+        return token(body, signature: Array(code))
+    }
+
     /// A token without signature: the third part is empty.
     func leaveUnsigned(_ payload: [UInt8]) -> String {
         token(Base64URL.encode(payload), signature: [])

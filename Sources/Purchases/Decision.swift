@@ -19,7 +19,7 @@ package enum Reason: String, Sendable, CaseIterable {
     // Rejected for a purchase that is real: there is nothing left to give, ever.
     case refunded
     case historical
-    // Rejected, and possibly our own fault: judged again by `makegood support reopen`.
+    // Rejected, and possibly our own fault: judged again by `makegood support rejudge`.
     case malformed
     case algorithm
     case chainLength = "chain_length"

@@ -177,11 +177,17 @@ struct QueueCommand: AsyncParsableCommand {
 
 struct SupportCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "support", abstract: "Repair what went wrong for players.", subcommands: [Reopen.self])
+        commandName: "support", abstract: "Repair what went wrong for players.", subcommands: [Rejudge.self])
 
-    struct Reopen: AsyncParsableCommand {
+    struct Rejudge: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Judge rejected receipts again, once roots, bundle id or environments are mended.")
+            abstract: "Judge rejected receipts again, once roots, bundle id or environments are mended.",
+            discussion: """
+                Mend the configuration and let the workers take it (SIGHUP) first. What is rejected for a reason that \
+                may be our own fault (untrusted_root, wrong_app, wrong_environment, certificate, …) was never safe to \
+                finish, and its proof is kept for half a year; what cannot be judged any more, because its proof is \
+                gone, is counted. Audited, in batches, and safe to repeat.
+                """)
 
         @Option(help: "The app.")
         var app: String
@@ -208,7 +214,7 @@ struct SupportCommand: AsyncParsableCommand {
                     for row in counts { print("\(row.reason): \(row.count)") }
                     print("\(counts.reduce(-gone) { $0 + $1.count }) receipts would be judged again")
                 } else {
-                    print("\(try await repairs.reopen(app, reason: reason, since: since)) receipts are judged again")
+                    print("\(try await repairs.rejudge(app, reason: reason, since: since)) receipts are judged again")
                 }
                 if gone > 0 { print("\(gone) stay rejected: their payload is gone, nothing can be judged from it") }
             }

@@ -199,6 +199,8 @@ import X509
                 .foreignRoot: "chain", .signature: "signature", .swappedPayload: "signature", .algorithmNone: "alg",
                 .expiredLeaf: "expired", .missingLeafMarker: "leaf oid",
                 .missingIntermediateMarker: "intermediate oid", .chainLength: "chain length",
+                .longChain: "chain length", .plainIntermediate: "chain", .junkCertificate: "certificate",
+                .algorithmHMAC: "alg", .algorithmRSA: "alg", .algorithmP384: "alg", .signatureInDER: "signature",
             ]
             for kind in Forgery.Kind.allCases {
                 let forged = try await store.call(

@@ -8,7 +8,9 @@ import Testing
 struct SignedTransaction {
     let header: [String: Any]
     let payload: [String: Any]
+    /// Those of `x5c` that are certificates.
     let chain: [Certificate]
+    private let x5c: [String]
     private let token: String
 
     init(_ token: String) throws {
@@ -17,8 +19,9 @@ struct SignedTransaction {
         try #require(parts.count == 3)
         header = try #require(try JSONSerialization.jsonObject(with: base64URLDecoded(parts[0])) as? [String: Any])
         payload = try #require(try JSONSerialization.jsonObject(with: base64URLDecoded(parts[1])) as? [String: Any])
-        chain = try #require(header["x5c"] as? [String]).map {
-            try Certificate(derEncoded: Array(try #require(Data(base64Encoded: $0))))
+        x5c = try #require(header["x5c"] as? [String])
+        chain = x5c.compactMap { text in
+            Data(base64Encoded: text).flatMap { try? Certificate(derEncoded: Array($0)) }
         }
     }
 
@@ -28,7 +31,8 @@ struct SignedTransaction {
     /// The first defect found; nil: the token is good.
     func defect(root: [UInt8], at date: Date = Date()) async throws -> String? {
         guard header["alg"] as? String == "ES256" else { return "alg" }
-        guard chain.count == 3 else { return "chain length" }
+        guard x5c.count == 3 else { return "chain length" }
+        guard chain.count == 3 else { return "certificate" }
         guard hasMarker(chain[0], [1, 2, 840, 113_635, 100, 6, 11, 1]) else { return "leaf oid" }
         guard hasMarker(chain[1], [1, 2, 840, 113_635, 100, 6, 2, 1]) else { return "intermediate oid" }
         let anchor = try Certificate(derEncoded: root)

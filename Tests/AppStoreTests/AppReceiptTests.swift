@@ -27,7 +27,7 @@ import Testing
     ]
 
     @Test func `all attributes`() throws {
-        let receipt = try AppReceipt(content: A.set(Self.attributes))
+        let receipt = try AppReceipt(unverified: A.set(Self.attributes))
         #expect(receipt.receiptType == "ProductionSandbox")
         #expect(receipt.environment == .sandbox)
         #expect(receipt.appAppleId == 1_234_567_890)
@@ -60,17 +60,17 @@ import Testing
 
     @Test func `the order means nothing (P21)`() throws {
         var random = SeededRandom(announcing: "shuffled receipt")
-        let expected = try AppReceipt(content: A.set(Self.attributes))
+        let expected = try AppReceipt(unverified: A.set(Self.attributes))
         for _ in 0..<50 {
             let shuffled = A.set(Self.attributes.shuffled(using: &random))
-            #expect(try AppReceipt(content: shuffled) == expected, "seed \(random.seed)")
+            #expect(try AppReceipt(unverified: shuffled) == expected, "seed \(random.seed)")
         }
     }
 
     @Test func `absent dates are empty strings, and line item 0 is none`() throws {
         let entry = A.attribute(
             17, A.set([A.text(1702, "p"), A.text(1703, "7"), A.date(1708, ""), A.date(1712, ""), A.number(1711, 0)]))
-        let receipt = try AppReceipt(content: A.set([entry, A.attribute(21, []), A.text(3, "")]))
+        let receipt = try AppReceipt(unverified: A.set([entry, A.attribute(21, []), A.text(3, "")]))
         let purchase = try #require(receipt.inApp.first)
         #expect(purchase.expiresDate == nil && purchase.cancellationDate == nil && purchase.webOrderLineItemId == nil)
         #expect(!purchase.isAutoRenewable)
@@ -79,6 +79,7 @@ import Testing
 
     @Test func `what decides must be readable, what nobody documented need not be`() throws {
         for attribute in [
+            A.text(0, String(repeating: "\u{301}\u{316}", count: 16)),
             A.date(12, "yesterday"), A.date(12, "2018-06-26"), A.attribute(2, [0xFF]), A.number(2, 1),
             A.attribute(0, [0x0C, 2, 0xC3, 0x28]), A.attribute(2, [0x0C, 1, 0x61, 0x05, 0]), A.attribute(17, []),
             A.attribute(17, A.set([])), A.attribute(17, A.set([A.text(1703, "7")])),
@@ -91,14 +92,14 @@ import Testing
                 ])),
             [0x30, 0], [0x30, 3, 2, 1, 2], [0x30, 6, 2, 1, 2, 2, 1, 1], [0x30, 9, 2, 1, 2, 2, 1, 1, 0x0C, 1, 0x61],
         ] {
-            #expect(throws: ReceiptFailure.self, "\(attribute)") { try AppReceipt(content: A.set([attribute])) }
+            #expect(throws: ReceiptFailure.self, "\(attribute)") { try AppReceipt(unverified: A.set([attribute])) }
         }
         for attribute in [
             A.date(8, "yesterday"), A.attribute(10, [0xFF]), A.date(18, "x"), A.attribute(1, [0x05, 0]),
             A.attribute(6, [0x30, 0x80]), A.attribute(999_999, [0xFF]),
             A.attribute(17, A.set([A.text(1702, "p"), A.text(1703, "7"), A.text(1707, "x"), A.attribute(1713, [9])])),
         ] {
-            _ = try AppReceipt(content: A.set([attribute]))
+            _ = try AppReceipt(unverified: A.set([attribute]))
         }
     }
 
@@ -106,14 +107,14 @@ import Testing
         var random = SeededRandom(announcing: "damaged receipt contents")
         let content = A.set(Self.attributes)
         for _ in 0..<20_000 {
-            _ = try? AppReceipt(content: random.damage(content))
+            _ = try? AppReceipt(unverified: random.damage(content))
             _ = try? SignedReceipt(random.damage(content))
         }
         for _ in 0..<20_000 {
             let bytes: [UInt8] = (0..<Int.random(in: 0...64, using: &random)).map { _ in
                 [0x00, 0x02, 0x04, 0x24, 0x30, 0x31, 0x80, 0x84, 0xA0, 0xFF].randomElement(using: &random)!
             }
-            _ = try? AppReceipt(content: bytes)
+            _ = try? AppReceipt(unverified: bytes)
             _ = try? SignedReceipt(bytes)
         }
     }
@@ -152,7 +153,8 @@ import Testing
         for bytes in [
             [0x04], [0x04, 0x01], [0x04, 0x81], [0x04, 0x82, 0x01], [0x04, 0x80], [0x00, 0x00], [0x1F, 0x01, 0x00],
             [0x04, 0x88, 0x7F, 255, 255, 255, 255, 255, 255, 255], [0x04, 0x89, 1, 0, 0, 0, 0, 0, 0, 0, 0],
-            [0x30, 0x80], [0x30, 0x80, 0x00], [0x30, 0x80, 0x00, 0x01, 0x00], [0x30, 0x80, 0x04, 0x05, 0x00, 0x00],
+            [0x30, 0x80], [0x30, 0x80, 0x00], [0x30, 0x80, 0x00, 0x01, 0x00], [0x30, 0x80, 0x00, 0x81, 0x00],
+            [0x30, 0x80, 0x00, 0x80, 0x00, 0x00], [0x30, 0x80, 0x04, 0x05, 0x00, 0x00],
             [0x30, 0x80, 0x30, 0x80, 0x00, 0x00], [0x04, 0xFF] + [UInt8](repeating: 0, count: 200),
         ] as [[UInt8]] {
             var reader = BERReader(bytes)
@@ -205,6 +207,10 @@ import Testing
             (receipt("{\"transaction-id\" = \"٧\";}"), .notReceipt),
             (receipt("{\"transaction-id\" = \"\\"), .notReceipt),
             (receipt("{\"transaction-id\" = \"7\"; \"transaction-id\" = \"8\";}"), .notReceipt),
+            (
+                receipt("{\"transaction-id\" = \"7\"; \"\(String(repeating: "\u{301}\u{316}", count: 16))\" = \"8\";}"),
+                .notReceipt
+            ),
             (receipt("{\"transaction-id\" = \"\(String(repeating: "7", count: 33))\";}"), .notReceipt),
             (receipt("{\"transaction-id\" = \"7\";} x"), .notReceipt),
             (String(repeating: "A", count: TransactionReceipt.base64BytesMax + 4), .tooLarge),

@@ -108,6 +108,9 @@ import Testing
         var many = try receipt()
         many.certificates = Array(repeating: authority.chain[1], count: 17)
         #expect(await verifier.refusal(of: many.base64) == .notReceipt)
+        var large = try receipt()
+        large.certificates[1] = ReceiptBytes.element(0x30, [UInt8](repeating: 0, count: 20_000))
+        #expect(await verifier.refusal(of: large.base64) == .notReceipt)
         var bytes = try receipt()
         bytes.signer = try ReceiptAuthority().chain[0]  // the same name, another serial number
         #expect(await verifier.refusal(of: bytes.base64) == .notBelieved(.certificate))
@@ -139,6 +142,23 @@ import Testing
             var changed = bytes
             changed.content[index] ^= 1 << UInt8(index % 8)
             #expect(await verifier.refusal(of: changed.base64) != nil, "byte \(index)")
+        }
+    }
+
+    @Test func `no purchase is read before the signature, and not more attributes than a receipt can have`()
+        async throws
+    {
+        // A purchase that cannot be read: what a stranger wrote is not even looked at.
+        let broken = ReceiptAttributes.content(more: [ReceiptAttributes.attribute(17, [0xFF])])
+        let forged = try ReceiptBytes(broken, authority, signed: ReceiptAttributes.content())
+        #expect(await verifier.refusal(of: forged.base64) == .notBelieved(.signature))
+        #expect(await verifier.refusal(of: try receipt(broken).base64) == .notASN1)
+        let attribute = ReceiptAttributes.attribute(9999, [])
+        for (count, expected) in [(AppReceipt.attributesMax - 5, nil), (AppReceipt.attributesMax, .notReceipt)]
+            as [(Int, ReceiptFailure?)]
+        {
+            let many = ReceiptAttributes.content(more: Array(repeating: attribute, count: count))
+            #expect(await verifier.refusal(of: try receipt(many).base64) == expected)
         }
     }
 
@@ -261,7 +281,7 @@ import Testing
             for bytes in [deep, closed] {
                 let time = await clock.measure {
                     #expect(await verifier.refusal(of: Data(bytes).base64EncodedString())?.reason == .malformed)
-                    #expect(throws: ReceiptFailure.self) { try AppReceipt(content: bytes) }
+                    #expect(throws: ReceiptFailure.self) { try AppReceipt(unverified: bytes) }
                 }
                 #expect(time < .seconds(20))
             }

@@ -172,6 +172,13 @@ import Testing
             data: Payload.notificationData(transaction: try authority.sign(Payload.transaction())))
         let nested = await Inspection.inspect(Array(try authority.sign(notification).utf8), with: verifier)
         #expect(nested.text.contains("\nInside, signed transaction info:\n  transaction "))
+        let plan =
+            #","currency":"USD","offerType":4,"revocationPercentage":67932,"commitmentInfo":{"commitmentPrice":119880}"#
+        let monthly = await Inspection.inspect(
+            Array(try authority.sign(Payload.transaction(extra: plan)).utf8), with: verifier)
+        for (label, value) in [
+            ("offer type", "win-back"), ("revocation percentage", "67.932 %"), ("commitment price", "119.88 USD"),
+        ] { #expect(monthly.text.contains(Self.row(label, value)), "\(label)") }
         let unknown = await Inspection.inspect(Array("hello".utf8), with: verifier)
         #expect(unknown.text.hasPrefix("Unknown data: not valid (malformed)."))
         let extreme = #","expiresDate":1e300,"revocationDate":-1e300,"signedDate":1780000000000.5"#

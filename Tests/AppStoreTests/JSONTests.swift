@@ -140,4 +140,17 @@ extension JSON {
     func `standard base64 has one spelling`(_ text: String) {
         #expect(Base64.decodeStandard(Array(text.utf8)[...]) == nil)
     }
+
+    @Test func `text that takes more than linear time to compare is refused, and a name of many marks is not`() {
+        func read(_ text: String) -> JSON? { try? JSON(parsing: Array(text.utf8)) }
+        let marks = String(repeating: "\u{301}\u{316}", count: 16)
+        #expect(read(#"{"\#(marks)":1}"#) == nil)
+        #expect(read(#"{"a":"e\#(marks)"}"#) == nil)
+        #expect(read(#"["\u0041\#(marks)"]"#) == nil)
+        let escaped = String(repeating: #"\u0301\u0316"#, count: 16)
+        #expect(read(#"["\#(escaped)"]"#) == nil)
+        let name = "e" + marks.unicodeScalars.prefix(30).map(String.init).joined()
+        #expect(read(#"["\#(name)\#(name)"]"#) == .array([.string(name + name)]))
+        #expect(read(#"["\u1161\u1161\u1161"]"#) != nil)
+    }
 }

@@ -50,6 +50,74 @@ import Testing
         #expect(transaction.appTransactionId == "a")
     }
 
+    @Test func `fields of 2025 and 2026 are read`() async throws {
+        let fields = #"""
+            ,"offerPeriod":"P1M","billingPlanType":"MONTHLY","previousOriginalTransactionId":"9","currency":"USD",
+            "commitmentInfo":{"billingPeriodNumber":3,"totalBillingPeriods":12,"commitmentExpiresDate":5000,
+            "commitmentPrice":119880},"advancedCommerceInfo":{"taxRate":"0.2","items":[{"SKU":"s","price":1}]}
+            """#
+        let transaction = try await verifier.transaction(try authority.sign(Payload.transaction(extra: fields)))
+        #expect(transaction.offerPeriod == "P1M")
+        #expect(transaction.billingPlanType == "MONTHLY")
+        #expect(transaction.previousOriginalTransactionId == "9")
+        #expect(transaction.commitment?.billingPeriodNumber == 3)
+        #expect(transaction.commitment?.totalBillingPeriods == 12)
+        #expect(transaction.commitment?.expiresDate == Date(timeIntervalSince1970: 5))
+        #expect(transaction.commitment?.price == 119_880)
+        #expect(transaction.advancedCommerceInfo == #"{"items":[{"SKU":"s","price":1}],"taxRate":"0.2"}"#)
+
+        let payload = #"""
+            {"originalTransactionId":"1","environment":"Production","signedDate":1780000000000,"priceIncreaseStatus":1,
+            "offerType":4,"offerIdentifier":"o","offerDiscountType":"FREE_TRIAL","offerPeriod":"P3D",
+            "renewalPrice":4990,"currency":"EUR","eligibleWinBackOfferIds":["a","b"],
+            "renewalBillingPlanType":"BILLED_UPFRONT","commitmentInfo":{"commitmentAutoRenewProductId":"p",
+            "commitmentAutoRenewStatus":0,"commitmentRenewalBillingPlanType":"MONTHLY","commitmentRenewalDate":6000,
+            "commitmentRenewalPrice":59880},"advancedCommerceInfo":{"period":"P1M"}}
+            """#
+        let renewal = try await verifier.renewalInfo(try authority.sign(payload))
+        #expect(renewal.priceIncreaseStatus == 1)
+        #expect(renewal.offerType == 4)
+        #expect(renewal.offerIdentifier == "o")
+        #expect(renewal.offerDiscountType == "FREE_TRIAL")
+        #expect(renewal.offerPeriod == "P3D")
+        #expect(renewal.renewalPrice == 4990)
+        #expect(renewal.currency == "EUR")
+        #expect(renewal.eligibleWinBackOfferIds == ["a", "b"])
+        #expect(renewal.renewalBillingPlanType == "BILLED_UPFRONT")
+        #expect(renewal.commitment?.autoRenewProductId == "p")
+        #expect(renewal.commitment?.autoRenewStatus == 0)
+        #expect(renewal.commitment?.renewalBillingPlanType == "MONTHLY")
+        #expect(renewal.commitment?.renewalDate == Date(timeIntervalSince1970: 6))
+        #expect(renewal.commitment?.renewalPrice == 59_880)
+        #expect(renewal.advancedCommerceInfo == #"{"period":"P1M"}"#)
+    }
+
+    @Test func `a new field of another type than documented costs nobody a purchase`() async throws {
+        let fields =
+            #","offerPeriod":1,"billingPlanType":{},"previousOriginalTransactionId":[],"commitmentInfo":"x","#
+            + #""advancedCommerceInfo":[1]"#
+        let transaction = try await verifier.transaction(try authority.sign(Payload.transaction(extra: fields)))
+        #expect(transaction.offerPeriod == nil && transaction.billingPlanType == nil)
+        #expect(transaction.previousOriginalTransactionId == nil && transaction.commitment == nil)
+        #expect(transaction.advancedCommerceInfo == nil)
+        let inner =
+            #","commitmentInfo":{"billingPeriodNumber":"3","commitmentExpiresDate":1e300,"totalBillingPeriods":2}"#
+        let commitment = try await verifier.transaction(try authority.sign(Payload.transaction(extra: inner)))
+            .commitment
+        #expect(commitment?.totalBillingPeriods == 2)
+        #expect(commitment?.billingPeriodNumber == nil && commitment?.expiresDate == nil)
+    }
+
+    @Test(arguments: ["1e300", "-1e300", "253402300800000", "-62167219200001", "9223372036854775807"])
+    func `a date that no calendar or database behind us knows is malformed, not a trap`(_ date: String) async throws {
+        for field in ["expiresDate", "revocationDate", "originalPurchaseDate"] {
+            let jws = try authority.sign(Payload.transaction(extra: #","\#(field)":\#(date)"#))
+            #expect(await verifier.refusal(of: jws) == .malformed)
+        }
+        let fields = try JSON(parsing: Array(#"{"a":"\#(date)"}"#.utf8)).object
+        #expect(throws: FieldMismatch.self) { try fields?.lenientDate("a") }
+    }
+
     @Test func `unknown values and fields, fractions, negative dates and odd tokens decode`() async throws {
         let jws = try authority.sign(
             Payload.transaction(

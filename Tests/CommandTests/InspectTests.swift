@@ -110,12 +110,13 @@ import Testing
         let expected =
             switch kind {
             case .foreignRoot: "untrusted_root"
-            case .signature, .swappedPayload: "signature"
-            case .algorithmNone: "algorithm"
+            case .signature, .swappedPayload, .signatureInDER: "signature"
+            case .algorithmNone, .algorithmHMAC, .algorithmRSA, .algorithmP384: "algorithm"
             case .wrongBundle: "wrong_app"
             case .expiredLeaf: "expired"
             case .missingLeafMarker, .missingIntermediateMarker: "missing_oid"
-            case .chainLength: "chain_length"
+            case .plainIntermediate, .junkCertificate: "certificate"
+            case .chainLength, .longChain: "chain_length"
             }
         let outcome = try await inspect(try store.forge(ForgeryRequest(kind: kind, app: Self.bundleId)))
         #expect(outcome.status == 1)

@@ -374,8 +374,9 @@ private enum BrokenBody {
     }
 
     private static func manyMembers(_ random: inout SeededRandom) -> [UInt8] {
-        let count = random.pick([101, 500, 5000, 60_000])
-        let name = random.pick(["k", "token", "\\u0041"])
+        // The last is compared in quadratic time where somebody compares it as text.
+        let name = random.pick(["k", "token", "\\u0041", String(repeating: "\u{301}\u{316}", count: 20_000)])
+        let count = name.utf8.count > 100 ? 10 : random.pick([101, 500, 5000, 60_000])
         let members = (0..<count).map { "\"\(name)\($0)\":\($0)" }
         return Array(#"{"appId":"game","userId":"m","receipt":"QUJD",\#(members.joined(separator: ","))}"#.utf8)
     }

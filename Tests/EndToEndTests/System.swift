@@ -286,6 +286,11 @@ extension System {
     /// - Parameter role: nil: with all rights.
     @discardableResult
     func command(_ arguments: String..., as role: DatabaseRole? = .support) async throws -> String {
+        try await command(arguments, as: role)
+    }
+
+    @discardableResult
+    func command(_ arguments: [String], as role: DatabaseRole? = .support) async throws -> String {
         let name = "command-\(UUID().uuidString.prefix(8))"
         let process = try RunningProcess(
             name, executable: Self.binary, arguments: arguments,

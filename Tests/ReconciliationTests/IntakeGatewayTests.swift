@@ -102,6 +102,7 @@ import Testing
             ("(alg)", try Self.token(header: #"{"alg":"none"}"#) { _ in Data() }),
             ("(alg)", try Self.token(header: #"{"alg":"None"}"#) { _ in Data() }),
             ("(alg)", try Self.token(header: #"{"alg":"es256"}"#)),
+            ("(alg)", try Self.token(header: #"{"alg":"ES256\u0301\u0316\u0301"}"#)),
             ("(alg)", try Self.token(header: #"{"typ":"JWT"}"#)),
             ("(alg)", try Self.token(header: #"{"alg":["ES256"]}"#)),
             // The public key, known to everybody, as a shared secret: in each form in which it is handed round.

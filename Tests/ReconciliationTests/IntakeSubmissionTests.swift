@@ -230,4 +230,25 @@ import Testing
             #expect(throws: Problem.otherUser) { try Self.read("{\"receipt\":\"QUJD\",\"userId\":\"\(other)\"}", user) }
         }
     }
+
+    /// Marks that combine with one character, in an order that wants sorting.
+    private static func marks(_ count: Int) -> String { String(repeating: "\u{301}\u{316}", count: count) }
+
+    @Test("a megabyte of combining marks costs what a megabyte costs, as a field's name and inside of it")
+    func combiningMarks() throws {
+        let marks = Self.marks(200_000)
+        let time = try ContinuousClock().measure {
+            for body in [
+                #"{"userId":"u","receipt":"QUJD","\#(marks)":1}"#,
+                #"{"userId":"u","receipt":"QUJD","target":{"\#(marks)":1}}"#,
+                #"{"userId":"u","receipt":"QUJD","client":{"\#(marks)":"\#(marks.prefix(1))"}}"#,
+            ] {
+                let request = try Self.read(body)
+                #expect(request.submission.details.utf8.count > marks.utf8.count)
+                #expect(request.ignored.allSatisfy { $0.utf8.count <= 1024 })
+            }
+        }
+        // Compared canonically, each takes hours.
+        #expect(time < .seconds(60))
+    }
 }

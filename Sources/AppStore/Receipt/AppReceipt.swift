@@ -7,6 +7,8 @@ package import Foundation
 package struct AppReceipt: Sendable, Hashable {
     /// Bytes of a receipt; base64 of it has a third more. Years of renewals take about 2 MiB.
     package static let bytesMax = 8 << 20
+    /// Attributes of a receipt, one for each purchase and some twenty more; 8 MiB of real purchases have a quarter.
+    static let attributesMax = 110_000
 
     /// As it stands: `Production`, `ProductionSandbox`, `ProductionVPP`, `ProductionVPPSandbox`, `Xcode`.
     package var receiptType: String?
@@ -33,7 +35,7 @@ package struct AppReceipt: Sendable, Hashable {
     ///
     /// - Parameter base64: standard base64; line breaks are passed over.
     package init(unverified base64: String) throws(ReceiptFailure) {
-        try self.init(content: try SignedReceipt(try Self.octets(base64: Array(base64.utf8))).content)
+        try self.init(unverified: try SignedReceipt(try Self.octets(base64: Array(base64.utf8))).content)
     }
 
     /// nil: a type that we do not know, which nobody serves.
@@ -59,23 +61,49 @@ package struct AppReceipt: Sendable, Hashable {
 // MARK: - Reading
 
 extension AppReceipt {
+    /// Everything of a receipt, believed or not.
+    ///
     /// - Parameter content: the octets that the container signs.
-    init(content: [UInt8]) throws(ReceiptFailure) {
+    init(unverified content: [UInt8]) throws(ReceiptFailure) {
+        try self.init(headOf: content)
+        try readPurchases(content)
+    }
+
+    /// What the signature is judged by, and no purchase yet: strangers' receipts cost one walk over their bytes.
+    ///
+    /// - Parameter content: the octets that the container signs.
+    init(headOf content: [UInt8]) throws(ReceiptFailure) {
         do throws(BERReader.Failure) {
-            try self.init(attributes: content)
+            var count = 0
+            try ReceiptAttribute.forEach(in: try Self.attributes(content)) { (attribute) throws(BERReader.Failure) in
+                count += 1
+                guard count <= Self.attributesMax else { throw .structure }
+                if attribute.type != Self.purchase { try take(attribute) }
+            }
         } catch {
             throw ReceiptFailure(error)
         }
     }
 
-    private init(attributes content: [UInt8]) throws(BERReader.Failure) {
-        var reader = BERReader(content)
-        guard var set = try reader.next(), reader.isAtEnd else { throw .encoding }
-        if set.isOctetString {  // Xcode wraps twice (apple-facts 6.1)
-            reader = try set.octetElements()
-            set = try reader.next(BERReader.Element.set)
+    /// The purchases of the content that the rest was read from; once.
+    mutating func readPurchases(_ content: [UInt8]) throws(ReceiptFailure) {
+        do throws(BERReader.Failure) {
+            try ReceiptAttribute.forEach(in: try Self.attributes(content)) { (attribute) throws(BERReader.Failure) in
+                if attribute.type == Self.purchase { inApp.append(try ReceiptEntry(attribute.elements())) }
+            }
+        } catch {
+            throw ReceiptFailure(error)
         }
-        try ReceiptAttribute.forEach(in: set) { (attribute) throws(BERReader.Failure) in try take(attribute) }
+    }
+
+    private static let purchase: Int64 = 17
+
+    private static func attributes(_ content: [UInt8]) throws(BERReader.Failure) -> BERReader.Element {
+        var reader = BERReader(content)
+        guard let set = try reader.next(), reader.isAtEnd else { throw .encoding }
+        guard set.isOctetString else { return set }
+        reader = try set.octetElements()  // Xcode wraps twice (apple-facts 6.1)
+        return try reader.next(BERReader.Element.set)
     }
 
     private mutating func take(_ attribute: ReceiptAttribute) throws(BERReader.Failure) {
@@ -89,7 +117,6 @@ extension AppReceipt {
         case 8: transactionDate = try? attribute.date()
         case 10: ageRating = try? attribute.text()
         case 12: creationDate = try attribute.date()
-        case 17: inApp.append(try ReceiptEntry(attribute.elements()))
         case 18: originalPurchaseDate = try? attribute.date()
         case 19: originalApplicationVersion = try attribute.text()
         case 21: expirationDate = try attribute.date()

@@ -96,12 +96,13 @@ struct BERReader {
         var open = 1
         while position < end {
             let tag = try takeTag()
-            let length = try takeLength()
             if tag == 0 {
-                guard length == 0 else { throw .encoding }
+                // Two zero octets, no other spelling of length zero (8.1.5).
+                guard position < end, source[position] == 0 else { throw .encoding }
+                position += 1
                 open -= 1
                 if open == 0 { return start..<position - 2 }
-            } else if let length {
+            } else if let length = try takeLength() {
                 position += length
             } else {
                 guard tag & Self.constructed != 0 else { throw .encoding }
@@ -159,7 +160,8 @@ extension BERReader.Element {
     }
 
     func text() throws(Failure) -> String {
-        guard tag == Self.utf8String || tag == Self.ia5String, let text = String(validating: bytes, as: UTF8.self)
+        guard tag == Self.utf8String || tag == Self.ia5String, let text = String(validating: bytes, as: UTF8.self),
+            text.isStreamSafe
         else { throw .structure }
         return text
     }

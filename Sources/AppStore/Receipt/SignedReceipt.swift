@@ -95,12 +95,16 @@ struct SignedReceipt: Sendable {
 
     /// More certificates than this are none of Apple's receipts; each costs the reader a copy.
     private static let certificatesMax = 16
+    /// Bytes of one; Apple's have 1 to 2 kB, and whoever parses one needs fifty times as much.
+    private static let certificateBytesMax = 16 << 10
 
     private static func certificates(_ tagged: Element) throws(BERReader.Failure) -> [[UInt8]] {
         var certificates: [[UInt8]] = []
         var elements = tagged.elements
         while let element = try elements.next() {
-            guard element.tag == Element.sequence, certificates.count < certificatesMax else { throw .structure }
+            guard element.tag == Element.sequence, certificates.count < certificatesMax,
+                element.encoded.count <= certificateBytesMax
+            else { throw .structure }
             certificates.append(Array(element.encodedBytes))
         }
         return certificates

@@ -61,7 +61,8 @@ private struct PropertyListParser {
     }
 
     private mutating func string() -> String? {
-        takes("\"") ? quoted() : word()
+        let text = takes("\"") ? quoted() : word()
+        return text.flatMap { $0.isStreamSafe ? $0 : nil }
     }
 
     private mutating func quoted() -> String? {

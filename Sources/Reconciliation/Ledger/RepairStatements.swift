@@ -28,25 +28,32 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    package struct Reopening: Sendable {
+    /// Whether the proof of `r` lies among those of its day, whole: one whose header is missing is missing. For who may
+    /// not read it.
+    private static let isStored = """
+        exists (select from stored_payloads p where p.receipt_id = r.id
+          and p.received_on = (r.received_at at time zone 'UTC')::date
+          and (p.header_sha256 is null or exists (select from proof_headers h where h.sha256 = p.header_sha256)))
+        """
+
+    package struct Rejudging: Sendable {
         package var appID: String
         package var reason: String?
         package var since: Date?
         package var limit: Int
     }
 
-    /// `makegood support reopen`: rejected rows are received again and judged from their payload; what became of
+    /// `makegood support rejudge`: rejected rows are received again and judged from their payload; what became of
     /// their transactions is open again. A payload is kept from now on, whatever retention is about to do with its day;
-    /// where it is gone, nothing can be judged and the row stays rejected.
-    package static let reopen = Statement<Reopening, UUID>(
-        "repair.reopen",
+    /// where it is gone, dropped or without the header it shares, nothing can be judged and the row stays rejected.
+    package static let rejudge = Statement<Rejudging, UUID>(
+        "repair.rejudge",
         """
         with candidate as (
           select r.id, r.kind from receipts r
           where r.state = 'rejected' and r.app_id = $1 and ($2::text is null or r.reason = $2)
             and ($3::timestamptz is null or r.settled_at >= $3)
-            and (r.kind = 'identifier' or exists (select from payloads p where p.receipt_id = r.id
-                and p.received_on = (r.received_at at time zone 'UTC')::date)
+            and (r.kind = 'identifier' or \(isStored)
               or exists (select from kept_payloads k where k.receipt_id = r.id))
           order by r.settled_at limit $4 for no key update of r skip locked),
         kept as materialized (
@@ -61,9 +68,9 @@ extension Statements {
           where receipt_id in (select id from reopened) and state = 'rejected')
         select id from reopened
         """,
-        bind: { reopening in
+        bind: { rejudging in
             [
-                .text(reopening.appID), .text(reopening.reason), .date(reopening.since), .int(reopening.limit),
+                .text(rejudging.appID), .text(rejudging.reason), .date(rejudging.since), .int(rejudging.limit),
             ]
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
@@ -75,21 +82,19 @@ extension Statements {
         package let withoutPayload: Int
     }
 
-    /// What `support reopen --dry-run` counts.
-    package static let countRejected = Statement<Reopening, RejectedCount>(
+    /// What `support rejudge` counts before it begins.
+    package static let countRejected = Statement<Rejudging, RejectedCount>(
         "repair.count_rejected",
         """
         select coalesce(r.reason, ''), count(*),
-          count(*) filter (where r.kind <> 'identifier' and p.receipt_id is null and k.receipt_id is null)
+          count(*) filter (where r.kind <> 'identifier' and k.receipt_id is null and not \(isStored))
         from receipts r
-        left join lateral (select receipt_id from payloads where receipt_id = r.id
-          and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
         left join kept_payloads k on k.receipt_id = r.id
         where r.state = 'rejected' and r.app_id = $1 and ($2::text is null or r.reason = $2)
           and ($3::timestamptz is null or r.settled_at >= $3)
         group by 1 order by 1
         """,
-        bind: { reopening in [.text(reopening.appID), .text(reopening.reason), .date(reopening.since)] },
+        bind: { rejudging in [.text(rejudging.appID), .text(rejudging.reason), .date(rejudging.since)] },
         read: { row throws(PostgresError) in
             RejectedCount(reason: try row.text(0), count: try row.int(1), withoutPayload: try row.int(2))
         })

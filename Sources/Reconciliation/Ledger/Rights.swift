@@ -78,8 +78,10 @@ package struct Rights: Sendable {
             ]),
         // That a proof is there may be seen; the proof itself only by who judges it. Ingest inserts into the view where
         // it is of a version before the headers were shared.
-        table("stored_payloads", [.ingest: [.insert]]),
-        table("proof_headers", [.ingest: [.insert]]),
+        table(
+            "stored_payloads",
+            [.ingest: [.insert], .support: [.select("receipt_id", "received_on", "header_sha256")]]),
+        table("proof_headers", [.ingest: [.insert], .support: [.select("sha256")]]),
         table(
             "payloads",
             [

@@ -30,22 +30,22 @@ package struct Repairs: Sendable {
     }
 
     /// Sets rejected receipts back to received. Returns how many; those whose payload is gone stay.
-    package func reopen(_ appID: String, reason: String?, since: Date?) async throws(PostgresError) -> Int {
-        let reopening = Statements.Reopening(appID: appID, reason: reason, since: since, limit: Self.batchRows)
+    package func rejudge(_ appID: String, reason: String?, since: Date?) async throws(PostgresError) -> Int {
+        let rejudging = Statements.Rejudging(appID: appID, reason: reason, since: since, limit: Self.batchRows)
         let count = try await repeated { () throws(PostgresError) in
-            try await database.run(Statements.reopen, reopening).count
+            try await database.run(Statements.rejudge, rejudging).count
         }
         try await audit(
-            "support.reopen", ["app": appID, "reason": reason, "since": since?.formatted(.iso8601)], count: count)
+            "support.rejudge", ["app": appID, "reason": reason, "since": since?.formatted(.iso8601)], count: count)
         return count
     }
 
-    /// What is rejected, by reason, and how much of it `reopen` cannot set back.
+    /// What is rejected, by reason, and how much of it `rejudge` cannot set back.
     package func countRejected(
         _ appID: String, reason: String?, since: Date?
     ) async throws(PostgresError) -> [Statements.RejectedCount] {
         try await database.run(
-            Statements.countRejected, Statements.Reopening(appID: appID, reason: reason, since: since, limit: 0))
+            Statements.countRejected, Statements.Rejudging(appID: appID, reason: reason, since: since, limit: 0))
     }
 
     /// Nothing of this app is judged until `resume`; what comes in is stored.

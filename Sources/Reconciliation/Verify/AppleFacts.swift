@@ -15,8 +15,12 @@ extension Transaction {
             customerID: signed.appTransactionId, signedAt: signed.signedDate,
             facts: Facts(
                 price: signed.price, currency: signed.currency, storefront: signed.storefront,
-                reason: signed.transactionReason, offerType: signed.offerType, isUpgraded: signed.isUpgraded,
-                revocationReason: signed.revocationReason
+                reason: signed.transactionReason, offerType: signed.offerType, offerID: signed.offerIdentifier,
+                offerDiscountType: signed.offerDiscountType, offerPeriod: signed.offerPeriod,
+                billingPlan: signed.billingPlanType, isUpgraded: signed.isUpgraded,
+                revocationReason: signed.revocationReason, revocationType: signed.revocationType,
+                revocationPercentage: signed.revocationPercentage,
+                previousOriginalID: signed.previousOriginalTransactionId
             ).json)
     }
 
@@ -40,16 +44,31 @@ private struct Facts {
     var storefront: String?
     var reason: String?
     var offerType: Int?
+    var offerID: String?
+    var offerDiscountType: String?
+    var offerPeriod: String?
+    var billingPlan: String?
     var isUpgraded: Bool?
     var revocationReason: Int?
+    var revocationType: String?
+    /// Milliunits: 100000 is everything.
+    var revocationPercentage: Int?
+    /// What the chain was called before a migration to Advanced Commerce.
+    var previousOriginalID: String?
 
     /// Not by `JSONEncoder`: one is written for every transaction, and this costs a tenth.
     var json: String {
         let members: [(String, JSONValue?)] = [
             ("price", price.map { .number(String($0)) }), ("currency", currency.map(JSONValue.string)),
             ("storefront", storefront.map(JSONValue.string)), ("reason", reason.map(JSONValue.string)),
-            ("offerType", offerType.map(JSONValue.integer)), ("isUpgraded", isUpgraded.map(JSONValue.bool)),
+            ("offerType", offerType.map(JSONValue.integer)), ("offerIdentifier", offerID.map(JSONValue.string)),
+            ("offerDiscountType", offerDiscountType.map(JSONValue.string)),
+            ("offerPeriod", offerPeriod.map(JSONValue.string)), ("billingPlanType", billingPlan.map(JSONValue.string)),
+            ("isUpgraded", isUpgraded.map(JSONValue.bool)),
             ("revocationReason", revocationReason.map(JSONValue.integer)),
+            ("revocationType", revocationType.map(JSONValue.string)),
+            ("revocationPercentage", revocationPercentage.map(JSONValue.integer)),
+            ("previousOriginalTransactionId", previousOriginalID.map(JSONValue.string)),
         ]
         return JSONValue.object(members.compactMap { name, value in value.map { .init(name, $0) } }).text
     }

@@ -115,11 +115,14 @@ import Testing
                 let posted = try await lab.post("u1", kind: .identifier, transactionID: "\(number)", isVouched: vouched)
                 try await lab.settle(lab.verdict(posted, .identifier("\(number)", .possessionMissing)))
             }
+            // Not judged yet, and one that led somewhere.
             _ = try await lab.post("u1", kind: .identifier)
+            let found = try await lab.post("u1", kind: .identifier)
+            try await lab.settle(found, .purchase("t1", .held(.review)))
             let count = { (app: String, user: String) in
                 try await lab.ledger.run(Statements.countFruitlessQuestions, (appID: app, userID: user)).first
             }
-            #expect(try await count("game", "u1") == 2)
+            #expect(try await count("game", "u1") == 3)
             #expect(try await count("game", "u2") == 0)
             #expect(try await count("other", "u1") == 0)
         }

@@ -195,7 +195,7 @@ import Testing
             #expect(try await lab.number("select count(*) from payload_passes") == 1)
             let reopened = try #require(old.map(\.id).min { $0.uuidString < $1.uuidString })
             try await lab.run("update receipts set reason = 'wrong_environment' where id = '\(reopened)'")
-            #expect(try await repairs.reopen("game", reason: "wrong_environment", since: nil) == 1)
+            #expect(try await repairs.rejudge("game", reason: "wrong_environment", since: nil) == 1)
             try await lab.retain()
             #expect(try await lab.place(reopened) == "open")
             let payload = try #require(try await lab.ledger.fetch(reopened)).proof.payload
@@ -203,7 +203,7 @@ import Testing
             // The others are gone: nobody can judge them, and the command says so.
             let counts = try await repairs.countRejected("game", reason: nil, since: nil)
             #expect(counts == [.init(reason: "wrong_app", count: 2, withoutPayload: 2)])
-            #expect(try await repairs.reopen("game", reason: nil, since: nil) == 0)
+            #expect(try await repairs.rejudge("game", reason: nil, since: nil) == 0)
             try await lab.expectSound()
         }
     }

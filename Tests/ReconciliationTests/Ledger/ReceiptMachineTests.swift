@@ -235,7 +235,7 @@ private struct MachineWorld {
                 ? ["coins": .init(id: "coins", kind: .consumable, goods: Verdict.Entry.coins)] : [:]
         case .reopen:
             _ = try await lab.database.run(
-                Statements.reopen, .init(appID: app, reason: nil, since: nil, limit: 100))
+                Statements.rejudge, .init(appID: app, reason: nil, since: nil, limit: 100))
             model.reopen()
         case .appleAway: isAppleAway.toggle()
         case .rootsWrong: areRootsWrong.toggle()

@@ -14,8 +14,8 @@ import Testing
         return posted
     }
 
-    @Test("issue 2, 7: a typo in bundleId, mended, and reopen: everything is granted")
-    func reopen() async throws {
+    @Test("issue 2, 7: a typo in bundleId, mended, and rejudge: everything is granted")
+    func rejudge() async throws {
         try await LedgerLab.with { lab in
             let repairs = Repairs(database: lab.database, actor: "ann")
             let wrong = try await reject(.wrongApp, in: lab)
@@ -27,8 +27,8 @@ import Testing
             #expect(
                 try await repairs.countRejected("game", reason: nil, since: nil).map { "\($0.reason) \($0.count)" }
                     == ["signature 1", "wrong_app 2"])
-            #expect(try await repairs.reopen("game", reason: "wrong_app", since: nil) == 2)
-            #expect(try await repairs.reopen("game", reason: "wrong_app", since: nil) == 0)
+            #expect(try await repairs.rejudge("game", reason: "wrong_app", since: nil) == 2)
+            #expect(try await repairs.rejudge("game", reason: "wrong_app", since: nil) == 0)
             #expect(try await lab.state(wrong) == "received")
             #expect(try await lab.state(forged) == "rejected signature")
             #expect(try await lab.state(other) == "rejected wrong_app")
@@ -41,23 +41,23 @@ import Testing
             #expect(try await lab.outcomes(mixed) == ["t5": "granted", "t6": "granted"])
             let audits = try await lab.texts(
                 "select actor || ' ' || action || ' ' || (details ->> 'receipts') from audits order by id")
-            #expect(audits == ["ann support.reopen 2", "ann support.reopen 0"])
+            #expect(audits == ["ann support.rejudge 2", "ann support.rejudge 0"])
         }
     }
 
-    @Test("a verdict from before the reopening cannot reject again")
-    func staleAfterReopen() async throws {
+    @Test("a verdict from before the rejudging cannot reject again")
+    func staleAfterRejudging() async throws {
         try await LedgerLab.with { lab in
             let posted = try await reject(.untrustedRoot, in: lab)
-            _ = try await Repairs(database: lab.database, actor: "ann").reopen("game", reason: nil, since: nil)
+            _ = try await Repairs(database: lab.database, actor: "ann").rejudge("game", reason: nil, since: nil)
             // A slow worker, still with the old roots.
             try await lab.settle(lab.verdict(posted, attempt: 0, .receipt(.rejected(.untrustedRoot))))
             #expect(try await lab.state(posted) == "received")
         }
     }
 
-    @Test("reopen takes what was rejected since a time, in any number of batches")
-    func reopenMany() async throws {
+    @Test("rejudge takes what was rejected since a time, in any number of batches")
+    func rejudgeMany() async throws {
         try await LedgerLab.with { lab in
             let count = Repairs.batchRows + 7
             for number in 0..<count {
@@ -70,9 +70,46 @@ import Testing
                   settled_at = now() - interval '2 hours'
                 """)
             let repairs = Repairs(database: lab.database, actor: "ann")
-            #expect(try await repairs.reopen("game", reason: nil, since: .now - 3600) == 0)
-            #expect(try await repairs.reopen("game", reason: nil, since: .now - 3 * 3600) == count)
+            #expect(try await repairs.rejudge("game", reason: nil, since: .now - 3600) == 0)
+            #expect(try await repairs.rejudge("game", reason: nil, since: .now - 3 * 3600) == count)
             #expect(try await lab.number("select count(*) from receipts where state = 'received'") == count)
+        }
+    }
+
+    @Test("what cannot be judged any more is counted and stands in nobody's way: dropped, or its header is missing")
+    func rejudgeWithoutPayload() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            let header = String(repeating: "h", count: 3000) + "."
+            let count = Repairs.batchRows + 20
+            for number in 0..<count {
+                _ = try await lab.ledger.insert(
+                    Submission(appID: "game", userID: "u", proof: .signedTransaction(header + "\(number).s")))
+            }
+            let last = try await lab.post()
+            let dropped = try await lab.post()
+            let question = try await lab.post(kind: .identifier)
+            // The oldest first, as a command takes them.
+            try await lab.run(
+                """
+                update receipts set state = 'rejected', reason = 'untrusted_root', due_at = null,
+                  settled_at = case when id in ('\(last.id)', '\(question.id)') then now()
+                    else now() - interval '2 hours' end
+                """)
+            try await lab.run("delete from stored_payloads where receipt_id = '\(dropped.id)'")
+            let shared = try await lab.number("select count(*) from stored_payloads where header_sha256 is not null")
+            #expect(shared > Repairs.batchRows)
+            try await lab.run("delete from proof_headers")
+            let repairs = Repairs(database: lab.database, actor: "ann")
+            let counts = try await repairs.countRejected("game", reason: nil, since: nil)
+            #expect(counts == [.init(reason: "untrusted_root", count: count + 3, withoutPayload: shared + 1)])
+            let judged = try await repairs.rejudge("game", reason: "untrusted_root", since: nil)
+            #expect(judged == count + 2 - shared)
+            for posted in [last, question] { #expect(try await lab.state(posted) == "received") }
+            #expect(try await lab.state(dropped) == "rejected untrusted_root")
+            // The header comes back with the next purchase, and the rest can be judged.
+            _ = try await lab.ledger.insert(
+                Submission(appID: "game", userID: "u", proof: .signedTransaction(header + "next.s")))
+            #expect(try await repairs.rejudge("game", reason: nil, since: nil) == shared)
         }
     }
 

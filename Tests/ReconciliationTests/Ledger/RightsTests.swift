@@ -156,7 +156,7 @@ import Testing
             try await Self.with(.support, in: lab) { database in
                 let repairs = Repairs(database: database, actor: "ann")
                 #expect(try await repairs.countRejected("game", reason: nil, since: nil).count == 1)
-                #expect(try await repairs.reopen("game", reason: nil, since: nil) == 1)
+                #expect(try await repairs.rejudge("game", reason: nil, since: nil) == 1)
                 #expect(try await repairs.redrive([.parked, .held], appID: nil, reason: nil) == 0)
                 try await repairs.pause("game")
                 _ = try await repairs.resume("game")

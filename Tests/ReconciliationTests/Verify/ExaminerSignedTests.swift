@@ -47,22 +47,6 @@ import Testing
         }
     }
 
-    @Test("P18: each forgery has its reason, and none is granted", arguments: Forgery.Kind.allCases)
-    func forged(kind: Forgery.Kind) async throws {
-        let reasons: [Forgery.Kind: Reason] = [
-            .foreignRoot: .untrustedRoot, .signature: .signature, .swappedPayload: .signature,
-            .algorithmNone: .algorithm, .wrongBundle: .wrongApp, .expiredLeaf: .expired,
-            .missingLeafMarker: .missingOID, .missingIntermediateMarker: .missingOID, .chainLength: .chainLength,
-        ]
-        try await VerifyLab.with { lab in
-            let jws = try lab.store.forge(
-                ForgeryRequest(kind: kind, app: VerifyLab.bundleID, productId: "coins"))
-            let seen = Seen(await lab.examiner().examine(lab.row(.signedTransaction(jws)), for: try await lab.app()))
-            #expect(seen == .whole(.rejected(try #require(reasons[kind]))))
-            #expect(!SafeToFinish.judge(state: "rejected", reason: reasons[kind]?.rawValue, hasFacts: false))
-        }
-    }
-
     @Test(
         "text that is no signed transaction is rejected as malformed",
         arguments: ["", "a.b.c", "a.b", "{}", "..", "ä.ö.ü"])

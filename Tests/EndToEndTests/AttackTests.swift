@@ -1,0 +1,230 @@
+import AppStoreSimulator
+import Crypto
+import Foundation
+import Purchases
+import Testing
+
+/// What somebody who wants goods for nothing may post, and what must become of it.
+private struct Attack: Sendable {
+    /// What the thief's answer says.
+    struct Answer: Equatable, CustomStringConvertible {
+        var state = "rejected"
+        var reason: String
+        var safeToFinish = false
+
+        var description: String { "\(state) \(reason), safeToFinish \(safeToFinish)" }
+    }
+
+    let name: String
+    let expected: Answer
+    var app = "game"
+    /// The proof, or the ids, without a user.
+    let post: @Sendable (Scene) async throws -> Client.Post
+
+    /// What an attack may use: the App Store, and a customer who paid and got the goods.
+    struct Scene: Sendable {
+        let appStore: RunningSimulator
+        let victim: Sale
+    }
+}
+
+extension Attack {
+    /// A signed transaction with one defect.
+    private static func forged(_ name: String, _ kind: Forgery.Kind, _ reason: String) -> Attack {
+        Attack(name: name, expected: Answer(reason: reason)) { scene in
+            let request = ForgeryRequest(kind: kind, app: "game", productId: ConfigurationFile.coins)
+            return Client.Post(signedTransaction: try scene.appStore.store.forge(request))
+        }
+    }
+
+    /// The table. `puzzle` serves Production only; `game` serves Production and Sandbox.
+    static let all: [Attack] = [
+        // The algorithm is the verifier's to say, not the header's (RFC 8725 section 3.1).
+        forged("alg none, no signature", .algorithmNone, "algorithm"),
+        forged("alg HS256, the public key as secret", .algorithmHMAC, "algorithm"),
+        forged("alg RS256", .algorithmRSA, "algorithm"),
+        forged("alg ES384", .algorithmP384, "algorithm"),
+        // Certificates: only Apple's, only those for this, only in their time.
+        forged("a foreign root", .foreignRoot, "untrusted_root"),
+        forged("a leaf without Apple's marker", .missingLeafMarker, "missing_oid"),
+        forged("an intermediate without Apple's marker", .missingIntermediateMarker, "missing_oid"),
+        forged("an intermediate that is no authority", .plainIntermediate, "certificate"),
+        forged("a chain of two", .chainLength, "chain_length"),
+        forged("a chain of four", .longChain, "chain_length"),
+        forged("a leaf that had ended when it signed", .expiredLeaf, "expired"),
+        forged("junk as a certificate", .junkCertificate, "certificate"),
+        // The signature is over these bytes.
+        forged("another payload under a good signature", .swappedPayload, "signature"),
+        forged("one bit of the signature", .signature, "signature"),
+        forged("the signature in DER", .signatureInDER, "signature"),
+        // Genuine, and of another app or environment.
+        forged("another app's purchase", .wrongBundle, "wrong_app"),
+        Attack(name: "another app's receipt", expected: Answer(reason: "wrong_app")) { scene in
+            let sale = try await scene.appStore.sell(ConfigurationFile.riddle, app: "puzzle")
+            return Client.Post(receipt: sale.receipt)
+        },
+        Attack(
+            name: "a sandbox purchase in a production-only app", expected: Answer(reason: "wrong_environment"),
+            app: "puzzle"
+        ) { scene in Client.Post(signedTransaction: try await scene.sandboxSale().signedTransaction) },
+        Attack(
+            name: "a sandbox receipt in a production-only app", expected: Answer(reason: "wrong_environment"),
+            app: "puzzle"
+        ) { scene in Client.Post(receipt: try await scene.sandboxSale().receipt) },
+        Attack(name: "data of Xcode in production", expected: Answer(reason: "unsigned")) { _ in
+            Client.Post(signedTransaction: try xcodeTransaction())
+        },
+        // Genuine, ours, and somebody else's. There is nothing left to give: the thief's queue may be emptied.
+        Attack(
+            name: "another user's signed transaction",
+            expected: Answer(state: "already_granted", reason: "owned_by_another_user", safeToFinish: true)
+        ) { scene in Client.Post(signedTransaction: scene.victim.signedTransaction) },
+        Attack(
+            name: "another user's receipt",
+            expected: Answer(state: "already_granted", reason: "owned_by_another_user", safeToFinish: true)
+        ) { scene in Client.Post(receipt: scene.victim.receipt) },
+        Attack(
+            name: "a refunded purchase, by the proof of before",
+            expected: Answer(reason: "refunded", safeToFinish: true)
+        ) { scene in
+            let sale = try await scene.appStore.sell {
+                $0.purchaseDate = milliseconds(secondsAhead: -7300)
+                $0.signedDate = milliseconds(secondsAhead: -7200)
+            }
+            try scene.appStore.store.refund(sale.purchase.transactionId)
+            return Client.Post(signedTransaction: sale.signedTransaction)
+        },
+        Attack(
+            name: "the bare id of another customer's purchase without a token",
+            expected: Answer(state: "held", reason: "possession_missing")
+        ) { scene in
+            Client.Post(transactionId: try await scene.appStore.sell().purchase.transactionId)
+        },
+    ]
+
+    /// What StoreKit in Xcode signs: one certificate of its own (apple-facts 1.1).
+    private static func xcodeTransaction() throws -> String {
+        let header = #"{"alg":"ES256","kid":"Apple_Xcode_Key","typ":"JWT","x5c":["MIIB"]}"#
+        let payload =
+            #"{"transactionId":"0","originalTransactionId":"0","bundleId":"com.example.game","#
+            + #""productId":"\#(ConfigurationFile.coins)","type":"Consumable","quantity":1,"environment":"Xcode","#
+            + #""purchaseDate":\#(milliseconds()).25,"signedDate":\#(milliseconds()).25}"#
+        let signed = [header, payload].map { base64URL($0.utf8) }.joined(separator: ".")
+        let signature = try P256.Signing.PrivateKey().signature(for: Data(signed.utf8))
+        return "\(signed).\(base64URL(signature.rawRepresentation))"
+    }
+
+    private static func base64URL(_ bytes: some Sequence<UInt8>) -> String {
+        Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
+    }
+}
+
+extension Attack.Scene {
+    fileprivate func sandboxSale() async throws -> Sale {
+        try await appStore.sell(ConfigurationFile.riddle, app: "puzzle") { $0.environment = .sandbox }
+    }
+}
+
+extension EndToEnd {
+    /// The negative proof: what must not be granted, in one table.
+    @Suite struct Attacks {
+        /// Goal: no attack of the table is granted anything, each ends for its own reason, and only a proof with
+        /// nothing left to give is safe to finish (P18, P12, P10).
+        /// Method: a customer buys and is granted; then a thief posts every attack through the door, with workers, a
+        /// database and an App Store behind it. The answer is the table's; goods stand in none; in the end the
+        /// customer's grant is the only one, and the thief was told of nothing in the feed.
+        @Test func nothingIsGrantedToAThief() async throws {
+            #expect(Set(Attack.all.map(\.name)).count == Attack.all.count)
+            try await System.run { system in
+                try system.configure { $0.apps[1].environments = ["Production"] }
+                try await system.startAll()
+                let victim = try await system.appStore.sell()
+                system.owe(victim, to: "victim")
+                #expect(try await system.submit(victim, user: "victim", wait: 20).state == "granted")
+                let scene = Attack.Scene(appStore: system.appStore, victim: victim)
+                for attack in Attack.all {
+                    var post = try await attack.post(scene)
+                    post.appId = attack.app
+                    post.userId = "thief"
+                    let answer = try await system.submit(post, wait: 20)
+                    let found = Attack.Answer(
+                        state: answer.state, reason: answer.reason ?? "", safeToFinish: answer.safeToFinish ?? true)
+                    #expect(found == attack.expected, "\(attack.name)")
+                    #expect(answer.transactions.allSatisfy { $0["goods"] == nil }, "\(attack.name)")
+                    #expect(answer.transactions.allSatisfy { $0["owner"] as? String != "you" }, "\(attack.name)")
+                }
+                #expect(
+                    try await system.texts("select transaction_id || ' ' || user_id from grants")
+                        == ["\(victim.purchase.transactionId) victim"])
+                #expect(try await system.client.events().map { $0["userId"] as? String } == ["victim"])
+            }
+        }
+
+        /// Goal: guessing ids tells nothing and costs nothing: no answer says whether an id is a purchase, each user
+        /// may guess twenty a day, and Apple is not asked once (design.md 6).
+        /// Method: a hundred users post a hundred ids each, one in ten of them a real purchase of somebody else, paid
+        /// or granted. Each user's first twenty are accepted, the rest answer 429 with Retry-After, a known one again
+        /// is no error; in the end all accepted ones look the same, and Apple saw no call but those of the owner.
+        @Test(.timeLimit(.minutes(4))) func tenThousandGuessedIdsTellNothing() async throws {
+            try await System.run { system in
+                try await system.startAll()
+                let sales = try await system.appStore.sell(100)
+                let granted = sales.prefix(50)
+                system.owe(Array(granted), to: "victim")
+                for sale in granted { try await system.submit(sale, user: "victim") }
+                try await system.settleDebts()
+                let calls = system.appStore.store.calls().count
+
+                @Sendable func id(_ user: Int, _ number: Int) -> String {
+                    number.isMultiple(of: 10)
+                        ? sales[(user + number) % sales.count].purchase.transactionId
+                        : "77\(1_000_000 + user * 1000 + number)"
+                }
+                let accepted = try await withThrowingTaskGroup(of: [(id: String, isReal: Bool)].self) { group in
+                    for user in 0..<100 {
+                        group.addTask { try await Self.guess(user, 100, id, in: system) }
+                    }
+                    return try await group.reduce(into: []) { $0 += $1 }
+                }
+                #expect(accepted.count == 2000)
+                #expect(accepted.count(where: \.isReal) == 200)
+                try await system.wait(.held, 2000, within: .seconds(120))
+                #expect(system.appStore.store.calls().count == calls)
+                var looks: Set<String> = []
+                for (index, guess) in accepted.enumerated() where guess.isReal || index.isMultiple(of: 20) {
+                    var answer = try await system.client.receipt(guess.id).json
+                    for field in ["id", "receivedAt", "nextAttemptAt"] { answer[field] = nil }
+                    let transactions = (answer["transactions"] as? [[String: Any]] ?? []).map { transaction in
+                        transaction.filter { $0.key != "transactionId" }
+                    }
+                    answer["transactions"] = transactions
+                    let text = try JSONSerialization.data(withJSONObject: answer, options: [.sortedKeys])
+                    looks.insert(String(decoding: text, as: UTF8.self))
+                }
+                #expect(looks.count == 1, "\(looks)")
+                #expect(try await system.count("select count(*) from grants") == granted.count)
+            }
+        }
+
+        /// One user's guesses, one after the other; those that were accepted.
+        private static func guess(
+            _ user: Int, _ count: Int, _ transactionID: @Sendable (Int, Int) -> String, in system: System
+        ) async throws -> [(id: String, isReal: Bool)] {
+            var accepted: [(id: String, isReal: Bool)] = []
+            for number in 0..<count {
+                let post = Client.Post(userId: "guesser-\(user)", transactionId: transactionID(user, number))
+                let isLate = accepted.count == 20
+                let answer = isLate ? try await system.client.post(post) : try await system.submit(post)
+                guard isLate else {
+                    accepted.append((answer.id, number.isMultiple(of: 10)))
+                    continue
+                }
+                #expect(answer.status == 429)
+                #expect(answer.header("retry-after") != nil)
+            }
+            let first = Client.Post(userId: "guesser-\(user)", transactionId: transactionID(user, 0))
+            #expect(try await system.client.post(first).id == accepted.first?.id)
+            return accepted
+        }
+    }
+}
