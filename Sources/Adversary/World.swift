@@ -240,6 +240,7 @@ final class World: Sendable {
                 "issuerId": credentials.issuerId, "keyId": credentials.keyId, "privateKeyFile": "key.p8",
                 "productionUrl": "\(apple)/production", "sandboxUrl": "\(apple)/sandbox",
             ],
+            "legacyReceipts": "verifyReceipt",
             "verifyReceipt": [
                 "sharedSecret": credentials.sharedSecret, "productionUrl": "\(apple)/production/verifyReceipt",
                 "sandboxUrl": "\(apple)/sandbox/verifyReceipt",

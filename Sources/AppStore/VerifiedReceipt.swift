@@ -26,13 +26,7 @@ package struct VerifiedReceipt: Sendable, Hashable {
         let latest = latestReceiptInfo ?? []
         let latestSubscriptions = Set(latest.filter(\.isAutoRenewable).map(\.subscription))
         let snapshot = (inApp ?? []).filter { !$0.isAutoRenewable || !latestSubscriptions.contains($0.subscription) }
-        return Dictionary((latest + snapshot).map { ($0.transactionId, $0) }, uniquingKeysWith: ReceiptEntry.newer)
-            .values
-            .sorted {
-                ($0.purchaseDate ?? .distantPast, $0.transactionId) < (
-                    $1.purchaseDate ?? .distantPast, $1.transactionId
-                )
-            }
+        return ReceiptEntry.once(latest + snapshot)
     }
 
     /// - Parameter environment: whose endpoint answered, for an answer that does not say.
@@ -118,9 +112,20 @@ package struct ReceiptEntry: Sendable, Hashable {
         }
     }
 
+    /// Every purchase once, by transaction id, in an order that does not depend on Apple's.
+    static func once(_ entries: [ReceiptEntry]) -> [ReceiptEntry] {
+        Dictionary(entries.map { ($0.transactionId, $0) }, uniquingKeysWith: newer)
+            .values
+            .sorted {
+                ($0.purchaseDate ?? .distantPast, $0.transactionId) < (
+                    $1.purchaseDate ?? .distantPast, $1.transactionId
+                )
+            }
+    }
+
     /// Of two entries for one transaction the one that knows more: a refund must never be overlooked, and only
     /// `latest_receipt_info` knows the account token.
-    fileprivate static func newer(_ one: ReceiptEntry, _ other: ReceiptEntry) -> ReceiptEntry {
+    private static func newer(_ one: ReceiptEntry, _ other: ReceiptEntry) -> ReceiptEntry {
         func rank(_ entry: ReceiptEntry) -> (Date, Int, Int, Date, String) {
             (
                 entry.cancellationDate ?? .distantPast, entry.isUpgraded == true ? 1 : 0,

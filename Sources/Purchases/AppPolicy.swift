@@ -12,6 +12,16 @@ package struct AppPolicy: Sendable, Equatable {
         case never, stale, always
     }
 
+    /// How a legacy receipt is judged. Several are tried in order: one that cannot answer now leaves it to the next.
+    package enum LegacyStrategy: String, Sendable, CaseIterable {
+        /// Apple's verifyReceipt is asked about the receipt as a whole.
+        case verifyReceipt
+        /// The receipt is verified here; the App Store Server API is asked about what it lists and we do not know.
+        case serverApi
+        /// The receipt is verified here, and its word is the last one: nobody is asked, later refunds are not seen.
+        case local
+    }
+
     package struct Goods: Sendable, Equatable, Codable {
         package var item: String
         package var amount: Int
@@ -49,6 +59,8 @@ package struct AppPolicy: Sendable, Equatable {
     /// How many purchases one user may make good per UTC day; 0 = no limit.
     package var makeUpPerUserPerDay: Int
     package var confirmWithApple: ConfirmWithApple
+    /// In the order they are tried; empty where Apple cannot be asked.
+    package var legacyReceipts: [LegacyStrategy] = []
     package var products: [String: Product]
 
     package init(
@@ -68,5 +80,17 @@ package struct AppPolicy: Sendable, Equatable {
         self.makeUpPerUserPerDay = makeUpPerUserPerDay
         self.confirmWithApple = confirmWithApple
         self.products = Dictionary(products.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
+    }
+}
+
+extension AppPolicy {
+    /// Where a submission waits first. A receipt that may be judged without Apple does not wait behind those that Apple
+    /// is asked about; if it needs Apple after all, it is rerouted.
+    package func lane(of kind: Proof.Kind) -> Lane {
+        switch kind {
+        case .signedTransaction: confirmWithApple == .always ? .apple : .local
+        case .receipt: legacyReceipts.contains(.local) ? .local : .apple
+        case .identifier: .apple
+        }
     }
 }

@@ -41,6 +41,8 @@ package enum Reason: String, Sendable, CaseIterable {
     case appleUnavailable = "apple_unavailable"
     case appleAnswer = "apple_answer"
     case notFoundYet = "not_found_yet"
+    /// Of a receipt with many purchases: Apple is asked about this one later. No attempt is counted for it.
+    case historyPending = "history_pending"
     case clockAhead = "clock_ahead"
     /// Apple limits our calls, and others go first.
     case appleBudget = "apple_budget"

@@ -61,12 +61,15 @@ package struct Transaction: Sendable, Equatable {
     /// Bought by someone else and shared with the poster (Family Sharing, seats).
     package var isShared: Bool { ownership == "FAMILY_SHARED" || ownership == "ASSIGNED" }
 
+    /// One period of an auto-renewable subscription.
+    package var isPeriod: Bool { (kind == .autoRenewable || expiresAt != nil) && kind != .nonRenewing }
+
     /// What one purchase has in common under all the ids Apple lists it by: StoreKit 1 gives each device and each
     /// restore its own transaction id, so the id alone would grant a period or a product twice (design.md 6).
     package var purchaseKey: String {
         let purchasedMilliseconds = Int64((purchasedAt.timeIntervalSince1970 * 1000).rounded())
         if isShared { return "\(environment)/shared/\(originalID)/\(purchasedMilliseconds)" }
-        if kind == .autoRenewable || expiresAt != nil, kind != .nonRenewing {
+        if isPeriod {
             if let webOrderLineItemID { return "\(environment)/period/\(webOrderLineItemID)" }
             return "\(environment)/period/\(originalID)/\(purchasedMilliseconds)"
         }

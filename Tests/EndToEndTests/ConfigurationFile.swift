@@ -43,6 +43,8 @@ struct ConfigurationFile: Encodable, Sendable {
         var grantFrom: String
         var confirmWithApple = "stale"
         var rootCertificates = ["root.der"]
+        /// What the tests of verifyReceipt mean; nil: as the credentials are.
+        var legacyReceipts: [String]? = ["verifyReceipt"]
         var serverApi: ServerAPI?
         var verifyReceipt: VerifyReceipt?
         var products: [Product]

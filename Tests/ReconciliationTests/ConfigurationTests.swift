@@ -79,13 +79,14 @@ import Testing
         #expect(app.identity.bundleId == "com.example.game" && app.identity.appAppleId == 1_234_567_890)
         #expect(app.identity.environments == [.production, .sandbox] && !app.identity.acceptsUnsignedXcodeData)
         let grantFrom = try Date("2026-03-01T00:00:00Z", strategy: .iso8601)
-        let policy = AppPolicy(
+        var policy = AppPolicy(
             id: "game", sandboxPurchases: .testers, testers: ["u1", "u2"], sandboxPerUserPerDay: 0,
             sandboxPerAppPerDay: 0, grantFrom: grantFrom, makeUpMaxAge: .seconds(7 * 86_400), makeUpUsersPerCustomer: 3,
             makeUpPerUserPerDay: 0, confirmWithApple: .stale,
             products: [
                 .init(id: "com.example.game.coins6", kind: .consumable, goods: [.init(item: "coins", amount: 6000)])
             ])
+        policy.legacyReceipts = [.serverApi, .verifyReceipt]
         #expect(app.policy == policy && app.hasGrantFrom && app.finishHeld)
         #expect(app.rootCertificates.count == 1)
         #expect(app.serverAPI?.issuerID == "an-issuer" && app.serverAPI?.keyID == "a-key")
@@ -100,6 +101,60 @@ import Testing
         #expect(jwt.issuer == "an-issuer" && jwt.audience == "makegood" && jwt.algorithms == [.es256])
         #expect(jwt.userClaim == "sub" && jwt.scopes == [.intake] && jwt.apps == ["game"] && jwt.leeway == .seconds(30))
         #expect(jwt.keys.count == 1 && configuration.hash.count == 64)
+    }
+
+    @Test(
+        "a legacy receipt is judged as the app says, in this order; unsaid, by what there are credentials for",
+        arguments: [
+            ("verifyReceipt", [.verifyReceipt]), ("serverApi", [.serverApi]), ("local", [.local]),
+            ("[local]", [.local]), ("[serverApi, local]", [.serverApi, .local]),
+            ("[verifyReceipt, serverApi, local]", [.verifyReceipt, .serverApi, .local]),
+            ("", [.serverApi, .verifyReceipt]),
+        ] as [(String, [AppPolicy.LegacyStrategy])])
+    func legacyReceipts(text: String, strategies: [AppPolicy.LegacyStrategy]) throws {
+        let yaml = try Self.change("    serverApi:", "    legacyReceipts: \(text)\n    serverApi:")
+        let key = P256.Signing.PrivateKey().pemRepresentation
+        let app = try #require(try Self.parse(yaml, secretKey: key).apps["game"])
+        #expect(app.policy.legacyReceipts == strategies)
+        let unsaid = try #require(try Self.parse(Self.sample, secretKey: key).apps["game"])
+        #expect((app.hash == unsaid.hash) == (strategies == unsaid.policy.legacyReceipts), "held rows become due")
+    }
+
+    @Test("what is unsaid follows the sections that are there")
+    func legacyReceiptsBySection() throws {
+        for (section, strategies) in [
+            ("", []), ("verifyReceipt: {}", [.verifyReceipt]),
+            ("serverApi: {issuerId: i, keyId: k, privateKeyFile: key.p8}", [.serverApi]),
+        ] as [(String, [AppPolicy.LegacyStrategy])] {
+            let yaml = """
+                apps:
+                  - id: game
+                    bundleId: b
+                    environments: [Sandbox]
+                    \(section)
+                """
+            #expect(try Self.parse(yaml).apps["game"]?.policy.legacyReceipts == strategies)
+        }
+    }
+
+    @Test(
+        "an unknown, repeated or missing strategy is refused by its key",
+        arguments: [
+            ("storekit", "be one of verifyReceipt, serverApi, local"), ("[serverApi, storekit]", "be one of"),
+            ("[local, local]", "local twice"), ("[]", "at least one"), ("''", "be one of"), ("{local: 1}", "list"),
+            ("[[local]]", "text"),
+        ])
+    func brokenLegacyReceipts(text: String, words: String) throws {
+        let yaml = try Self.change("    serverApi:", "    legacyReceipts: \(text)\n    serverApi:")
+        let error = try #require(try Self.refusal(of: yaml))
+        #expect(error.key.hasPrefix("apps[0].legacyReceipts") && error.problem.contains(words), "\(error)")
+    }
+
+    @Test("a strategy needs its section", arguments: ["serverApi", "verifyReceipt", "[local, serverApi]"])
+    func legacyReceiptsWithoutSection(text: String) throws {
+        let yaml = "apps: [{id: game, bundleId: b, environments: [Sandbox], legacyReceipts: \(text)}]"
+        let error = try #require(try Self.refusal(of: yaml))
+        #expect(error.key == "apps[0].legacyReceipts" && error.problem.contains("needs a section"), "\(error)")
     }
 
     @Test("what is left out has design's default")

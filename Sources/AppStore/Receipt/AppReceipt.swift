@@ -38,6 +38,9 @@ package struct AppReceipt: Sendable, Hashable {
         try self.init(unverified: try SignedReceipt(try Self.octets(base64: Array(base64.utf8))).content)
     }
 
+    /// Every purchase once, by transaction id, in an order that does not depend on Apple's.
+    package var entries: [ReceiptEntry] { ReceiptEntry.once(inApp) }
+
     /// nil: a type that we do not know, which nobody serves.
     package var environment: StoreEnvironment? {
         switch receiptType {

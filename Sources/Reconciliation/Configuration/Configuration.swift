@@ -171,6 +171,8 @@ package struct AppConfiguration: Sendable {
         let verifyReceipt = try reader.section("verifyReceipt").map { section throws(ConfigurationError) in
             try readVerifyReceipt(section, directory: directory)
         }
+        policy.legacyReceipts = try readLegacyReceipts(
+            &reader, hasServerAPI: serverAPI != nil, hasVerifyReceipt: verifyReceipt != nil)
         try reader.finish()
         guard policy.confirmWithApple != .always || serverAPI != nil else {
             throw section.error("confirmWithApple", "is always, which needs serverApi")
@@ -191,7 +193,8 @@ package struct AppConfiguration: Sendable {
         let policyText =
             "\(policy.sandboxPurchases) \(policy.testers.sorted()) \(policy.sandboxPerUserPerDay) "
             + "\(policy.sandboxPerAppPerDay) \(policy.grantFrom.timeIntervalSince1970) \(policy.makeUpMaxAge) "
-            + "\(policy.makeUpUsersPerCustomer) \(policy.makeUpPerUserPerDay) \(policy.confirmWithApple)"
+            + "\(policy.makeUpUsersPerCustomer) \(policy.makeUpPerUserPerDay) \(policy.confirmWithApple) "
+            + "\(policy.legacyReceipts)"
         hash.update(data: Data("\(identity.bundleId) \(identity.appAppleId ?? 0) \(environments)".utf8))
         hash.update(data: Data("\(policyText) \(finishHeld) \(products)".utf8))
         for root in roots { hash.update(data: root) }
@@ -282,6 +285,36 @@ package struct AppConfiguration: Sendable {
         }
         policy.makeUpPerUserPerDay = try makeUp.integer("perUserPerDay", in: 0...1_000_000) ?? 0
         try makeUp.finish()
+    }
+
+    /// One word, or a list that is tried in order. Unsaid: what there are credentials for, the Server API first, because
+    /// Apple calls verifyReceipt deprecated.
+    private static func readLegacyReceipts(
+        _ reader: inout ConfigurationReader, hasServerAPI: Bool, hasVerifyReceipt: Bool
+    ) throws(ConfigurationError) -> [AppPolicy.LegacyStrategy] {
+        let key = "legacyReceipts"
+        let isAvailable = { (strategy: AppPolicy.LegacyStrategy) in
+            switch strategy {
+            case .serverApi: hasServerAPI
+            case .verifyReceipt: hasVerifyReceipt
+            case .local: true
+            }
+        }
+        guard let words = try reader.texts(key) else { return [.serverApi, .verifyReceipt].filter(isAvailable) }
+        var strategies: [AppPolicy.LegacyStrategy] = []
+        for word in words {
+            guard let strategy = AppPolicy.LegacyStrategy(rawValue: word) else {
+                let known = AppPolicy.LegacyStrategy.allCases.map(\.rawValue).joined(separator: ", ")
+                throw reader.error(key, "must be one of \(known), or a list of them")
+            }
+            guard !strategies.contains(strategy) else { throw reader.error(key, "names \(strategy.rawValue) twice") }
+            guard isAvailable(strategy) else {
+                throw reader.error(key, "names \(strategy.rawValue), which needs a section of that name")
+            }
+            strategies.append(strategy)
+        }
+        guard !strategies.isEmpty else { throw reader.error(key, "must name at least one") }
+        return strategies
     }
 
     private static func readServerAPI(

@@ -115,7 +115,8 @@ package struct Rights: Sendable {
                 .worker: [
                     .select, .insert,
                     .update(
-                        "revoked_at", "facts", "expires_at", "signed_at", "ownership", "app_account_token", "kind"),
+                        "revoked_at", "facts", "expires_at", "signed_at", "ownership", "app_account_token", "kind",
+                        "customer_id"),
                 ],
                 .scheduler: [.select("transaction_id", "revoked_at", "signed_at")],
                 .support: [.select("transaction_id", "revoked_at", "signed_at")],
@@ -179,6 +180,14 @@ package struct Rights: Sendable {
                     .update(
                         "slice_at", "slice_seconds", "calls", "fresh_leased", "repair_leased", "sweep_leased",
                         "fresh_asked", "repair_asked", "fresh_expected", "repair_expected", "stopped_until"),
+                ]
+            ]),
+        table(
+            "history_walks",
+            [
+                .worker: [
+                    .select, .insert("app_id", "environment", "customer", "asked_id", "busy_until"),
+                    .update("asked_id", "begun_at", "busy_until", "revision", "ended_at"),
                 ]
             ]),
         table("audits", [.support: [.insert("actor", "action", "details")]]),

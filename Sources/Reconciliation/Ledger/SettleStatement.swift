@@ -45,6 +45,7 @@ extension Statements {
     /// - A proof that fails as a whole takes back nothing that it granted before: its outcomes still count.
     /// - A grant that exists answers before any decision but `open` (design.md 5.1, rows 1 and 0b); without
     ///   possession only to its own user.
+    /// - Purchases that Apple is asked about later, and nothing else open, are no attempt (`history_pending`).
     /// - A refund on record answers a proof that Apple signed before it (row 0a): an old proof is no way around it.
     package static let settle = Statement<SettleBatch, Settlement>(
         "ledger.settle",
@@ -80,17 +81,11 @@ extension Statements {
           on conflict do nothing
           returning transaction_id, receipt_id),
         known as (
-          insert into transactions as t (transaction_id, app_id, environment, original_transaction_id, product_id,
-            kind, quantity, purchased_at, expires_at, revoked_at, app_account_token, ownership, signed_at, facts)
+          insert into transactions as t (\(factColumns))
           select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,
-            purchased_at, expires_at, revoked_at, token::uuid, ownership, signed_at, facts
+            purchased_at, expires_at, revoked_at, token::uuid, ownership, customer, signed_at, facts
           from verdict where product is not null order by transaction, signed_at desc nulls last
-          on conflict (transaction_id) do update set revoked_at = excluded.revoked_at, facts = excluded.facts,
-            expires_at = excluded.expires_at, signed_at = excluded.signed_at, ownership = excluded.ownership,
-            app_account_token = coalesce(excluded.app_account_token, t.app_account_token),
-            kind = coalesce(excluded.kind, t.kind)
-            where excluded.signed_at > coalesce(t.signed_at, '-infinity') and t.app_id = excluded.app_id
-              and t.environment = excluded.environment),
+          \(onOlderFacts)),
         outcome as (
           select v.receipt, v.due_in, v.transaction, o.state,
             case o.state
@@ -126,10 +121,11 @@ extension Statements {
         judged as (
           select receipt, min(due_in) as due_in, min(rank) as rank,
             bool_and(transaction is null) and min(rank) = 5 as closes,
+            bool_or(state = 'open' and reason is distinct from '\(Reason.historyPending.rawValue)') as is_try,
             (array_agg(reason order by rank, reason nulls first))[1] as reason
           from outcome group by receipt),
         summary as (
-          select j.receipt, j.due_in, j.closes, j.reason as closing_reason,
+          select j.receipt, j.due_in, j.closes, j.reason as closing_reason, j.is_try,
             case when k.rank is null then j.reason else k.reason end as reason,
             (array['again', 'received', 'held', 'granted', 'already_granted', 'rejected'])[least(j.rank, k.rank) + 1]
               as state
@@ -155,7 +151,8 @@ extension Statements {
           select distinct on (receipt) receipt, attempt + 1, reason, call_service, call_environment, call_status,
             call_code, call_ms
           from verdict
-          where decision = 'open' and (receipt in (select receipt from summary where state = 'received')) is true
+          where decision = 'open' and reason is distinct from '\(Reason.historyPending.rawValue)'
+            and (receipt in (select receipt from summary where state = 'received')) is true
           order by receipt
           on conflict do nothing),
         told as (
@@ -167,15 +164,15 @@ extension Statements {
           where decision = 'grant' and (transaction, receipt) in (select transaction_id, receipt_id from won)
           on conflict (event_id) do nothing)
         update receipts r set
-          state = case when s.state = 'received' and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
+          state = case when s.is_try and s.state = 'received' and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
             then 'parked' else s.state end,
           reason = s.reason,
-          attempt = r.attempt + (s.state = 'received')::int,
+          attempt = r.attempt + (s.is_try and s.state = 'received')::int,
           rescues = 0,
           judged_at = now(),
           settled_at = case when s.state in ('granted', 'already_granted', 'rejected') then now() end,
           due_at = case
-            when s.state = 'received' and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
+            when s.is_try and s.state = 'received' and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
               then now() + make_interval(secs => least(greatest(
                 extract(epoch from now() - r.received_at)::float8 - $31, $32), $33))
             when s.state in ('received', 'held') then now() + make_interval(secs => s.due_in) end

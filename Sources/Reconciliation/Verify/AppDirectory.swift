@@ -9,6 +9,7 @@ import Synchronization
 package struct AppServices: Sendable {
     package let configuration: AppConfiguration
     package let verifier: SignedDataVerifier
+    package let appReceipts: AppReceiptVerifier
     /// Nil without a `verifyReceipt` section.
     package let receipts: VerifyReceiptClient?
     /// Nil without a `serverApi` section.
@@ -30,9 +31,9 @@ package struct AppServices: Sendable {
     ) async throws(ConfigurationError) {
         self.configuration = configuration
         do {
-            verifier = SignedDataVerifier(
-                app: configuration.identity,
-                anchors: try TrustAnchors(rootCertificates: configuration.rootCertificates))
+            let anchors = try TrustAnchors(rootCertificates: configuration.rootCertificates)
+            verifier = SignedDataVerifier(app: configuration.identity, anchors: anchors)
+            appReceipts = AppReceiptVerifier(app: configuration.identity, anchors: anchors)
         } catch {
             throw ConfigurationError(key: "\(configuration.id).rootCertificates", problem: "holds no certificate")
         }

@@ -39,6 +39,12 @@ package final class AppleDesk: Sendable {
         }
     }
 
+    /// Whether asking would be in vain now: Apple is down, or refuses our credentials.
+    package func isAway(_ service: ServiceCall.Service, for app: AppServices) -> Bool {
+        if case .open = breakerState { return true }
+        return halts.halt(of: service, for: app) != nil
+    }
+
     /// Asks Apple, unless a halt or the breaker says not to.
     package func ask<Answer>(
         _ service: ServiceCall.Service, for app: AppServices,

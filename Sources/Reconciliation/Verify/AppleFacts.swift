@@ -26,13 +26,23 @@ extension Transaction {
 
     /// Nil where Apple left out the purchase date.
     package init?(_ entry: ReceiptEntry, in receipt: VerifiedReceipt) {
+        self.init(entry, environment: receipt.environment, signedAt: receipt.requestDate)
+    }
+
+    /// Nil where Apple left out the purchase date, and for a receipt of a type that nobody serves.
+    package init?(_ entry: ReceiptEntry, in receipt: AppReceipt) {
+        guard let environment = receipt.environment else { return nil }
+        self.init(entry, environment: environment, signedAt: receipt.creationDate)
+    }
+
+    private init?(_ entry: ReceiptEntry, environment: StoreEnvironment, signedAt: Date?) {
         guard let purchasedAt = entry.purchaseDate else { return nil }
         self.init(
             id: entry.transactionId, originalID: entry.originalTransactionId, productID: entry.productId,
-            kind: entry.isAutoRenewable ? .autoRenewable : nil, environment: receipt.environment.rawValue,
+            kind: entry.isAutoRenewable ? .autoRenewable : nil, environment: environment.rawValue,
             quantity: entry.quantity ?? 1, purchasedAt: purchasedAt, expiresAt: entry.expiresDate,
             revokedAt: entry.cancellationDate, webOrderLineItemID: entry.webOrderLineItemId,
-            appAccountToken: entry.appAccountToken, ownership: entry.ownershipType, signedAt: receipt.requestDate,
+            appAccountToken: entry.appAccountToken, ownership: entry.ownershipType, signedAt: signedAt,
             facts: Facts(isUpgraded: entry.isUpgraded, revocationReason: entry.cancellationReason).json)
     }
 }

@@ -9,8 +9,16 @@ package enum Examination: Sendable {
     case retry(Reason, call: Verdict.Call?)
     /// Nobody was asked, or Apple told us to wait: no attempt.
     case postpone(Reason, until: Date?)
+    /// Some of its transactions are judged; others are open, and this is what they wait for.
+    case partly([Verdict.Entry], Rest)
     /// A local proof that needs Apple: to the other queue.
     case reroute
+
+    /// What the open transactions of a receipt wait for: as ``retry(_:call:)`` and ``postpone(_:until:)``.
+    package enum Rest: Sendable {
+        case retry(Reason, call: Verdict.Call?)
+        case postpone(Reason, until: Date?)
+    }
 }
 
 /// Turns a stored receipt into a finding: verifies, asks Apple where the proof needs it, decides.
@@ -24,11 +32,13 @@ package struct Examiner: Sendable {
     package static let notFoundFor: Duration = .seconds(86_400)
     package static let notFoundAttemptsMin = SettleBatch.Parking.attemptsMin
 
-    private let desk: AppleDesk
-    private let schedule: RetrySchedule
+    let desk: AppleDesk
+    let ledger: Ledger
+    let schedule: RetrySchedule
 
-    package init(desk: AppleDesk, schedule: RetrySchedule) {
+    package init(desk: AppleDesk, ledger: Ledger, schedule: RetrySchedule) {
         self.desk = desk
+        self.ledger = ledger
         self.schedule = schedule
     }
 
@@ -37,7 +47,7 @@ package struct Examiner: Sendable {
         do throws(AppleRefusal) {
             switch receipt.proof {
             case .signedTransaction(let jws): return try await examineSigned(jws, of: receipt, for: app)
-            case .receipt(let base64): return try await examineReceipt(base64, of: receipt, for: app)
+            case .receipt(let base64): return try await examineLegacy(base64, of: receipt, for: app)
             case .identifier: return try await examineIdentifier(of: receipt, for: app)
             }
         } catch {
@@ -45,7 +55,7 @@ package struct Examiner: Sendable {
         }
     }
 
-    private func claim(_ receipt: StoredReceipt) -> Claim {
+    func claim(_ receipt: StoredReceipt) -> Claim {
         Claim(
             userID: receipt.userID, hasPossession: receipt.proof.kind != .identifier || receipt.isVouched,
             receivedAt: receipt.receivedAt, judgedAt: receipt.readAt)
@@ -111,34 +121,6 @@ package struct Examiner: Sendable {
         }
     }
 
-    // MARK: Legacy receipts
-
-    private func examineReceipt(
-        _ base64: String, of receipt: StoredReceipt, for app: AppServices
-    ) async throws(AppleRefusal) -> Examination {
-        if receipt.isTakenOver { return .finding(.receipt(.rejected(.takenOver))) }
-        guard let client = app.receipts else { return .finding(.receipt(.held(.credentialsMissing))) }
-        let (verified, calls) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
-            let verified = try await client.verify(base64)
-            return (verified, verified.calls)
-        } proves: {
-            // Only receipts with subscriptions need the secret.
-            $0.latestReceiptInfo != nil
-        }
-        guard verified.bundleId == app.identity.bundleId else { return .finding(.receipt(.rejected(.wrongApp))) }
-        guard app.identity.environments.contains(verified.environment) else {
-            return .finding(.receipt(.rejected(.wrongEnvironment)))
-        }
-        let entries = verified.entries
-        guard !entries.isEmpty else { return .finding(.receipt(.held(.noTransactionYet))) }
-        let transactions = entries.compactMap { Transaction($0, in: verified) }
-        // One unreadable entry must not hide behind its neighbours.
-        guard transactions.count == entries.count else {
-            return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
-        }
-        return decide(transactions, of: receipt, for: app)
-    }
-
     // MARK: Bare ids
 
     private func examineIdentifier(
@@ -149,8 +131,15 @@ package struct Examiner: Sendable {
         }
         // No possession: only a grant that this very user has already may answer; Apple need not be asked.
         guard receipt.isVouched else { return .finding(.identifier(id, .possessionMissing)) }
+        return try await answer(id, of: receipt, for: app, in: app.lookUpOrder)
+    }
+
+    /// Apple's answer to a question that somebody vouches for.
+    func answer(
+        _ id: String, of receipt: StoredReceipt, for app: AppServices, in environments: [StoreEnvironment]
+    ) async throws(AppleRefusal) -> Examination {
         do throws(AppleRefusal) {
-            let found = try await lookUp(id, lane: receipt.callLane, for: app, in: app.lookUpOrder)
+            let found = try await lookUp(id, lane: receipt.callLane, for: app, in: environments)
             return decide([found], of: receipt, for: app)
         } catch {
             if case .retry(.notFoundYet) = error.fate, isNotFoundForGood(receipt, after: error.calls) {
@@ -171,7 +160,7 @@ package struct Examiner: Sendable {
     }
 
     /// Apple's current word on a transaction, verified like any other.
-    private func lookUp(
+    func lookUp(
         _ id: String, lane: CallLane, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Transaction {
         guard let client = desk.serverAPI(of: app, lane: lane) else { throw AppleRefusal(.hold(.credentialsMissing)) }
@@ -190,7 +179,7 @@ package struct Examiner: Sendable {
         }
     }
 
-    private func decide(
+    func decide(
         _ transactions: [Transaction], of receipt: StoredReceipt, for app: AppServices
     ) -> Examination {
         let claim = claim(receipt)
@@ -202,5 +191,5 @@ package struct Examiner: Sendable {
 
 extension StoredReceipt {
     /// A customer waits for what nobody looked at yet; what comes again has waited before.
-    fileprivate var callLane: CallLane { reason == nil && attempt == 0 && rescues == 0 ? .fresh : .repair }
+    var callLane: CallLane { reason == nil && attempt == 0 && rescues == 0 ? .fresh : .repair }
 }

@@ -105,13 +105,23 @@ struct VerifyBench: Sendable {
             if receipt.state == .held {
                 try await postpone(receipt, reason, by: heldDelay(receipt))
             } else {
-                try await retry(receipt, reason, call)
+                try await retry(receipt, .receipt(.open(reason)), call)
             }
         case .postpone(let reason, let until):
-            let wait = until.map { Duration.seconds(max(1, $0.timeIntervalSince(receipt.readAt))) }
-            try await postpone(receipt, reason, by: wait ?? delay(reason, receipt) * ledger.schedule.scale)
+            try await postpone(receipt, reason, by: wait(reason, until, receipt))
+        case .partly(let entries, .retry(_, let call)):
+            try await retry(receipt, try await brake(.transactions(entries), of: receipt, for: app), call)
+        case .partly(let entries, .postpone(let reason, let until)):
+            try await write(
+                try await brake(.transactions(entries), of: receipt, for: app), for: receipt,
+                dueIn: wait(reason, until, receipt))
         case .reroute: try await reroute(receipt)
         }
+    }
+
+    private func wait(_ reason: Reason, _ until: Date?, _ receipt: StoredReceipt) -> Duration {
+        until.map { .seconds(max(1, $0.timeIntervalSince(receipt.readAt))) }
+            ?? delay(reason, receipt) * ledger.schedule.scale
     }
 
     private func delay(_ reason: Reason, _ receipt: StoredReceipt) -> Duration {
@@ -127,10 +137,12 @@ struct VerifyBench: Sendable {
         }
     }
 
-    private func retry(_ receipt: StoredReceipt, _ reason: Reason, _ call: Verdict.Call?) async throws(LedgerError) {
+    private func retry(
+        _ receipt: StoredReceipt, _ finding: Verdict.Finding, _ call: Verdict.Call?
+    ) async throws(LedgerError) {
         let wait = ledger.schedule.wait(afterAttempts: receipt.attempt, random: Double.random(in: 0..<1))
         let settlement = try await write(
-            .receipt(.open(reason)), for: receipt, dueIn: ledger.schedule.dueIn(wait, lane: .apple), call: call)
+            finding, for: receipt, dueIn: ledger.schedule.dueIn(wait, lane: .apple), call: call)
         // First the row, then the fresh pointer, then the ack. Parked rows and late waits have no message.
         guard case .rung(let rung) = wait, let settlement, settlement.state == .received else { return }
         CrashPoint.afterRowBeforeRung.reached()

@@ -7,8 +7,9 @@ import ServiceLifecycle
 /// Takes pointers off the queues, judges what they point at, writes the verdicts, and only then acknowledges.
 ///
 /// In flight: at most the sum of the two limits, so a slow Apple fills its own queue's share and no other. The
-/// payloads in flight are bounded by it too: 64 receipts of at most 1 MiB, 512 signed transactions of at most 64 KiB.
-/// More pointers than that may lie here: those of the local queue share messages.
+/// payloads in flight are bounded by it too: 64 receipts of at most 1 MiB, 512 signed transactions of at most 64 KiB,
+/// among which receipts are where an app judges them `local`. More pointers than that may lie here: those of the local
+/// queue share messages.
 package struct VerifyWorker: Service {
     package struct Limits: Sendable {
         package var localInFlight: Int
@@ -48,8 +49,9 @@ package struct VerifyWorker: Service {
             governor: Governor(ledger: ledger, waitersMax: max(1, limits.appleInFlight / 2), logger: logger),
             scale: ledger.schedule.scale)
         bench = VerifyBench(
-            ledger: ledger, apps: apps, halts: halts, examiner: Examiner(desk: desk, schedule: ledger.schedule),
-            doorbell: doorbell, logger: logger)
+            ledger: ledger, apps: apps, halts: halts,
+            examiner: Examiner(desk: desk, ledger: ledger, schedule: ledger.schedule), doorbell: doorbell,
+            logger: logger)
     }
 
     /// What the worker consumes from, for the consumer it is given.

@@ -126,6 +126,16 @@ import Testing
                 try await database.run(
                     Statements.countBrakes,
                     [BrakeQuestion(appID: "game", userID: "u1", customerID: "c", isSandbox: true)])
+                let walk = Statements.Walk(appID: "game", environment: "Production", customer: "c")
+                let claim = Statements.WalkClaim(
+                    walk: walk, askedID: "t1", lease: .seconds(30), interval: .seconds(3600))
+                #expect(try await database.run(Statements.claimWalk, claim).count == 1)
+                let page = Statements.WalkPage(
+                    walk: walk, transactions: [Verdict.Entry.purchase("t9").transaction], revision: nil, lease: .zero)
+                try await database.run(Statements.storePage, page)
+                try await database.run(
+                    Statements.knownPurchases,
+                    .init(receiptID: id, appID: "game", transactions: page.transactions))
                 #expect(
                     try await lab.settle(lab.verdict(posted, .transactions([.purchase("t1")])), on: database) == [
                         id: .granted
@@ -220,6 +230,8 @@ import Testing
         Refusal(everybody, "update proof_headers set header = ''"),
         Refusal(everybody, "update receipts set received_at = now()"),
         Refusal(everybody, "update receipts set user_id = 'thief'"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select customer from history_walks"),
+        Refusal(everybody, "update history_walks set customer = 'other'"),
         Refusal(everybody, "update tallies set app_id = 'other'"),
         // A row begins as received: ingest does not say what became of it.
         Refusal([.ingest], "update receipts set state = 'granted'"),

@@ -223,7 +223,7 @@ import Testing
             let app = try await lab.app()
             let scale = 0.02
             let desk = AppleDesk(halts: lab.halts, governor: lab.governor, scale: scale)
-            let examiner = Examiner(desk: desk, schedule: RetrySchedule(scale: scale))
+            let examiner = lab.examiner(desk, scale: scale)
             let row = lab.row(.receipt(sale.receipt))
             var fault = FaultRequest(.status, on: .all)
             fault.status = 503
@@ -253,7 +253,7 @@ import Testing
                 lease: { _ in .init(calls: 0, endsIn: .milliseconds(250), stoppedFor: .zero) }, stop: { _, _ in },
                 logger: .silent)
             let desk = AppleDesk(halts: lab.halts, governor: dry, scale: scale)
-            let examiner = Examiner(desk: desk, schedule: RetrySchedule(scale: scale))
+            let examiner = lab.examiner(desk, scale: scale)
             let row = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
             #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleBudget))
             var fault = FaultRequest(.status, on: .all)

@@ -43,7 +43,7 @@ struct VerifyLab: Sendable {
     /// The app as its configuration describes it. `policy` changes what it may.
     func app(
         environments: [String] = ["Production"], secret: String? = nil, hasServerAPI: Bool = true,
-        hasVerifyReceipt: Bool = true, hasRoot: Bool = true, bundleID: String = bundleID,
+        hasVerifyReceipt: Bool = true, legacyReceipts: String? = nil, hasRoot: Bool = true, bundleID: String = bundleID,
         _ policy: (inout AppPolicy) -> Void = { _ in }
     ) async throws -> AppServices {
         let directory = FileManager.default.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString)")
@@ -60,6 +60,10 @@ struct VerifyLab: Sendable {
             "    environments: [\(environments.joined(separator: ", "))]", "    grantFrom: 2020-01-01T00:00:00Z",
             "    products: [{id: coins, type: consumable, goods: [{item: coin, amount: 60}]}]",
         ]
+        // Both are there as a rule: what verifyReceipt says is asked of it unless a test says otherwise.
+        if let strategies = legacyReceipts ?? (hasVerifyReceipt ? "verifyReceipt" : nil) {
+            lines.append("    legacyReceipts: \(strategies)")
+        }
         if hasRoot { lines.append("    rootCertificates: [root.der]") }
         if hasServerAPI {
             lines.append(
@@ -78,7 +82,11 @@ struct VerifyLab: Sendable {
 
     /// A worker's own examiner, with a breaker of its own.
     func examiner(scale: Double = 1) -> Examiner {
-        Examiner(desk: AppleDesk(halts: halts, governor: governor, scale: scale), schedule: RetrySchedule(scale: scale))
+        examiner(AppleDesk(halts: halts, governor: governor, scale: scale), scale: scale)
+    }
+
+    func examiner(_ desk: AppleDesk, scale: Double = 1) -> Examiner {
+        Examiner(desk: desk, ledger: lab.ledger, schedule: RetrySchedule(scale: scale))
     }
 
     /// Sells one purchase of `coins`, unless told otherwise.
@@ -92,14 +100,13 @@ struct VerifyLab: Sendable {
     func row(
         _ proof: Proof, lane: Lane? = nil, transactionID: String? = nil, originalTransactionID: String? = nil,
         isVouched: Bool = false, attempt: Int = 0, age: TimeInterval = 0, isTakenOver: Bool = false,
-        hasPayload: Bool = true
+        hasPayload: Bool = true, id: UUID = UUID(), readAgo: TimeInterval = 0
     ) -> StoredReceipt {
         StoredReceipt(
-            id: UUID(), appID: Self.appID, userID: "u1", proof: proof, transactionID: transactionID,
+            id: id, appID: Self.appID, userID: "u1", proof: proof, transactionID: transactionID,
             originalTransactionID: originalTransactionID, isVouched: isVouched, lane: lane ?? Lane(proof.kind),
             state: .received, reason: nil, attempt: attempt, rescues: 0, receivedAt: .now.addingTimeInterval(-age),
-            readAt: .now,
-            isTakenOver: isTakenOver, hasPayload: hasPayload)
+            readAt: .now.addingTimeInterval(-readAgo), isTakenOver: isTakenOver, hasPayload: hasPayload)
     }
 }
 
@@ -111,19 +118,25 @@ enum Seen: Equatable, CustomStringConvertible {
     case whole(Decision)
     case retry(Reason)
     case postpone(Reason)
+    /// By transaction id, and why the rest waits.
+    case partly([String: Decision], Reason)
     case reroute
 
     init(_ examination: Examination) {
         switch examination {
-        case .finding(.transactions(let entries)):
-            self = .entries(
-                Dictionary(entries.map { ($0.transaction.id, $0.decision) }, uniquingKeysWith: { first, _ in first }))
+        case .finding(.transactions(let entries)): self = .entries(Self.decisions(entries))
+        case .partly(let entries, .retry(let reason, _)), .partly(let entries, .postpone(let reason, _)):
+            self = .partly(Self.decisions(entries), reason)
         case .finding(.identifier(let id, let reason)): self = .identifier(id, reason)
         case .finding(.receipt(let decision)): self = .whole(decision)
         case .retry(let reason, _): self = .retry(reason)
         case .postpone(let reason, _): self = .postpone(reason)
         case .reroute: self = .reroute
         }
+    }
+
+    private static func decisions(_ entries: [Verdict.Entry]) -> [String: Decision] {
+        Dictionary(entries.map { ($0.transaction.id, $0.decision) }, uniquingKeysWith: { first, _ in first })
     }
 
     var description: String {
@@ -133,6 +146,7 @@ enum Seen: Equatable, CustomStringConvertible {
         case .whole(let decision): "whole \(decision)"
         case .retry(let reason): "retry \(reason)"
         case .postpone(let reason): "postpone \(reason)"
+        case .partly(let entries, let reason): "partly \(entries), then \(reason)"
         case .reroute: "reroute"
         }
     }

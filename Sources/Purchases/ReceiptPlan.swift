@@ -1,0 +1,120 @@
+package import Foundation
+
+/// What is known of one purchase that a receipt lists, before Apple is asked about it.
+package struct ListedPurchase: Sendable, Equatable {
+    /// As the receipt has it: Apple's word of the day the receipt was made.
+    package let listed: Transaction
+    /// As it is stored, from whatever Apple said of it before.
+    package private(set) var stored: Transaction?
+    /// To whomever, under this id or another one of the same purchase.
+    package let isGranted: Bool
+    /// What this receipt was told of it before, where that was held or open.
+    package let before: Decision?
+
+    package init(listed: Transaction, stored: Transaction? = nil, isGranted: Bool = false, before: Decision? = nil) {
+        self.listed = listed
+        self.stored = stored
+        // Not stored, and the same purchase's.
+        self.stored?.webOrderLineItemID = listed.webOrderLineItemID
+        self.isGranted = isGranted
+        self.before = before
+    }
+
+    /// The purchase by the receipt's id, with what Apple says of it now; nil if that is another purchase.
+    ///
+    /// StoreKit 1 gives a purchase an id per device and per restore, so Apple may list it under another one.
+    package func updated(by found: Transaction) -> Transaction? {
+        guard found.environment == listed.environment,
+            found.id == listed.id || found.purchaseKey == listed.purchaseKey
+        else { return nil }
+        var transaction = found
+        transaction.id = listed.id
+        return transaction
+    }
+
+    /// What it is while Apple gives no answer: a held purchase whose facts are stored does not become unknown.
+    package func waiting(_ reason: Reason) -> Verdict.Entry {
+        var decision = Decision.open(reason)
+        if case .held = before { decision = before ?? decision }
+        return Verdict.Entry(transaction: snapshot, decision: decision)
+    }
+
+    /// As the receipt has it, to be stored: without a date, so that it never counts as Apple's word of today.
+    fileprivate var snapshot: Transaction {
+        var transaction = listed
+        transaction.signedAt = nil
+        return transaction
+    }
+
+    /// The newer of the two.
+    fileprivate var current: Transaction {
+        guard let stored, let storedAt = stored.signedAt, storedAt > listed.signedAt ?? .distantPast else {
+            return snapshot
+        }
+        return stored
+    }
+}
+
+/// What to ask Apple about a receipt that was verified here, so that one with a thousand purchases costs no more calls
+/// than it holds secrets. Pure.
+///
+/// | of a purchase | is done |
+/// | granted before | nothing: whoever posts it, the grant answers |
+/// | refunded, historical, held, by what is known | judged as known: only a grant needs Apple's word of today |
+/// | would be granted, stored facts are fresh | judged by those |
+/// | would be granted, the named one and the newest, up to `lookUpsMax` | looked up, each by its id |
+/// | would be granted, more than these | waits for the customer's history |
+package struct ReceiptPlan: Sendable, Equatable {
+    /// Looked up one by one; a receipt with more than these unknown ones is worth reading a history, 20 to a call.
+    package static let lookUpsMax = 5
+
+    /// Needs no call.
+    package private(set) var judged: [Verdict.Entry] = []
+    /// To be looked up, most urgent first.
+    package private(set) var asked: [ListedPurchase] = []
+    /// To be found in the history.
+    package private(set) var waiting: [ListedPurchase] = []
+
+    /// - Parameters:
+    ///   - named: the transaction that the poster meant, if any.
+    ///   - freshFor: facts that Apple signed this long before the submission still count, in seconds.
+    package init(
+        _ purchases: [ListedPurchase], named: String?, policy: AppPolicy, claim: Claim, freshFor: TimeInterval
+    ) {
+        var unknown: [ListedPurchase] = []
+        for purchase in purchases {
+            if let entry = Self.judge(purchase, policy, claim, freshFor) {
+                judged.append(entry)
+            } else {
+                unknown.append(purchase)
+            }
+        }
+        // What Apple does not find must not stand before what nobody asked for yet.
+        let urgency = { (purchase: ListedPurchase) in
+            (
+                purchase.listed.id == named ? 0 : purchase.before == .open(.notFoundYet) ? 2 : 1,
+                -purchase.listed.purchasedAt.timeIntervalSince1970, purchase.listed.id
+            )
+        }
+        unknown.sort { urgency($0) < urgency($1) }
+        asked = Array(unknown.prefix(Self.lookUpsMax))
+        waiting = Array(unknown.dropFirst(Self.lookUpsMax))
+    }
+
+    /// Nil: Apple must be asked.
+    private static func judge(
+        _ purchase: ListedPurchase, _ policy: AppPolicy, _ claim: Claim, _ freshFor: TimeInterval
+    ) -> Verdict.Entry? {
+        let current = purchase.current
+        let decision = policy.decide(current, claim: claim)
+        guard case .grant = decision else { return Verdict.Entry(transaction: current, decision: decision) }
+        // The grant answers before any decision; this one would be seen only if it were gone.
+        if purchase.isGranted { return Verdict.Entry(transaction: current, decision: .held(.review)) }
+        guard let stored = purchase.stored, let signedAt = stored.signedAt,
+            claim.receivedAt.timeIntervalSince(signedAt) <= freshFor,
+            // A period is granted by its billing event, or it could be granted twice.
+            !stored.isPeriod || stored.webOrderLineItemID != nil
+        else { return nil }
+        return Verdict.Entry(transaction: stored, decision: policy.decide(stored, claim: claim))
+    }
+}

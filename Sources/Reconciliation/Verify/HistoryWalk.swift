@@ -1,0 +1,124 @@
+import AppStore
+import Foundation
+import Postgres
+import Purchases
+
+/// Reads a customer's purchases from Apple's history, for receipts that list more unknown ones than are worth a call
+/// each: 20 to a call, in the repair lane, at most one walk per customer and hour over all workers.
+///
+/// Every page's facts are stored before the next is asked for, so what one receipt's walk reads serves every receipt,
+/// and a walk that is left (limits, an Apple that is away, a worker that dies) is gone on with by whoever comes next.
+struct HistoryWalk: Sendable {
+    /// From the beginning of one walk of a customer to that of the next: as long as facts stay fresh.
+    static let interval: Duration = .seconds(3600)
+    /// Then the receipt waits for `pause`, and others have their turn: 400 purchases.
+    static let pagesMax = 20
+    static let pause: Duration = .seconds(5)
+    /// No page is asked for later than this, so that a receipt is done before it is rescued.
+    static let timeMax: Duration = .seconds(10)
+
+    let desk: AppleDesk
+    let ledger: Ledger
+    let schedule: RetrySchedule
+    let app: AppServices
+    let environment: StoreEnvironment
+    /// Apple's appTransactionId, or the original id of the receipt's first purchase where Apple says none: a customer
+    /// without one has a walk for each first purchase, of which a receipt has one.
+    let customer: String
+    /// Any id of the customer's.
+    let askedID: String
+
+    /// What was read now, and what those wait for that were not among it.
+    func read(for receipt: StoredReceipt) async -> (transactions: [Transaction], rest: Examination.Rest) {
+        var found: [Transaction] = []
+        do throws(AppleRefusal) {
+            let (begunAt, hasEnded) = try await read(into: &found, receipt)
+            // A walk that began before the receipt came may lack its purchases; what a later one lacks is not in the
+            // history, and is asked for by its id soon.
+            let isLate = hasEnded && begunAt < receipt.receivedAt
+            let until = isLate ? begunAt.addingTimeInterval(interval.inSeconds) : afterPause(receipt)
+            return (found, .postpone(.historyPending, until: until))
+        } catch {
+            switch error.fate {
+            case .retry(let reason): return (found, .retry(reason, call: error.calls.last.map(Verdict.Call.init)))
+            case .postpone(let reason, let until): return (found, .postpone(reason, until: until))
+            case .reject(let reason), .hold(let reason), .halt(let reason):
+                return (found, .postpone(reason, until: nil))
+            }
+        }
+    }
+
+    private var walk: Statements.Walk {
+        Statements.Walk(appID: app.configuration.id, environment: environment.rawValue, customer: customer)
+    }
+    private var interval: Duration { Self.interval * schedule.scale }
+    /// Longer than a page can take.
+    private var lease: Duration { (schedule.callLimit + Governor.patience) * 1.5 }
+
+    private func afterPause(_ receipt: StoredReceipt) -> Date {
+        receipt.readAt.addingTimeInterval((Self.pause * schedule.scale).inSeconds)
+    }
+
+    private func read(
+        into found: inout [Transaction], _ receipt: StoredReceipt
+    ) async throws(AppleRefusal) -> (begunAt: Date, hasEnded: Bool) {
+        guard let client = desk.serverAPI(of: app, lane: .repair) else {
+            throw AppleRefusal(.hold(.credentialsMissing))
+        }
+        let claim = Statements.WalkClaim(walk: walk, askedID: askedID, lease: lease, interval: interval)
+        switch try await run(Statements.claimWalk, claim).first {
+        case nil: throw AppleRefusal(.postpone(.historyPending, until: afterPause(receipt)))
+        case .busy(let until): throw AppleRefusal(.postpone(.historyPending, until: until))
+        case .ended(let begunAt): return (begunAt, true)
+        case .claimed(let askedID, var revision, let begunAt):
+            let start = ContinuousClock.now
+            for number in 1...Self.pagesMax {
+                let page = try await self.page(client, askedID, after: revision)
+                let transactions = try await verified(page)
+                revision = page.next
+                let goesOn = revision != nil && number < Self.pagesMax && ContinuousClock.now - start < Self.timeMax
+                _ = try await run(
+                    Statements.storePage,
+                    .init(
+                        walk: walk, transactions: transactions, revision: revision, lease: goesOn ? lease : .zero))
+                found += transactions
+                guard goesOn else { break }
+            }
+            return (begunAt, revision == nil)
+        }
+    }
+
+    private func page(
+        _ client: ServerAPIClient, _ askedID: String, after revision: String?
+    ) async throws(AppleRefusal) -> HistoryPage {
+        try await desk.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
+            let pages = client.transactionHistory(ofCustomerWith: askedID, after: revision, in: [environment])
+            var iterator = pages.makeAsyncIterator()
+            guard let page = try await iterator.next() else { throw AppStoreFailure(.garbage) }
+            return (page.value, page.calls)
+        }.answer
+    }
+
+    /// Those of a page that can be believed. None at all: what Apple sends and we cannot believe says nothing.
+    private func verified(_ page: HistoryPage) async throws(AppleRefusal) -> [Transaction] {
+        var transactions: [Transaction] = []
+        for jws in page.signedTransactions {
+            guard let signed = try? await app.verifier.transaction(jws), let transaction = Transaction(signed),
+                transaction.environment == environment.rawValue
+            else { continue }
+            transactions.append(transaction)
+        }
+        guard !transactions.isEmpty || page.signedTransactions.isEmpty else { throw AppleRefusal(.retry(.appleAnswer)) }
+        return transactions
+    }
+
+    private func run<Parameters: Sendable, Row: Sendable>(
+        _ statement: Statement<Parameters, Row>, _ parameters: Parameters
+    ) async throws(AppleRefusal) -> [Row] {
+        do {
+            return try await ledger.run(statement, parameters)
+        } catch {
+            throw AppleRefusal(.postpone(.historyPending, until: nil))
+        }
+    }
+}

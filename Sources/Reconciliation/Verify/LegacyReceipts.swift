@@ -1,0 +1,318 @@
+import AppStore
+import Foundation
+import Purchases
+
+/// Legacy receipts: by the app's strategies in order, the first that can answer decides.
+extension Examiner {
+    /// What a receipt says without any call.
+    enum LocalReading {
+        /// Apple's word of the day it was made, and where.
+        case purchases([Transaction], StoreEnvironment)
+        /// An iOS 6 style receipt: a question, because only verifyReceipt can check its signature.
+        case question(TransactionReceipt)
+        /// It ends here, or is held.
+        case whole(Decision)
+        case retry(Reason)
+    }
+
+    func examineLegacy(
+        _ base64: String, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        if receipt.isTakenOver { return .finding(.receipt(.rejected(.takenOver))) }
+        var refusals: [AppleRefusal] = []
+        for strategy in app.policy.legacyReceipts {
+            do throws(AppleRefusal) {
+                switch strategy {
+                case .verifyReceipt: return try await askVerifyReceipt(base64, of: receipt, for: app)
+                case .serverApi: return try await askServerAPI(base64, of: receipt, for: app)
+                case .local: return try judge(await read(base64, of: receipt, for: app), of: receipt, for: app)
+                }
+            } catch {
+                guard error.fate.leavesItToOthers else { throw error }
+                refusals.append(error)
+            }
+        }
+        let refusal = refusals.first(where: \.isTry) ?? refusals.first ?? AppleRefusal(.hold(.credentialsMissing))
+        return try await examineWithoutApple(receipt, for: app, refusal)
+    }
+
+    /// No strategy can answer now, while the receipt itself may hold purchases that Apple signed (``read``): the place
+    /// for a policy that gives on such a proof alone, for the time being.
+    func examineWithoutApple(
+        _ receipt: StoredReceipt, for app: AppServices, _ refusal: AppleRefusal
+    ) async throws(AppleRefusal) -> Examination {
+        throw refusal
+    }
+
+    /// In the local lane nothing waits for Apple: to the other one, or on to the next strategy where asking is in vain.
+    private func needsReroute(
+        _ receipt: StoredReceipt, for service: ServiceCall.Service, of app: AppServices
+    ) throws(AppleRefusal) -> Bool {
+        guard receipt.lane == .local else { return false }
+        guard !desk.isAway(service, for: app) else { throw AppleRefusal(.postpone(.appleUnavailable, until: nil)) }
+        return true
+    }
+
+    // MARK: verifyReceipt
+
+    private func askVerifyReceipt(
+        _ base64: String, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        guard let client = app.receipts else { throw AppleRefusal(.hold(.credentialsMissing)) }
+        if try needsReroute(receipt, for: .verifyReceipt, of: app) { return .reroute }
+        let (verified, calls) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
+            let verified = try await client.verify(base64)
+            return (verified, verified.calls)
+        } proves: {
+            // Only receipts with subscriptions need the secret.
+            $0.latestReceiptInfo != nil
+        }
+        guard verified.bundleId == app.identity.bundleId else { return .finding(.receipt(.rejected(.wrongApp))) }
+        guard app.identity.environments.contains(verified.environment) else {
+            return .finding(.receipt(.rejected(.wrongEnvironment)))
+        }
+        let entries = verified.entries
+        guard !entries.isEmpty else { return .finding(.receipt(.held(.noTransactionYet))) }
+        let transactions = entries.compactMap { Transaction($0, in: verified) }
+        // One unreadable entry must not hide behind its neighbours.
+        guard transactions.count == entries.count else {
+            return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
+        }
+        return decide(transactions, of: receipt, for: app)
+    }
+
+    // MARK: The receipt itself
+
+    /// Verified as signed data is, and refused for the same reasons: what cannot be believed asks Apple nothing.
+    func read(_ base64: String, of receipt: StoredReceipt, for app: AppServices) async -> LocalReading {
+        let verified: AppReceipt
+        do throws(ReceiptFailure) {
+            verified = try await app.appReceipts.receipt(base64)
+        } catch {
+            if case .notBelieved = error { return .whole(.rejected(Reason(error.reason))) }
+            do throws(ReceiptFailure) {
+                return .question(try TransactionReceipt(base64: base64))
+            } catch {
+                return .whole(.rejected(.malformed))
+            }
+        }
+        if let madeAt = verified.creationDate, madeAt.timeIntervalSince(receipt.readAt) > Self.clockAheadMax {
+            return .retry(.clockAhead)
+        }
+        let entries = verified.entries
+        guard !entries.isEmpty else { return .whole(.held(.noTransactionYet)) }
+        let transactions = entries.compactMap { Transaction($0, in: verified) }
+        // One unreadable entry must not hide behind its neighbours.
+        guard transactions.count == entries.count, let environment = verified.environment else {
+            return .retry(.appleAnswer)
+        }
+        return .purchases(transactions, environment)
+    }
+
+    private func judge(
+        _ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices
+    ) throws(AppleRefusal) -> Examination {
+        switch reading {
+        case .purchases(let transactions, _): decide(transactions, of: receipt, for: app)
+        case .question: throw AppleRefusal(.hold(.possessionMissing))
+        case .whole(let decision): .finding(.receipt(decision))
+        case .retry(let reason): .retry(reason, call: nil)
+        }
+    }
+
+    // MARK: The Server API
+
+    private func askServerAPI(
+        _ base64: String, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        let reading = await read(base64, of: receipt, for: app)
+        switch reading {
+        // What Xcode made can be looked up nowhere (apple-facts 3.1).
+        case .purchases(let listed, let environment) where app.lookUpOrder.contains(environment):
+            return try await confirm(listed, in: environment, of: receipt, for: app)
+        case .question(let question): return try await answer(question, of: receipt, for: app)
+        case .purchases, .whole, .retry: return try judge(reading, of: receipt, for: app)
+        }
+    }
+
+    /// Anybody can write such a text around an id: no possession, unless a trusted backend vouches.
+    private func answer(
+        _ question: TransactionReceipt, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        guard receipt.isVouched else { throw AppleRefusal(.hold(.possessionMissing)) }
+        let environment =
+            question.environment == StoreEnvironment.sandbox.rawValue ? StoreEnvironment.sandbox : .production
+        guard app.lookUpOrder.contains(environment) else { return .finding(.receipt(.rejected(.wrongEnvironment))) }
+        if try needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
+        return try await answer(question.transactionId, of: receipt, for: app, in: [environment])
+    }
+
+    /// Asks Apple about those purchases of a verified receipt that would be granted and are not known well enough, and
+    /// grants what can be granted at once, whatever its neighbours wait for.
+    private func confirm(
+        _ listed: [Transaction], in environment: StoreEnvironment, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        let claim = claim(receipt)
+        let plan = ReceiptPlan(
+            try await known(listed, of: receipt), named: receipt.transactionID, policy: app.policy, claim: claim,
+            freshFor: Self.staleAfter)
+        guard !plan.asked.isEmpty else { return .finding(.transactions(plan.judged)) }
+        if try needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
+
+        var round = LookUpRound(plan)
+        let lane = receipt.callLane
+        await withTaskGroup(of: (ListedPurchase, Result<Transaction, AppleRefusal>).self) { group in
+            for purchase in plan.asked {
+                group.addTask { (purchase, await lookUp(purchase, lane: lane, for: app, in: environment)) }
+            }
+            for await (purchase, result) in group { round.take(result, for: purchase, app.policy, claim) }
+        }
+        if !plan.waiting.isEmpty, round.isAnswered {
+            // Its customer's name at Apple, where a purchase that was just looked up tells it.
+            let oldest = listed[0].originalID
+            let walk = HistoryWalk(
+                desk: desk, ledger: ledger, schedule: schedule, app: app, environment: environment,
+                customer: round.customerID ?? oldest, askedID: oldest)
+            let read = await walk.read(for: receipt)
+            round.take(read.transactions, app.policy, claim)
+            round.historyRest = read.rest
+        }
+        return try round.examination()
+    }
+
+    private func known(
+        _ listed: [Transaction], of receipt: StoredReceipt
+    ) async throws(AppleRefusal) -> [ListedPurchase] {
+        let question = Statements.ListedQuestion(receiptID: receipt.id, appID: receipt.appID, transactions: listed)
+        do {
+            return zip(listed, try await ledger.run(Statements.knownPurchases, question)).map { listed, known in
+                ListedPurchase(
+                    listed: listed, stored: known.stored, isGranted: known.isGranted, before: known.before)
+            }
+        } catch {
+            throw AppleRefusal(.postpone(.historyPending, until: nil))
+        }
+    }
+
+    /// Apple's word on a purchase that Apple signed: that it now knows no such id is no proof against it (P14).
+    private func lookUp(
+        _ purchase: ListedPurchase, lane: CallLane, for app: AppServices, in environment: StoreEnvironment
+    ) async -> Result<Transaction, AppleRefusal> {
+        do throws(AppleRefusal) {
+            let found = try await lookUp(purchase.listed.id, lane: lane, for: app, in: [environment])
+            guard purchase.updated(by: found) != nil else { throw AppleRefusal(.retry(.appleAnswer)) }
+            return .success(found)
+        } catch {
+            guard case .reject = error.fate else { return .failure(error) }
+            return .failure(AppleRefusal(.retry(.appleAnswer), calls: error.calls))
+        }
+    }
+}
+
+/// What one round of questions brought for a receipt.
+private struct LookUpRound {
+    /// Judged, with or without a question.
+    private(set) var entries: [Verdict.Entry]
+    private var waiting: [ListedPurchase]
+    /// Open after a question.
+    private var unanswered: [(purchase: ListedPurchase, refusal: AppleRefusal)] = []
+    private(set) var customerID: String?
+    private var hasFound = false
+    /// What those wait for that the history did not bring.
+    var historyRest: Examination.Rest?
+
+    init(_ plan: ReceiptPlan) {
+        entries = plan.judged
+        waiting = plan.waiting
+        customerID = plan.judged.lazy.compactMap(\.transaction.customerID).first
+    }
+
+    /// Apple answers, even if it does not find everything.
+    var isAnswered: Bool { unanswered.allSatisfy { $0.refusal.fate == .retry(.notFoundYet) } }
+
+    mutating func take(
+        _ result: Result<Transaction, AppleRefusal>, for purchase: ListedPurchase, _ policy: AppPolicy, _ claim: Claim
+    ) {
+        switch result {
+        case .success(let found): enter(found, for: purchase, policy, claim)
+        case .failure(let refusal): unanswered.append((purchase, refusal))
+        }
+    }
+
+    mutating func take(_ history: [Transaction], _ policy: AppPolicy, _ claim: Claim) {
+        let byID = Dictionary(history.map { ($0.id, $0) }, uniquingKeysWith: Self.newer)
+        let byPurchase = Dictionary(history.map { ($0.purchaseKey, $0) }, uniquingKeysWith: Self.newer)
+        let wanted = waiting
+        waiting = []
+        for purchase in wanted {
+            if let found = byID[purchase.listed.id] ?? byPurchase[purchase.listed.purchaseKey] {
+                enter(found, for: purchase, policy, claim)
+            } else {
+                waiting.append(purchase)
+            }
+        }
+    }
+
+    private mutating func enter(
+        _ found: Transaction, for purchase: ListedPurchase, _ policy: AppPolicy, _ claim: Claim
+    ) {
+        guard let transaction = purchase.updated(by: found) else {
+            waiting.append(purchase)
+            return
+        }
+        hasFound = true
+        customerID = customerID ?? transaction.customerID
+        entries.append(.init(transaction: transaction, decision: policy.decide(transaction, claim: claim)))
+    }
+
+    private static func newer(_ one: Transaction, _ other: Transaction) -> Transaction {
+        other.signedAt ?? .distantPast > one.signedAt ?? .distantPast ? other : one
+    }
+
+    func examination() throws(AppleRefusal) -> Examination {
+        let isGrant = { (entry: Verdict.Entry) in if case .grant = entry.decision { true } else { false } }
+        let first = unanswered.first { $0.refusal.isTry } ?? unanswered.first
+        // Nothing new to write: another strategy may do better.
+        if let first, !hasFound, !entries.contains(where: isGrant) { throw first.refusal }
+        let rest: Examination.Rest =
+            switch first?.refusal.fate {
+            case .retry(let reason): .retry(reason, call: first?.refusal.calls.last.map(Verdict.Call.init))
+            case .postpone(let reason, let until): .postpone(reason, until: until)
+            case .halt(let reason), .hold(let reason), .reject(let reason): .postpone(reason, until: nil)
+            case nil: historyRest ?? .postpone(.historyPending, until: nil)
+            }
+        // Only what Apple was asked about counts as an attempt.
+        let historyReason = if case .retry(let reason, _) = historyRest { reason } else { Reason.historyPending }
+        let open =
+            unanswered.map { purchase, refusal in
+                purchase.waiting(refusal.isTry ? refusal.reason : .historyPending)
+            } + waiting.map { $0.waiting(historyReason) }
+        let isOpen = { (entry: Verdict.Entry) in if case .open = entry.decision { true } else { false } }
+        guard open.contains(where: isOpen) else { return .finding(.transactions(entries + open)) }
+        return .partly(entries + open, rest)
+    }
+}
+
+extension AppleRefusal {
+    fileprivate var isTry: Bool { if case .retry = fate { true } else { false } }
+
+    fileprivate var reason: Reason {
+        switch fate {
+        case .retry(let reason), .postpone(let reason, _), .reject(let reason), .hold(let reason), .halt(let reason):
+            reason
+        }
+    }
+}
+
+extension Fate {
+    /// Whether a service cannot answer now, so that another may be asked instead. A limit of ours and a time that Apple
+    /// names are waits, and "not found yet" is an answer.
+    fileprivate var leavesItToOthers: Bool {
+        switch self {
+        case .retry(.appleUnavailable), .retry(.appleAnswer), .postpone(.appleUnavailable, until: nil), .halt,
+            .hold(.credentialsMissing), .hold(.possessionMissing):
+            true
+        case .retry, .postpone, .hold, .reject: false
+        }
+    }
+}

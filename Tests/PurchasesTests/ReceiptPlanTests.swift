@@ -1,0 +1,211 @@
+import Foundation
+import Purchases
+import TestRandom
+import Testing
+
+/// Goal: a receipt costs no more calls than it holds purchases that would be granted and are not known well enough, and
+/// nothing is granted on less than Apple's word of today (B9). Method: every combination of what can be known of one
+/// purchase, against a second wording of the rule; then receipts of random purchases.
+@Suite struct ReceiptPlanTests {
+    private static let madeAt = DecisionTests.received.addingTimeInterval(-600)
+    private static let freshFor: TimeInterval = 3600
+
+    /// As the receipt has it.
+    private static func listed(
+        _ id: String = "1000", ago: TimeInterval = 1200, _ change: (inout Transaction) -> Void = { _ in }
+    ) -> Transaction {
+        var transaction = DecisionTests.transaction(kind: nil, ago: ago)
+        transaction.id = id
+        transaction.originalID = id
+        transaction.signedAt = madeAt
+        change(&transaction)
+        return transaction
+    }
+
+    /// As Apple said of it so many seconds before the submission.
+    private static func stored(_ transaction: Transaction, ago: TimeInterval?, isRevoked: Bool) -> Transaction {
+        var stored = transaction
+        stored.kind = .consumable
+        stored.customerID = "c1"
+        stored.signedAt = ago.map { DecisionTests.received.addingTimeInterval(-$0) }
+        stored.revokedAt = isRevoked ? DecisionTests.received.addingTimeInterval(-900) : nil
+        return stored
+    }
+
+    private static func plan(
+        _ purchases: [ListedPurchase], named: String? = nil, _ policy: AppPolicy = DecisionTests.policy()
+    ) -> ReceiptPlan {
+        ReceiptPlan(purchases, named: named, policy: policy, claim: DecisionTests.claim, freshFor: freshFor)
+    }
+
+    private enum Facts: CaseIterable {
+        case none, undated, old, fresh, newest
+
+        /// Seconds before the submission; the receipt was made 600 s before it.
+        var ago: TimeInterval? {
+            switch self {
+            case .none, .undated: nil
+            case .old: 3601
+            case .fresh: 3600
+            case .newest: 10
+            }
+        }
+    }
+
+    @Test("every combination of what is known: what is judged without a call, and how")
+    func table() {
+        for facts in Facts.allCases {
+            for isRevokedInFacts in [false, true] {
+                for isRevokedInReceipt in [false, true] {
+                    for isGranted in [false, true] {
+                        for isSold in [false, true] {
+                            let listed = Self.listed {
+                                if isRevokedInReceipt { $0.revokedAt = Self.madeAt }
+                                if !isSold { $0.productID = "unknown" }
+                            }
+                            let stored =
+                                facts == .none
+                                ? nil : Self.stored(listed, ago: facts.ago, isRevoked: isRevokedInFacts)
+                            let plan = Self.plan([
+                                ListedPurchase(listed: listed, stored: stored, isGranted: isGranted)
+                            ])
+                            // The newer word of the two decides what it is.
+                            let isRefunded = facts == .newest ? isRevokedInFacts : isRevokedInReceipt
+                            let isFresh = facts == .fresh || facts == .newest
+                            let expected: Decision? =
+                                if isRefunded {
+                                    .rejected(.refunded)
+                                } else if !isSold {
+                                    .held(.productUnknown)
+                                } else if isGranted {
+                                    .held(.review)
+                                } else if isFresh {
+                                    isRevokedInFacts ? .rejected(.refunded) : DecisionTests.granted
+                                } else {
+                                    nil
+                                }
+                            let what = "\(facts) \(isRevokedInFacts) \(isRevokedInReceipt) \(isGranted) \(isSold)"
+                            #expect(plan.judged.map(\.decision) == (expected.map { [$0] } ?? []), "\(what)")
+                            #expect(plan.asked.count == (expected == nil ? 1 : 0), "\(what)")
+                            #expect(plan.waiting.isEmpty)
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("the receipt's own word is stored without a date: it never counts as Apple's word of today")
+    func snapshot() throws {
+        let unknown = Self.listed { $0.productID = "unknown" }
+        let entry = try #require(Self.plan([ListedPurchase(listed: unknown)]).judged.first)
+        #expect(entry.decision == .held(.productUnknown) && entry.transaction.signedAt == nil)
+        // Then the product is sold: what was stored is not enough.
+        let sold = ListedPurchase(listed: Self.listed(), stored: entry.transaction)
+        #expect(Self.plan([sold]).asked == [sold])
+    }
+
+    @Test("a period is granted from stored facts only with its billing event, which makes it one purchase (settle.md)")
+    func periods() {
+        let policy = DecisionTests.policy()
+        for event in [nil, "77"] {
+            let listed = Self.listed {
+                $0.productID = "pass"
+                $0.expiresAt = DecisionTests.received.addingTimeInterval(86_400)
+                $0.webOrderLineItemID = event
+            }
+            var stored = Self.stored(listed, ago: 10, isRevoked: false)
+            stored.kind = .autoRenewable
+            stored.webOrderLineItemID = nil
+            let plan = Self.plan([ListedPurchase(listed: listed, stored: stored)], policy)
+            #expect(plan.asked.isEmpty == (event != nil))
+            #expect(plan.judged.map(\.transaction.purchaseKey) == (event == nil ? [] : ["Production/period/77"]))
+        }
+    }
+
+    @Test("what Apple says under another id of the same purchase is taken by the receipt's id; another purchase is not")
+    func updates() {
+        let purchase = ListedPurchase(listed: Self.listed("1000") { $0.originalID = "900" })
+        let restored = Self.listed("2000") { $0.originalID = "900" }
+        #expect(purchase.updated(by: restored)?.id == "1000")
+        #expect(purchase.updated(by: Self.listed("1000") { $0.originalID = "900" })?.id == "1000")
+        #expect(purchase.updated(by: Self.listed("2000")) == nil)
+        #expect(purchase.updated(by: Self.listed("1000") { $0.environment = Transaction.sandbox }) == nil)
+    }
+
+    @Test("while Apple gives no answer a held purchase stays held, another is open")
+    func waiting() {
+        let listed = Self.listed()
+        for (before, expected) in [
+            (Decision?.none, Decision.open(.appleUnavailable)), (.open(.historyPending), .open(.appleUnavailable)),
+            (.held(.productUnknown), .held(.productUnknown)),
+        ] {
+            let entry = ListedPurchase(listed: listed, before: before).waiting(.appleUnavailable)
+            #expect(entry.decision == expected && entry.transaction.signedAt == nil)
+        }
+    }
+
+    @Test("any receipt: each purchase once, no grant without fresh facts, few questions, the urgent first")
+    func random() {
+        var random = SeededRandom(announcing: "ReceiptPlan")
+        for _ in 0..<3000 {
+            let purchases = (0..<Int.random(in: 0...40, using: &random)).map { index in
+                let listed = Self.listed("\(index)", ago: Double.random(in: 601...100_000, using: &random)) {
+                    if Int.random(in: 0..<4, using: &random) == 0 { $0.productID = "unknown" }
+                }
+                let ago = Facts.allCases.randomElement(using: &random)
+                let stored = ago.flatMap { facts in
+                    facts == .none ? nil : Self.stored(listed, ago: facts.ago, isRevoked: Bool.random(using: &random))
+                }
+                return ListedPurchase(
+                    listed: listed, stored: stored, isGranted: Int.random(in: 0..<3, using: &random) == 0,
+                    before: [nil, .open(.notFoundYet), .open(.historyPending)].randomElement(using: &random) ?? nil)
+            }
+            let named = purchases.randomElement(using: &random)?.listed.id
+            let plan = Self.plan(purchases, named: named)
+            let ids =
+                plan.judged.map(\.transaction.id) + plan.asked.map(\.listed.id) + plan.waiting.map(\.listed.id)
+            #expect(ids.sorted() == purchases.map(\.listed.id).sorted(), "seed \(random.seed)")
+            for entry in plan.judged {
+                guard case .grant = entry.decision else { continue }
+                let signedAt = entry.transaction.signedAt ?? .distantPast
+                #expect(DecisionTests.received.timeIntervalSince(signedAt) <= Self.freshFor, "seed \(random.seed)")
+                #expect(entry.transaction.customerID == "c1", "seed \(random.seed)")
+            }
+            let unknown = plan.asked + plan.waiting
+            #expect(unknown.allSatisfy { !$0.isGranted }, "seed \(random.seed)")
+            #expect(plan.asked.count == min(unknown.count, ReceiptPlan.lookUpsMax), "seed \(random.seed)")
+            if let named, unknown.contains(where: { $0.listed.id == named }) {
+                #expect(unknown.first?.listed.id == named, "seed \(random.seed)")
+            }
+            let others = unknown.filter { $0.listed.id != named }
+            for (one, next) in zip(others, others.dropFirst()) {
+                let (wasSought, isSought) = (one.before == .open(.notFoundYet), next.before == .open(.notFoundYet))
+                #expect(!wasSought || isSought, "seed \(random.seed)")
+                if wasSought == isSought {
+                    #expect(one.listed.purchasedAt >= next.listed.purchasedAt, "seed \(random.seed)")
+                }
+            }
+        }
+    }
+
+    @Test("where a submission waits first: only a receipt that may be judged without Apple leaves Apple's queue")
+    func lanes() {
+        typealias Strategy = AppPolicy.LegacyStrategy
+        for strategies in [
+            [], [.verifyReceipt], [.serverApi], [.serverApi, .verifyReceipt], [.local], [.serverApi, .local],
+        ]
+            as [[Strategy]]
+        {
+            for confirm in AppPolicy.ConfirmWithApple.allCases {
+                let policy = DecisionTests.policy {
+                    $0.legacyReceipts = strategies
+                    $0.confirmWithApple = confirm
+                }
+                #expect(policy.lane(of: .receipt) == (strategies.contains(.local) ? .local : .apple))
+                #expect(policy.lane(of: .signedTransaction) == (confirm == .always ? .apple : .local))
+                #expect(policy.lane(of: .identifier) == .apple)
+            }
+        }
+    }
+}

@@ -1,0 +1,340 @@
+import AppStore
+import AppStoreSimulator
+import Foundation
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: a legacy receipt is judged as the app's strategies say, in order; a receipt that was forged asks Apple nothing,
+/// and no service that cannot answer keeps a purchase from the next. Method: the simulator over real HTTP, its list of
+/// calls, and a real ledger.
+@Suite(.timeLimit(.minutes(8))) struct ExaminerStrategyTests {
+    @Test("the Server API: one purchase, one call about it, and Apple's word of today is what counts")
+    func serverAPI() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app(legacyReceipts: "serverApi")
+            let sale = try await lab.sell()
+            let id = sale.purchase.transactionId
+            let row = lab.row(.receipt(sale.receipt))
+            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries([id: .coins]))
+            #expect(lab.store.calls().map(\.service) == [.transactionInfo])
+            // The receipt cannot know of a refund that came later (apple-facts 6.2).
+            try lab.store.refund(id)
+            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries([id: .rejected(.refunded)]))
+        }
+    }
+
+    @Test("a neighbour that was refunded is rejected, the other granted; without credentials nobody is asked")
+    func refundedNeighbour() async throws {
+        try await VerifyLab.with { lab in
+            let (one, two) = (try await lab.sell(), try await lab.sell())
+            let ids = [one, two].map(\.purchase.transactionId)
+            let receipt = try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))
+            try lab.store.refund(ids[0])
+            let app = try await lab.app(legacyReceipts: "serverApi")
+            #expect(
+                Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app))
+                    == .entries([ids[0]: .rejected(.refunded), ids[1]: .coins]))
+            let calls = lab.store.calls().count
+            let bare = try await lab.app(hasServerAPI: false, hasVerifyReceipt: false)
+            #expect(
+                Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: bare))
+                    == .whole(.held(.credentialsMissing)))
+            #expect(lab.store.calls().count == calls)
+        }
+    }
+
+    @Test("P17: what is no receipt, or not Apple's, or not ours is rejected with its reason, and costs no call")
+    func forged() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            var bytes = try #require(Data(base64Encoded: sale.receipt))
+            bytes[bytes.count - 1] ^= 1
+            var other = ReceiptRequest(app: VerifyLab.bundleID, transactionIds: [sale.purchase.transactionId])
+            other.bundleId = "com.example.other"
+            let sandbox = try await lab.sell { $0.environment = .sandbox }
+            let table: [(String, Reason)] = [
+                (bytes.base64EncodedString(), .signature), ("bm8gcmVjZWlwdA==", .malformed), ("%%%", .malformed),
+                (String(sale.receipt.prefix(400)), .malformed), (try lab.store.receipt(other), .wrongApp),
+                (sandbox.receipt, .wrongEnvironment),
+            ]
+            for strategies in ["serverApi", "local", "[serverApi, verifyReceipt]", "[local, serverApi]"] {
+                let app = try await lab.app(legacyReceipts: strategies)
+                for (text, reason) in table {
+                    #expect(
+                        Seen(await lab.examiner().examine(lab.row(.receipt(text)), for: app))
+                            == .whole(.rejected(reason)), "\(strategies) \(reason)")
+                }
+                let stranger = try await lab.app(legacyReceipts: strategies, hasRoot: false)
+                #expect(
+                    Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: stranger))
+                        == .whole(.rejected(.untrustedRoot)))
+            }
+            #expect(lab.store.calls().isEmpty)
+        }
+    }
+
+    @Test("P19: genuine and empty is held by every strategy, and costs no call")
+    func empty() async throws {
+        try await VerifyLab.with { lab in
+            let receipt = try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: []))
+            for strategies in ["serverApi", "local", "[serverApi, verifyReceipt]"] {
+                let app = try await lab.app(legacyReceipts: strategies)
+                #expect(
+                    Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app))
+                        == .whole(.held(.noTransactionYet)))
+                #expect(
+                    Seen(await lab.examiner().examine(lab.row(.receipt(receipt), isTakenOver: true), for: app))
+                        == .whole(.rejected(.takenOver)))
+            }
+            #expect(lab.store.calls().isEmpty)
+        }
+    }
+
+    @Test("a sandbox receipt asks the sandbox alone, for one purchase and for a history")
+    func sandbox() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app(environments: ["Production", "Sandbox"], legacyReceipts: "serverApi") {
+                $0.testers = ["u1"]
+            }
+            let ids = try await lab.sell(10) { $0.environment = .sandbox }
+            var request = ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids)
+            request.environment = .sandbox
+            let row = lab.row(.receipt(try lab.store.receipt(request)))
+            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries(.all(ids, .coins)))
+            let calls = lab.store.calls()
+            #expect(Set(calls.map(\.environment)) == [.sandbox])
+            #expect(calls.count { $0.service == .history } == 1)
+        }
+    }
+
+    @Test("local: the receipt's own word is the last one, without a call; a clock that is ahead is waited for")
+    func local() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app(legacyReceipts: "local")
+            let (sale, refunded) = (try await lab.sell(), try await lab.sell())
+            try lab.store.refund(refunded.purchase.transactionId)
+            let ids = [sale, refunded].map(\.purchase.transactionId)
+            let receipt = try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))
+            let expected = Seen.entries([ids[0]: .coins, ids[1]: .rejected(.refunded)])
+            #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app)) == expected)
+            // It waits in the queue that Apple cannot stop.
+            #expect(app.policy.lane(of: .receipt) == .local)
+            #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt), lane: .local), for: app)) == expected)
+            let early = lab.row(.receipt(receipt), readAgo: Examiner.clockAheadMax + 60)
+            #expect(Seen(await lab.examiner().examine(early, for: app)) == .retry(.clockAhead))
+            #expect(lab.store.calls().isEmpty)
+        }
+    }
+
+    @Test("what was bought before grantFrom, is no product or belongs to a tester needs no call")
+    func nothingToGrant() async throws {
+        try await VerifyLab.with { lab in
+            let old = try await lab.sell(300) { $0.purchaseDate = 1_500_000_000_000 }
+            let unsold = try await lab.sell { $0.productId = "other" }.purchase.transactionId
+            let receipt = try lab.store.receipt(
+                ReceiptRequest(app: VerifyLab.bundleID, transactionIds: old + [unsold]))
+            let app = try await lab.app(legacyReceipts: "serverApi")
+            var expected = [String: Decision].all(old, .rejected(.historical))
+            expected[unsold] = .held(.productUnknown)
+            #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app)) == .entries(expected))
+            #expect(lab.store.calls().isEmpty)
+        }
+    }
+
+    // MARK: Lists
+
+    @Test("a service that cannot answer leaves it to the next; one that answers decides")
+    func lists() async throws {
+        try await VerifyLab.with { lab in
+            let down = { (endpoint: FaultRequest.Endpoint) in
+                var fault = FaultRequest(.status, on: endpoint)
+                fault.status = 503
+                return fault
+            }
+            var twentyOneTwo = FaultRequest(.receiptStatus, on: .verifyReceipt)
+            twentyOneTwo.status = 21002
+            let table: [(String, [FaultRequest], [SimulatedService])] = [
+                ("[serverApi, verifyReceipt]", [down(.transactionInfo)], [.transactionInfo, .verifyReceipt]),
+                ("[serverApi, verifyReceipt]", [], [.transactionInfo]),
+                ("[verifyReceipt, serverApi]", [down(.verifyReceipt)], [.verifyReceipt, .transactionInfo]),
+                // P15: on a receipt that verifies here it is trouble of Apple's.
+                ("[verifyReceipt, serverApi]", [twentyOneTwo], [.verifyReceipt, .transactionInfo]),
+                ("[verifyReceipt, local]", [twentyOneTwo], [.verifyReceipt]),
+                ("[verifyReceipt, serverApi]", [], [.verifyReceipt]),
+                ("[serverApi, local]", [down(.transactionInfo)], [.transactionInfo]),
+                (
+                    "[serverApi, verifyReceipt, local]", [down(.transactionInfo), down(.verifyReceipt)],
+                    [.transactionInfo, .verifyReceipt]
+                ),
+                ("[local, serverApi]", [], []),
+            ]
+            for (strategies, faults, services) in table {
+                let sale = try await lab.sell()
+                let app = try await lab.app(legacyReceipts: strategies)
+                for fault in faults { try lab.store.fault(fault) }
+                let before = lab.store.calls().count
+                let seen = Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: app))
+                #expect(seen == .entries([sale.purchase.transactionId: .coins]), "\(strategies)")
+                #expect(lab.store.calls(after: before).map(\.service) == services, "\(strategies)")
+                lab.store.clearFaults()
+            }
+        }
+    }
+
+    @Test("with nobody left to ask it is a try, with the call's figures; 21002 is never final (P15)")
+    func nobodyAnswers() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            var fault = FaultRequest(.status, on: .all)
+            fault.status = 503
+            try lab.store.fault(fault)
+            let app = try await lab.app(legacyReceipts: "[serverApi, verifyReceipt]")
+            for (age, attempt) in [(0.0, 0), (864_000, 100)] {
+                let row = lab.row(.receipt(sale.receipt), attempt: attempt, age: age)
+                guard case .retry(.appleAnswer, let call?) = await lab.examiner().examine(row, for: app) else {
+                    Issue.record("not tried again")
+                    continue
+                }
+                #expect(call.service == "serverApi" && call.httpStatus == 503)
+            }
+        }
+    }
+
+    @Test("a halt of the Server API leaves receipts to verifyReceipt, and asks with the refused key no more")
+    func halted() async throws {
+        try await VerifyLab.with { lab in
+            var refused = FaultRequest(.status, on: .transactionInfo)
+            refused.status = 401
+            try lab.store.fault(refused)
+            let app = try await lab.app(legacyReceipts: "[serverApi, verifyReceipt]")
+            let examiner = lab.examiner()
+            for number in 0..<3 {
+                let sale = try await lab.sell()
+                let before = lab.store.calls().count
+                #expect(
+                    Seen(await examiner.examine(lab.row(.receipt(sale.receipt)), for: app))
+                        == .entries([sale.purchase.transactionId: .coins]))
+                #expect(
+                    lab.store.calls(after: before).map(\.service)
+                        == (number == 0 ? [.transactionInfo, .verifyReceipt] : [.verifyReceipt]))
+            }
+            let alone = try await lab.app(legacyReceipts: "serverApi")
+            let sale = try await lab.sell()
+            #expect(Seen(await examiner.examine(lab.row(.receipt(sale.receipt)), for: alone)) == .postpone(.halted))
+        }
+    }
+
+    @Test("a limit of ours is a wait, and so is a time that Apple names: neither sends the load elsewhere")
+    func limits() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app(legacyReceipts: "[serverApi, verifyReceipt]")
+            let dry = Governor(
+                lease: { _ in .init(calls: 0, endsIn: .milliseconds(250), stoppedFor: .zero) }, stop: { _, _ in },
+                logger: .silent)
+            let examiner = lab.examiner(AppleDesk(halts: lab.halts, governor: dry, scale: 1))
+            #expect(
+                Seen(await examiner.examine(lab.row(.receipt(sale.receipt)), for: app)) == .postpone(.appleBudget))
+            #expect(lab.store.calls().isEmpty)
+            var limited = FaultRequest(.error, on: .all)
+            limited.errorCode = 4_290_000
+            limited.retryAfterMilliseconds = 90_000
+            try lab.store.fault(limited)
+            #expect(
+                Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: app))
+                    == .postpone(.appleUnavailable))
+            #expect(lab.store.calls().map(\.service) == [.transactionInfo])
+        }
+    }
+
+    @Test("P14: a purchase Apple signed is not found yet, however long ago: never not found")
+    func notFoundYet() async throws {
+        try await VerifyLab.with { lab in
+            let late = try await lab.sell { $0.visibleAfterMilliseconds = 86_400_000 }
+            let app = try await lab.app(legacyReceipts: "[serverApi, verifyReceipt]")
+            for (age, attempt) in [(0.0, 0), (864_000, 100)] {
+                let row = lab.row(.receipt(late.receipt), attempt: attempt, age: age)
+                #expect(Seen(await lab.examiner().examine(row, for: app)) == .retry(.notFoundYet))
+            }
+            // Its neighbour does not wait for it.
+            let sale = try await lab.sell()
+            let ids = [late, sale].map(\.purchase.transactionId)
+            let receipt = try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))
+            #expect(
+                Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app))
+                    == .partly([ids[0]: .open(.notFoundYet), ids[1]: .coins], .notFoundYet))
+        }
+    }
+
+    // MARK: The local lane
+
+    @Test(
+        "in the local lane nothing waits for Apple: what needs a call goes to the other one, or on while Apple is away")
+    func localLane() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app(legacyReceipts: "[serverApi, verifyReceipt, local]")
+            let sale = try await lab.sell()
+            let id = sale.purchase.transactionId
+            let row = lab.row(.receipt(sale.receipt), lane: .local)
+            let scale = 0.5
+            let desk = AppleDesk(halts: lab.halts, governor: lab.governor, scale: scale)
+            let examiner = lab.examiner(desk)
+            #expect(Seen(await examiner.examine(row, for: app)) == .reroute)
+            #expect(lab.store.calls().isEmpty)
+            var fault = FaultRequest(.status, on: .all)
+            fault.status = 503
+            try lab.store.fault(fault)
+            let signed = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple)
+            let asking = try await lab.app { $0.confirmWithApple = .always }
+            for _ in 0..<Breaker.callsMin { _ = await examiner.examine(signed, for: asking) }
+            #expect(desk.isAway(.serverApi, for: app))
+            let calls = lab.store.calls().count
+            #expect(Seen(await examiner.examine(row, for: app)) == .entries([id: .coins]))
+            #expect(lab.store.calls().count == calls)
+        }
+    }
+
+    // MARK: iOS 6 style receipts
+
+    @Test("P20: anybody can write an iOS 6 style receipt: no possession, unless Apple or a trusted backend says so")
+    func transactionReceipts() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let id = sale.purchase.transactionId
+            let text = Self.transactionReceipt(id)
+            let app = try await lab.app(legacyReceipts: "[serverApi, local]")
+            #expect(
+                Seen(await lab.examiner().examine(lab.row(.receipt(text)), for: app))
+                    == .whole(.held(.possessionMissing)))
+            #expect(lab.store.calls().isEmpty)
+            #expect(
+                Seen(await lab.examiner().examine(lab.row(.receipt(text), isVouched: true), for: app))
+                    == .entries([id: .coins]))
+            #expect(lab.store.calls().map(\.service) == [.transactionInfo])
+            // Where verifyReceipt may be asked, it checks the signature that only Apple can check.
+            let both = try await lab.app(legacyReceipts: "[serverApi, verifyReceipt]")
+            let before = lab.store.calls().count
+            _ = await lab.examiner().examine(lab.row(.receipt(text)), for: both)
+            #expect(lab.store.calls(after: before).map(\.service) == [.verifyReceipt])
+            let unknown = lab.row(.receipt(Self.transactionReceipt("999999999")), isVouched: true)
+            #expect(Seen(await lab.examiner().examine(unknown, for: app)) == .retry(.notFoundYet))
+            let sandbox = lab.row(.receipt(Self.transactionReceipt(id, environment: "Sandbox")), isVouched: true)
+            #expect(Seen(await lab.examiner().examine(sandbox, for: app)) == .whole(.rejected(.wrongEnvironment)))
+        }
+    }
+
+    private static func transactionReceipt(_ id: String, environment: String? = nil) -> String {
+        let info = Data("{\n\t\"transaction-id\" = \"\(id)\";\n\t\"bid\" = \"\(VerifyLab.bundleID)\";\n}".utf8)
+        let sandbox = environment.map { "\t\"environment\" = \"\($0)\";\n" } ?? ""
+        return Data("{\n\t\"purchase-info\" = \"\(info.base64EncodedString())\";\n\(sandbox)}".utf8)
+            .base64EncodedString()
+    }
+}
+
+extension [String: Decision] {
+    static func all(_ ids: [String], _ decision: Decision) -> [String: Decision] {
+        Dictionary(ids.map { ($0, decision) }, uniquingKeysWith: { first, _ in first })
+    }
+}
