@@ -117,7 +117,9 @@ package struct Examiner: Sendable {
         _ base64: String, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
         if receipt.isTakenOver { return .finding(.receipt(.rejected(.takenOver))) }
-        guard let client = app.receipts else { return .finding(.receipt(.held(.credentialsMissing))) }
+        guard let client = desk.receipts(of: app, lane: receipt.callLane) else {
+            return .finding(.receipt(.held(.credentialsMissing)))
+        }
         let (verified, calls) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
             let verified = try await client.verify(base64)
             return (verified, verified.calls)
