@@ -18,6 +18,10 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     case rateLimited(until: Date?)
     /// A limit of our own: Apple was not asked (``CallGate``). `until` is nil if nobody knows.
     case notAdmitted(until: Date?)
+    /// Its host is down, as far as we know: Apple was not asked (``CallGate``).
+    case hostDown
+    /// Apple has refused our credentials meanwhile: it was not asked (``CallGate``).
+    case halted
     /// HTTP 401: wrong key, issuer or bundle id, our clock, or an app never released (apple-facts 3.2).
     case unauthorized
     /// A verifyReceipt status other than 0 (apple-facts 5.2); `retryable` is Apple's `is_retryable`, if sent.
@@ -33,8 +37,8 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     /// Whether the same call may go well later without anybody changing anything. Not knowing is yes.
     package var isRetryable: Bool {
         switch self {
-        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .notAdmitted: true
-        case .unauthorized, .credentialsMissing, .environmentNotServed: false
+        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .notAdmitted, .hostDown: true
+        case .unauthorized, .halted, .credentialsMissing, .environmentNotServed: false
         case .receiptStatus(let code, let retryable):
             switch code {
             case 21000, 21001, 21003, 21004, 21006, 21010: false
@@ -64,6 +68,8 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
         case .garbage: "garbage"
         case .rateLimited: "rate_limited"
         case .notAdmitted: "not_admitted"
+        case .hostDown: "host_down"
+        case .halted: "halted"
         case .unauthorized: "unauthorized"
         case .receiptStatus: "receipt_status"
         case .api(let code, _): code.meaning == .unknown ? "api_unknown" : "api"

@@ -10,6 +10,8 @@ struct AppStoreHTTP: Sendable {
     /// From the first byte sent to the last byte read.
     let timeout: Duration
     let now: @Sendable () -> Date
+    /// Nil: every call is made at once.
+    var gate: (any CallGate)?
 
     /// Bytes of an answer: a bound on memory, far above what a receipt lists.
     static let answerLimit = 8 * 1024 * 1024
@@ -25,10 +27,19 @@ struct AppStoreHTTP: Sendable {
         var result: Result<Value, AppStoreError>
     }
 
+    /// - Parameter endpoint: of the App Store Server API; nil: verifyReceipt.
+    /// - Throws: what the gate throws: then nobody was asked. What Apple answers is in the result.
     func call<Value>(
-        _ service: ServiceCall.Service, in environment: StoreEnvironment, _ request: HTTPClientRequest,
+        _ host: AppleHost, _ endpoint: ServerAPIClient.Endpoint?, _ request: HTTPClientRequest,
         reading: (Answer) -> Reading<Value>
-    ) async -> (result: Result<Value, AppStoreError>, call: ServiceCall) {
+    ) async throws(AppStoreError) -> CallAnswer<Value> {
+        guard let gate else { return await call(host, request, reading) }
+        return try await gate.pass(host, endpoint) { await call(host, request, reading) }
+    }
+
+    private func call<Value>(
+        _ host: AppleHost, _ request: HTTPClientRequest, _ reading: (Answer) -> Reading<Value>
+    ) async -> CallAnswer<Value> {
         let clock = ContinuousClock()
         let start = clock.now
         let status: Int?
@@ -43,9 +54,10 @@ struct AppStoreHTTP: Sendable {
         }
         let duration = clock.now - start
         let label = if case .failure(let error) = read.result { error.label } else { "ok" }
-        Self.record(service, environment, outcome: label, duration: duration)
+        Self.record(host, outcome: label, duration: duration)
         let call = ServiceCall(
-            service: service, environment: environment, httpStatus: status, code: read.code, duration: duration)
+            service: host.service, environment: host.environment, httpStatus: status, code: read.code,
+            duration: duration)
         return (read.result, call)
     }
 
@@ -113,10 +125,8 @@ struct AppStoreHTTP: Sendable {
         }
     }
 
-    private static func record(
-        _ service: ServiceCall.Service, _ environment: StoreEnvironment, outcome: String, duration: Duration
-    ) {
-        let place = [("service", service.rawValue), ("environment", environment.rawValue)]
+    private static func record(_ host: AppleHost, outcome: String, duration: Duration) {
+        let place = [("service", host.service.rawValue), ("environment", host.environment.rawValue)]
         Counter(label: "makegood_apple_calls_total", dimensions: place + [("outcome", outcome)]).increment()
         Timer(label: "makegood_apple_call_seconds", dimensions: place).recordNanoseconds(duration.wholeNanoseconds)
     }

@@ -24,7 +24,7 @@ package struct VerifyReceiptClient: Sendable {
         }
     }
 
-    private let http: AppStoreHTTP
+    private var http: AppStoreHTTP
     private let credentials: Credentials
 
     /// - Parameter timeout: for each call, from the first byte to the last.
@@ -36,6 +36,13 @@ package struct VerifyReceiptClient: Sendable {
         self.credentials = credentials
     }
 
+    /// The same client, whose calls this gate lets through.
+    package func through(_ gate: any CallGate) -> VerifyReceiptClient {
+        var client = self
+        client.http.gate = gate
+        return client
+    }
+
     /// What Apple says of `receipt`, base64 as the client submitted it.
     ///
     /// Genuine is all that success means: the bundle id, product ids and an empty list of purchases are the caller's to
@@ -45,9 +52,14 @@ package struct VerifyReceiptClient: Sendable {
         var environment = StoreEnvironment.production
         var calls: [ServiceCall] = []
         while true {
-            let (result, call) = await ask(about: receipt, in: environment)
-            calls.append(call)
-            switch result {
+            let answer: CallAnswer<VerifiedReceipt>
+            do throws(AppStoreError) {
+                answer = try await ask(about: receipt, in: environment)
+            } catch {
+                throw AppStoreFailure(error, calls: calls)
+            }
+            calls.append(answer.call)
+            switch answer.result {
             case .success(var verified):
                 verified.calls = calls
                 return verified
@@ -75,7 +87,7 @@ package struct VerifyReceiptClient: Sendable {
 
     private func ask(
         about receipt: String, in environment: StoreEnvironment
-    ) async -> (result: Result<VerifiedReceipt, AppStoreError>, call: ServiceCall) {
+    ) async throws(AppStoreError) -> CallAnswer<VerifiedReceipt> {
         var fields: [String: JSON] = ["receipt-data": .string(receipt)]
         if let secret = credentials.sharedSecret { fields["password"] = .string(secret) }
         let url = environment == .production ? credentials.productionURL : credentials.sandboxURL
@@ -84,7 +96,7 @@ package struct VerifyReceiptClient: Sendable {
         request.headers = ["Content-Type": "application/json", "Accept": "application/json"]
         request.body = .bytes(JSON.object(fields).bytes)
 
-        return await http.call(.verifyReceipt, in: environment, request) { answer in
+        return try await http.call(AppleHost(.verifyReceipt, environment), nil, request) { answer in
             guard (200..<300).contains(answer.status) else {
                 return .init(code: nil, result: .failure(.httpStatus(answer.status)))
             }

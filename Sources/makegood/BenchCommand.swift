@@ -7,7 +7,9 @@ import NIOCore
 struct BenchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "bench", abstract: "Measure a part of the work.",
-        subcommands: [BenchVerifyCommand.self, BenchReceiptsCommand.self, BenchFillCommand.self])
+        subcommands: [
+            BenchVerifyCommand.self, BenchReceiptsCommand.self, BenchGovernorCommand.self, BenchFillCommand.self,
+        ])
 }
 
 /// `makegood bench verify`: signed transactions a second, verified as a worker does.

@@ -71,7 +71,7 @@ struct CheckCommand: AsyncParsableCommand {
 struct QueueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "queue", abstract: "Look at what is open, and set it in motion or to rest.",
-        subcommands: [Status.self, Redrive.self, Pause.self, Resume.self, Declare.self])
+        subcommands: [Status.self, Redrive.self, Pause.self, Resume.self, Lanes.self, Declare.self])
 
     struct Status: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
@@ -173,6 +173,35 @@ struct QueueCommand: AsyncParsableCommand {
             print("\(app) is resumed, \(count) receipts are due")
         }
     }
+
+    struct Lanes: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Say who goes first where Apple limits an app's calls, for the time of an incident.",
+            discussion: """
+                fresh: purchases nobody looked at yet; repair: those that come again; sweep: looking for what no \
+                message told us. The others keep this order, and each takes what those before it leave; a tenth is kept \
+                for the second. All workers follow with their next lease; v_apple shows it. --first fresh ends it.
+                """)
+
+        @Option(help: "The app.")
+        var app: String
+        @Option(help: "fresh, repair or sweep.")
+        var first: CallLane
+        @Option(help: "After so many minutes it is as always.")
+        var minutes = 60
+
+        func validate() throws {
+            guard (1...10_080).contains(minutes) else { throw ValidationError("--minutes must be 1 to 10080") }
+        }
+
+        func run() async throws {
+            try await Deployment.withDatabase("queue") { database in
+                try await Repairs(database: database, actor: Deployment.actor)
+                    .setFirstLane(first, of: app, for: .seconds(60 * minutes))
+            }
+            print("\(app): \(first.rawValue) first, for \(minutes) minutes")
+        }
+    }
 }
 
 struct SupportCommand: AsyncParsableCommand {
@@ -244,3 +273,5 @@ enum JSON {
         Swift.print(String(decoding: try encoder.encode(value), as: UTF8.self))
     }
 }
+
+extension CallLane: ExpressibleByArgument {}

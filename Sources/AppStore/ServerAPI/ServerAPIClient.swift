@@ -43,11 +43,10 @@ package struct ServerAPIClient: Sendable {
         package let calls: [ServiceCall]
     }
 
-    private let http: AppStoreHTTP
+    private var http: AppStoreHTTP
     private let productionURL: String
     private let sandboxURL: String
     private let token: BearerToken
-    private var gate: (any CallGate)?
 
     /// - Throws: ``AppStoreError/credentialsMissing`` if the key cannot be read.
     package init(
@@ -60,10 +59,10 @@ package struct ServerAPIClient: Sendable {
         self.token = try await BearerToken(credentials, now: now)
     }
 
-    /// The same client, whose calls this gate lets through. ``AppStoreError/notAdmitted(until:)`` where it does not.
+    /// The same client, whose calls this gate lets through.
     package func through(_ gate: any CallGate) -> ServerAPIClient {
         var client = self
-        client.gate = gate
+        client.http.gate = gate
         return client
     }
 
@@ -88,22 +87,19 @@ package struct ServerAPIClient: Sendable {
             guard let question = request.http(to: host, token: bearer) else {
                 throw AppStoreFailure(.api(code: request.endpoint.invalidID, httpStatus: 400))
             }
+            let answer: CallAnswer<Value>
             do throws(AppStoreError) {
-                try await gate?.admit(request.endpoint, in: environment)
+                answer = try await http.call(AppleHost(.serverApi, environment), request.endpoint, question) {
+                    Self.reading($0, request.read)
+                }
             } catch {
                 throw AppStoreFailure(error, calls: calls)
             }
-            let (result, call) = await http.call(.serverApi, in: environment, question) { answer in
-                Self.reading(answer, request.read)
-            }
-            calls.append(call)
-            switch result {
+            calls.append(answer.call)
+            switch answer.result {
             case .success(let value): return Answer(value: value, environment: environment, calls: calls)
             case .failure(let error):
                 if !candidates.isEmpty, Self.leadsToSandbox(error) { continue }
-                if case .rateLimited(let until) = error {
-                    await gate?.limited(request.endpoint, in: environment, until: until)
-                }
                 // A token refused once is not offered again: after the clock or the key is mended the next one is new.
                 if error == .unauthorized { await token.discard(bearer) }
                 throw AppStoreFailure(error, calls: calls)

@@ -1,3 +1,4 @@
+import AppStore
 package import Postgres
 import Purchases
 
@@ -16,13 +17,23 @@ package struct CallBudget: Sendable, Hashable {
 }
 
 /// Who goes first where Apple limits calls: in this order.
-package enum CallLane: String, Sendable, CaseIterable {
+package enum CallLane: String, Sendable, CaseIterable, Comparable {
     /// A purchase that nobody looked at yet: a customer waits.
     case fresh
     /// One that comes again.
     case repair
     /// Looking for what no message told us.
     case sweep
+
+    private var rank: Int {
+        switch self {
+        case .fresh: 0
+        case .repair: 1
+        case .sweep: 2
+        }
+    }
+
+    package static func < (one: CallLane, other: CallLane) -> Bool { one.rank < other.rank }
 }
 
 /// A part of the time in which Apple counts calls, the same for every process: they begin with the database's clock.
@@ -55,12 +66,15 @@ extension Statements {
     package struct Lease: Sendable, Equatable {
         /// Calls that may be made until the slice ends.
         package let calls: Int
+        /// How many of the slice anybody had before.
+        package let first: Int
         package let endsIn: Duration
         /// Until Apple's Retry-After is over; zero where nothing is stopped.
         package let stoppedFor: Duration
 
-        package init(calls: Int, endsIn: Duration, stoppedFor: Duration) {
+        package init(calls: Int, first: Int = 0, endsIn: Duration, stoppedFor: Duration) {
             self.calls = calls
+            self.first = first
             self.endsIn = endsIn
             self.stoppedFor = stoppedFor
         }
@@ -69,7 +83,7 @@ extension Statements {
     /// Leases calls of one lane for the rest of the slice that the database's clock is in.
     package static let leaseCalls = Statement<LeaseQuestion, Lease>(
         "budgets.lease_calls",
-        "select leased, ends_in, stopped_for from lease_calls($1, $2, $3, $4, $5, $6, $7)",
+        "select leased, leased_before, ends_in, stopped_for from lease_calls($1, $2, $3, $4, $5, $6, $7)",
         bind: { question in
             [
                 .text(question.budget.appID), .text(question.budget.environment), .text(question.budget.endpoint),
@@ -79,7 +93,35 @@ extension Statements {
         },
         read: { row throws(PostgresError) in
             Lease(
-                calls: try row.int(0), endsIn: .seconds(try row.double(1)), stoppedFor: .seconds(try row.double(2)))
+                calls: try row.int(0), first: try row.int(1), endsIn: .seconds(try row.double(2)),
+                stoppedFor: .seconds(try row.double(3)))
+        })
+
+    package struct LaneOrder: Sendable {
+        package let appID: String
+        package let first: CallLane
+        package let length: Duration
+    }
+
+    /// Who goes first from now on, in every process at once.
+    package static let setLaneOrder = Statement<LaneOrder, Void>(
+        "budgets.set_lane_order",
+        """
+        insert into lane_orders (app_id, first_lane, until) values ($1, $2, now() + make_interval(secs => $3))
+        on conflict (app_id) do update set first_lane = excluded.first_lane, until = excluded.until
+        """,
+        bind: { [.text($0.appID), .text($0.first.rawValue), .double($0.length.inSeconds)] })
+
+    /// How a worker sees Apple's hosts, for the view `v_apple`.
+    package static let reportAppleHosts = Statement<(worker: String, hosts: [AppleHostReport]), Void>(
+        "budgets.report_apple_hosts", "select report_apple_hosts($1, $2, $3, $4, $5, $6, $7)",
+        bind: { report in
+            [
+                .text(report.worker), .texts(report.hosts.map(\.host.service.rawValue)),
+                .texts(report.hosts.map(\.host.environment.rawValue)), .texts(report.hosts.map(\.breaker.rawValue)),
+                .doubles(report.hosts.map { $0.probeIn.inSeconds }), .int32s(report.hosts.map(\.concurrencyLimit)),
+                .int32s(report.hosts.map(\.inFlight)),
+            ]
         })
 
     /// Apple said 429: nobody asks there for so long. A longer stop stands.

@@ -63,6 +63,19 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.bool(0) })
 
+    /// Whoever comes next may probe.
+    package static let returnProbe = Statement<Halt, Void>(
+        "ledger.return_probe",
+        """
+        update halts set probe_at = now()
+        where app_id = $1 and service = $2 and environment = $3 and credential = $4
+        """,
+        bind: { halt in
+            [
+                .text(halt.appID), .text(halt.service), .text(halt.environment), .text(halt.credential),
+            ]
+        })
+
     /// Ends a halt and makes the rows that waited for it due.
     package static let endHalt = Statement<Halt, Int>(
         "ledger.end_halt", "select end_halt($1, $2, $3, $4)",

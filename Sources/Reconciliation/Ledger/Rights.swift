@@ -190,6 +190,11 @@ package struct Rights: Sendable {
                     .update("asked_id", "begun_at", "busy_until", "revision", "ended_at"),
                 ]
             ]),
+        // Written by its function.
+        table("apple_hosts", [:]),
+        table(
+            "lane_orders",
+            [.worker: [.select], .support: [.select, .insert, .update("first_lane", "until")]]),
         table("audits", [.support: [.insert("actor", "action", "details")]]),
         table(
             "schema_migrations",
@@ -201,6 +206,7 @@ package struct Rights: Sendable {
         table("v_attempts", [.support: [.select], .dashboard: [.select]]),
         table("v_halts", [.support: [.select], .dashboard: [.select]]),
         table("v_call_budgets", [.support: [.select], .dashboard: [.select]]),
+        table("v_apple", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
@@ -219,6 +225,10 @@ package struct Rights: Sendable {
         function("payload_reasons(uuid[], text[])", [:]),
         function(
             "lease_calls(text, text, text, text, integer, integer, double precision)", [.worker: [.execute]]),
+        function(
+            "report_apple_hosts(text, text[], text[], text[], double precision[], integer[], integer[])",
+            [.worker: [.execute]]),
+        function("lane_place(text, text)", [.worker: [.execute]]),
         function("end_halt(text, text, text, text)", [.worker: [.execute], .support: [.execute]]),
         function("end_stale_halts(text, text[])", [.worker: [.execute]]),
     ]

@@ -61,6 +61,13 @@ package struct Repairs: Sendable {
         return count
     }
 
+    /// Which lane goes first where Apple limits this app's calls, for so long; `fresh` is as always.
+    package func setFirstLane(_ lane: CallLane, of appID: String, for length: Duration) async throws(PostgresError) {
+        _ = try await database.run(
+            Statements.setLaneOrder, Statements.LaneOrder(appID: appID, first: lane, length: length))
+        try await audit("queue.lanes", ["app": appID, "first": lane.rawValue], count: 0)
+    }
+
     private func repeated(_ batch: () async throws(PostgresError) -> Int) async throws(PostgresError) -> Int {
         var total = 0
         while true {

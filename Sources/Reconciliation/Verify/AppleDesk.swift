@@ -15,61 +15,51 @@ package struct AppleRefusal: Error, Sendable {
     }
 }
 
-/// Where every call to Apple goes through: halts, the breaker, Apple's limits, and what they learn from each answer.
+/// Where every question to Apple goes through: halts, and by the governor each of its calls.
 package final class AppleDesk: Sendable {
     private let halts: HaltBoard
     private let governor: Governor
-    private let breaker: Mutex<Breaker>
     /// When a credential was last proven good, by its hash.
     private let proven = Mutex<[String: ContinuousClock.Instant]>([:])
     /// A refusal this soon after such a proof says something about the receipt, not about the credential.
     private static let provenFor: Duration = .seconds(600)
 
-    package init(halts: HaltBoard, governor: Governor, scale: Double) {
+    package init(halts: HaltBoard, governor: Governor) {
         self.halts = halts
         self.governor = governor
-        breaker = Mutex(Breaker(scale: scale))
     }
 
-    /// The breaker's state now; an open one becomes half-open when its pause is over.
-    package var breakerState: Breaker.State {
-        breaker.withLock { breaker in
-            breaker.tick(.now)
-            return breaker.state
-        }
+    /// Whether asking would be in vain now: Apple is down where it is asked first, or refuses our credentials.
+    package func isAway(_ service: ServiceCall.Service, for app: AppServices) async -> Bool {
+        guard halts.halt(of: service, for: app) == nil else { return true }
+        guard let first = app.lookUpOrder.first else { return true }
+        return await governor.isDown(AppleHost(service, first))
     }
 
-    /// Whether asking would be in vain now: Apple is down, or refuses our credentials.
-    package func isAway(_ service: ServiceCall.Service, for app: AppServices) -> Bool {
-        if case .open = breakerState { return true }
-        return halts.halt(of: service, for: app) != nil
-    }
-
-    /// Asks Apple, unless a halt or the breaker says not to.
+    /// Asks Apple, unless a halt says not to; whether a call goes out is the governor's to say.
     package func ask<Answer>(
         _ service: ServiceCall.Service, for app: AppServices,
         _ question: () async throws(AppStoreFailure) -> (answer: Answer, calls: [ServiceCall]),
         proves isProof: (Answer) -> Bool = { _ in true }
     ) async throws(AppleRefusal) -> (answer: Answer, calls: [ServiceCall]) {
-        if case .open = breakerState { throw AppleRefusal(.postpone(.appleUnavailable, until: nil)) }
         let halt = halts.halt(of: service, for: app)
         if let halt {
             guard await halts.takesProbe(halt) else { throw AppleRefusal(.halt(.halted)) }
         }
         do {
             let (answer, calls) = try await question()
-            record(failed: false)
             if isProof(answer) { noteProof(service, app) }
             if let halt { await halts.end(halt) }
             return (answer, calls)
         } catch {
             var fate = Fate(error.error)
-            if case .halt = fate, halt == nil, isProven(service, app) { fate = .retry(.appleAnswer) }
-            // A call that a limit of ours held back says nothing about Apple: it must not close a half-open breaker.
-            if !error.calls.isEmpty { record(failed: error.error.isOutage) }
+            let isAnswer = error.error != .halted
+            if case .halt = fate, isAnswer, halt == nil, isProven(service, app) { fate = .retry(.appleAnswer) }
+            // Nobody was asked: the probe is left to the next.
+            if let halt, error.calls.isEmpty { await halts.returnProbe(halt) }
             switch (fate, error.calls.last) {
-            case (.halt, let call?): await halts.raise(call, for: app)
-            case (.halt, nil), (.hold, _), (.postpone, _): break
+            case (.halt, let call?) where isAnswer: await halts.raise(call, for: app)
+            case (.halt, _), (.hold, _), (.postpone, _): break
             case (.retry, _), (.reject, _): if let halt, error.error.provesCredentials { await halts.end(halt) }
             }
             throw AppleRefusal(fate, calls: error.calls)
@@ -78,10 +68,17 @@ package final class AppleDesk: Sendable {
 
     /// The app's client, whose calls keep to Apple's limits. Nil without a `serverApi` section.
     package func serverAPI(of app: AppServices, lane: CallLane) -> ServerAPIClient? {
-        guard let section = app.configuration.serverAPI else { return nil }
-        return app.serverAPI?.through(
-            GovernedCalls(
-                governor: governor, appID: app.configuration.id, callsPerSecond: section.callsPerSecond, lane: lane))
+        app.serverAPI?.through(calls(to: .serverApi, of: app, lane))
+    }
+
+    /// As above, for legacy receipts. Nil without a `verifyReceipt` section.
+    package func receipts(of app: AppServices, lane: CallLane) -> VerifyReceiptClient? {
+        app.receipts?.through(calls(to: .verifyReceipt, of: app, lane))
+    }
+
+    private func calls(to service: ServiceCall.Service, of app: AppServices, _ lane: CallLane) -> GovernedCalls {
+        GovernedCalls(
+            governor: governor, halts: halts, app: app, lane: lane, knownHalt: halts.halt(of: service, for: app))
     }
 
     private func noteProof(_ service: ServiceCall.Service, _ app: AppServices) {
@@ -93,10 +90,6 @@ package final class AppleDesk: Sendable {
         guard let credential = app.credentialHashes[service] else { return false }
         return proven.withLock { $0[credential].map { ContinuousClock.now - $0 < Self.provenFor } ?? false }
     }
-
-    private func record(failed: Bool) {
-        breaker.withLock { $0.record(failed: failed, at: .now) }
-    }
 }
 
 extension AppStoreError {
@@ -107,7 +100,7 @@ extension AppStoreError {
         case .api: !isOutage
         case .receiptStatus(let code, _): code == 21006 || code == 21010
         case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .notAdmitted,
-            .unauthorized, .credentialsMissing, .environmentNotServed:
+            .hostDown, .halted, .unauthorized, .credentialsMissing, .environmentNotServed:
             false
         }
     }
@@ -119,7 +112,9 @@ extension AppStoreError {
         case .httpStatus(let status): status >= 500
         case .receiptStatus(let code, _): code == 21005 || code == 21009
         case .api(let code, _): code == .generalInternal || code == .generalInternalRetryable
-        case .cancelled, .rateLimited, .notAdmitted, .unauthorized, .credentialsMissing, .environmentNotServed: false
+        case .cancelled, .rateLimited, .notAdmitted, .hostDown, .halted, .unauthorized, .credentialsMissing,
+            .environmentNotServed:
+            false
         }
     }
 }

@@ -1,35 +1,67 @@
 package import AppStore
-package import Foundation
 
-/// One app's calls of one lane, as the governor lets them through.
+/// One app's calls of one lane, as the governor lets them out.
 package struct GovernedCalls: CallGate {
     let governor: Governor
-    let appID: String
-    /// For Get Transaction Info in production; the other limits stand to it as in Apple's table (apple-facts 3.8).
-    let callsPerSecond: Double
+    let halts: HaltBoard
+    let app: AppServices
     let lane: CallLane
+    /// The halt that was there when the question was asked: its probe passes.
+    let knownHalt: Halt?
 
-    package func admit(
-        _ endpoint: ServerAPIClient.Endpoint, in environment: StoreEnvironment
-    ) async throws(AppStoreError) {
-        guard let limit = endpoint.callsPerSecond(in: environment),
-            let whole = ServerAPIClient.Endpoint.transactionInfo.callsPerSecond(in: .production)
-        else { throw .environmentNotServed }
-        switch await governor.permit(
-            budget(endpoint, environment), callsPerSecond: callsPerSecond * limit / whole, lane: lane)
-        {
-        case .granted: return
-        case .refused(let until): throw .notAdmitted(until: until)
+    package func pass<Value>(
+        _ host: AppleHost, _ endpoint: ServerAPIClient.Endpoint?, _ call: () async -> CallAnswer<Value>
+    ) async throws(AppStoreError) -> CallAnswer<Value> {
+        let pass = try await pass(host, try allowance(endpoint, host.environment))
+        // A secret may have been refused while this call waited.
+        if let halt = halts.halt(of: host.service, for: app), halt != knownHalt {
+            await governor.leave(pass, .none)
+            throw .halted
+        }
+        let answer = await call()
+        switch answer.result {
+        case .success: await governor.leave(pass, .answered)
+        case .failure(.cancelled): await governor.leave(pass, .none)
+        case .failure(.rateLimited(let until)):
+            await governor.leave(pass, .limited)
+            if let endpoint { await governor.stop(budget(endpoint, host.environment), until: until) }
+        case .failure(let error): await governor.leave(pass, error.isOutage ? .failed : .answered)
+        }
+        return answer
+    }
+
+    private func pass(
+        _ host: AppleHost, _ allowance: Governor.Allowance?
+    ) async throws(AppStoreError) -> Governor.Pass {
+        let deadline = ContinuousClock.now + Governor.patience
+        while true {
+            switch await governor.admit(host, within: allowance, lane: lane, by: deadline) {
+            case .granted(let pass):
+                let now = ContinuousClock.now
+                guard let leavesBy = pass.leavesBy, now > leavesBy else { return pass }
+                await governor.leave(pass, .none)
+                if now > deadline { throw .notAdmitted(until: nil) }
+            case .refused(let until): throw .notAdmitted(until: until)
+            case .hostDown: throw .hostDown
+            }
         }
     }
 
-    package func limited(
-        _ endpoint: ServerAPIClient.Endpoint, in environment: StoreEnvironment, until: Date?
-    ) async {
-        await governor.stop(budget(endpoint, environment), until: until)
+    /// The configured number is for Get Transaction Info in production; the other limits stand to it as in Apple's table
+    /// (apple-facts 3.8). Nil for verifyReceipt, for which Apple names none.
+    private func allowance(
+        _ endpoint: ServerAPIClient.Endpoint?, _ environment: StoreEnvironment
+    ) throws(AppStoreError) -> Governor.Allowance? {
+        guard let endpoint, let section = app.configuration.serverAPI else { return nil }
+        guard let limit = endpoint.callsPerSecond(in: environment),
+            let whole = ServerAPIClient.Endpoint.transactionInfo.callsPerSecond(in: .production)
+        else { throw .environmentNotServed }
+        return Governor.Allowance(
+            budget(endpoint, environment), callsPerSecond: section.callsPerSecond * limit / whole)
     }
 
     private func budget(_ endpoint: ServerAPIClient.Endpoint, _ environment: StoreEnvironment) -> CallBudget {
-        CallBudget(appID: appID, environment: environment.rawValue, endpoint: endpoint.rawValue)
+        CallBudget(
+            appID: app.configuration.id, environment: environment.rawValue, endpoint: endpoint.rawValue)
     }
 }

@@ -50,6 +50,11 @@ package final class HaltBoard: Service {
         (try? await ledger.run(Statements.takeProbe, halt))?.isEmpty == false
     }
 
+    /// A probe that was taken and not made: the next call may be it.
+    package func returnProbe(_ halt: Halt) async {
+        _ = try? await ledger.run(Statements.returnProbe, halt)
+    }
+
     /// Apple refused our credentials: the whole cluster stops asking with them.
     package func raise(_ call: ServiceCall, for app: AppServices) async {
         let halt = Halt(

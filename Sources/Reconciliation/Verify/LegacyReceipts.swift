@@ -47,9 +47,11 @@ extension Examiner {
     /// In the local lane nothing waits for Apple: to the other one, or on to the next strategy where asking is in vain.
     private func needsReroute(
         _ receipt: StoredReceipt, for service: ServiceCall.Service, of app: AppServices
-    ) throws(AppleRefusal) -> Bool {
+    ) async throws(AppleRefusal) -> Bool {
         guard receipt.lane == .local else { return false }
-        guard !desk.isAway(service, for: app) else { throw AppleRefusal(.postpone(.appleUnavailable, until: nil)) }
+        guard await !desk.isAway(service, for: app) else {
+            throw AppleRefusal(.postpone(.appleUnavailable, until: nil))
+        }
         return true
     }
 
@@ -58,8 +60,10 @@ extension Examiner {
     private func askVerifyReceipt(
         _ base64: String, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        guard let client = app.receipts else { throw AppleRefusal(.hold(.credentialsMissing)) }
-        if try needsReroute(receipt, for: .verifyReceipt, of: app) { return .reroute }
+        guard let client = desk.receipts(of: app, lane: receipt.callLane) else {
+            throw AppleRefusal(.hold(.credentialsMissing))
+        }
+        if try await needsReroute(receipt, for: .verifyReceipt, of: app) { return .reroute }
         let (verified, calls) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
             let verified = try await client.verify(base64)
             return (verified, verified.calls)
@@ -143,7 +147,7 @@ extension Examiner {
         let environment =
             question.environment == StoreEnvironment.sandbox.rawValue ? StoreEnvironment.sandbox : .production
         guard app.lookUpOrder.contains(environment) else { return .finding(.receipt(.rejected(.wrongEnvironment))) }
-        if try needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
+        if try await needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
         return try await answer(question.transactionId, of: receipt, for: app, in: [environment])
     }
 
@@ -157,7 +161,7 @@ extension Examiner {
             try await known(listed, of: receipt), named: receipt.transactionID, policy: app.policy, claim: claim,
             freshFor: Self.staleAfter)
         guard !plan.asked.isEmpty else { return .finding(.transactions(plan.judged)) }
-        if try needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
+        if try await needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
 
         var round = LookUpRound(plan)
         let lane = receipt.callLane

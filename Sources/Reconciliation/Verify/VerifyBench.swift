@@ -18,9 +18,11 @@ struct VerifyBench: Sendable {
     /// Tries without a verdict after which a message that came again is judged alone.
     private static let suspectRescues = 2
     private static let pauseDelay: Duration = .seconds(60)
-    private static let breakerDelay: Duration = .seconds(30)
+    private static let outageDelayMin: Duration = .seconds(30)
     private static let budgetDelayMin: Duration = .seconds(5)
-    private static let budgetDelayMax: Duration = .seconds(300)
+    private static let delayMax: Duration = .seconds(300)
+    /// Those that wait for the same moment come within so long after it.
+    private static let spreadMax: Duration = .seconds(60)
 
     let ledger: Ledger
     let apps: AppDirectory
@@ -120,21 +122,24 @@ struct VerifyBench: Sendable {
     }
 
     private func wait(_ reason: Reason, _ until: Date?, _ receipt: StoredReceipt) -> Duration {
-        until.map { .seconds(max(1, $0.timeIntervalSince(receipt.readAt))) }
-            ?? delay(reason, receipt) * ledger.schedule.scale
+        until.map { delay(until: $0, receipt) } ?? delay(reason, receipt)
     }
 
+    /// Those that wait come at different times, and the more rarely the longer they have waited: after about a quarter
+    /// of it. After the age itself the last of a rush would come for minutes while nobody calls: of N that are t old
+    /// N / t a second; so it is four times as many, and what is left dwindles with the fourth power of the time.
     private func delay(_ reason: Reason, _ receipt: StoredReceipt) -> Duration {
-        switch reason {
-        case .halted: Self.pauseDelay
-        // Those that wait for a call come at different times, and the more rarely the longer there are too many.
-        case .appleBudget:
-            min(
-                max(.seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt)), Self.budgetDelayMin),
-                Self.budgetDelayMax)
-                * Double.random(in: 0.5..<1.5)
-        default: Self.breakerDelay
-        }
+        let scale = ledger.schedule.scale
+        if reason == .halted { return Self.pauseDelay * scale }
+        let age = Duration.seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt))
+        let least = (reason == .appleBudget ? Self.budgetDelayMin : Self.outageDelayMin) * scale
+        return min(max(age / 4, least), Self.delayMax * scale) * Double.random(in: 0.5..<1.5)
+    }
+
+    /// Apple has named the time, to all at once: they come after it, one by one.
+    private func delay(until: Date, _ receipt: StoredReceipt) -> Duration {
+        let wait = Duration.seconds(max(1, until.timeIntervalSince(receipt.readAt)))
+        return wait + min(wait, Self.spreadMax) * Double.random(in: 0..<1)
     }
 
     private func retry(

@@ -1,5 +1,4 @@
 package import Logging
-import Metrics
 import Purchases
 package import RabbitMQ
 import ServiceLifecycle
@@ -10,6 +9,9 @@ import ServiceLifecycle
 /// payloads in flight are bounded by it too: 64 receipts of at most 1 MiB, 512 signed transactions of at most 64 KiB,
 /// among which receipts are where an app judges them `local`. More pointers than that may lie here: those of the local
 /// queue share messages.
+///
+/// Apple's queue is taken from also while Apple is down: the receipts of a host whose breaker is open go back to their
+/// rows, no attempt counted, for the other hosts' may stand behind them. An outage of the sandbox stops nobody else.
 package struct VerifyWorker: Service {
     package struct Limits: Sendable {
         package var localInFlight: Int
@@ -24,14 +26,13 @@ package struct VerifyWorker: Service {
     /// A database that is away is waited for this long with the message unacked; then the row's due time takes over,
     /// well before the broker's consumer timeout (P29: at most 60 s).
     static let databasePatience: Duration = .seconds(45)
-    static let breakerInterval: Duration = .milliseconds(200)
 
     private let consumer: Consumer
     private let doorbell: Doorbell
     private let limits: Limits
     private let local: Slots
     private let bench: VerifyBench
-    private let desk: AppleDesk
+    private let reporter: AppleHostReporter
     private let logger: Logger
 
     package init(
@@ -43,15 +44,16 @@ package struct VerifyWorker: Service {
         self.limits = limits
         local = Slots(limits.localInFlight)
         self.logger = logger
-        desk = AppleDesk(
-            halts: halts,
+        let governor = Governor(
+            ledger: ledger, callsMax: limits.appleInFlight,
             // The others are in flight: at Apple, or on their way through.
-            governor: Governor(ledger: ledger, waitersMax: max(1, limits.appleInFlight / 2), logger: logger),
-            scale: ledger.schedule.scale)
+            waitersMax: max(1, limits.appleInFlight / 2), scale: ledger.schedule.scale, logger: logger)
+        reporter = AppleHostReporter(governor: governor, ledger: ledger)
         bench = VerifyBench(
             ledger: ledger, apps: apps, halts: halts,
-            examiner: Examiner(desk: desk, ledger: ledger, schedule: ledger.schedule), doorbell: doorbell,
-            logger: logger)
+            examiner: Examiner(
+                desk: AppleDesk(halts: halts, governor: governor), ledger: ledger, schedule: ledger.schedule),
+            doorbell: doorbell, logger: logger)
     }
 
     /// What the worker consumes from, for the consumer it is given.
@@ -67,11 +69,11 @@ package struct VerifyWorker: Service {
         logger.info("worker started")
         await withGracefulShutdownHandler {
             await withDiscardingTaskGroup { group in
-                let watch = Task { await followBreaker() }
+                let reports = Task { await reporter.run() }
                 for await delivery in consumer.deliveries {
                     group.addTask { await handle(delivery) }
                 }
-                watch.cancel()
+                reports.cancel()
                 // Leaving the group waits for what is in flight: each is bounded by Apple's and the database's limits.
             }
         } onGracefulShutdown: {
@@ -92,27 +94,6 @@ package struct VerifyWorker: Service {
         case .undeliverable:
             logger.warning("message went to the dead letters", metadata: ["queue": "\(delivery.queue)"])
             consumer.reject(delivery)
-        }
-    }
-
-    /// An open breaker stops taking from Apple's queue; a half-open one takes one at a time.
-    private func followBreaker() async {
-        let queue = doorbell.queues.verify(.apple)
-        let gauge = Gauge(label: "makegood_breaker_open")
-        var applied: Breaker.State = .closed
-        while !Task.isCancelled {
-            let state = desk.breakerState
-            if state != applied {
-                switch state {
-                case .closed: await consumer.setPrefetch(limits.appleInFlight, for: queue)
-                case .halfOpen: await consumer.setPrefetch(1, for: queue)
-                case .open: await consumer.setPrefetch(0, for: queue)
-                }
-                gauge.record(state == .closed ? 0 : 1)
-                logger.notice("breaker changed", metadata: ["apple.breaker": "\(state)"])
-                applied = state
-            }
-            try? await Task.sleep(for: Self.breakerInterval)
         }
     }
 }

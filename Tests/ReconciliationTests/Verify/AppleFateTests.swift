@@ -13,7 +13,7 @@ import Testing
     private static func word(_ error: AppStoreError) -> String {
         switch error {
         case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .unauthorized, .receiptStatus,
-            .api, .credentialsMissing, .environmentNotServed, .notAdmitted:
+            .api, .credentialsMissing, .environmentNotServed, .notAdmitted, .hostDown, .halted:
             error.label
         }
     }
@@ -30,9 +30,10 @@ import Testing
             (.rateLimited(until: nil), .postpone(.appleUnavailable, until: nil)), (.unauthorized, .halt(.halted)),
             (.notAdmitted(until: Self.until), .postpone(.appleBudget, until: Self.until)),
             (.notAdmitted(until: nil), .postpone(.appleBudget, until: nil)),
+            (.hostDown, .postpone(.appleUnavailable, until: nil)), (.halted, .halt(.halted)),
             (.credentialsMissing, .hold(.credentialsMissing)), (.environmentNotServed, .reject(.wrongEnvironment)),
         ]
-        #expect(Set(table.map { Self.word($0.0) }).count == 10)
+        #expect(Set(table.map { Self.word($0.0) }).count == 12)
         for (error, fate) in table { #expect(Fate(error) == fate, "\(error)") }
     }
 

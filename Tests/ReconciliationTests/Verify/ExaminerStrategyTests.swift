@@ -234,7 +234,7 @@ import Testing
             let dry = Governor(
                 lease: { _ in .init(calls: 0, endsIn: .milliseconds(250), stoppedFor: .zero) }, stop: { _, _ in },
                 logger: .silent)
-            let examiner = lab.examiner(AppleDesk(halts: lab.halts, governor: dry, scale: 1))
+            let examiner = lab.examiner(AppleDesk(halts: lab.halts, governor: dry))
             #expect(
                 Seen(await examiner.examine(lab.row(.receipt(sale.receipt)), for: app)) == .postpone(.appleBudget))
             #expect(lab.store.calls().isEmpty)
@@ -279,7 +279,7 @@ import Testing
             let id = sale.purchase.transactionId
             let row = lab.row(.receipt(sale.receipt), lane: .local)
             let scale = 0.5
-            let desk = AppleDesk(halts: lab.halts, governor: lab.governor, scale: scale)
+            let desk = AppleDesk(halts: lab.halts, governor: lab.governor(scale: scale))
             let examiner = lab.examiner(desk)
             #expect(Seen(await examiner.examine(row, for: app)) == .reroute)
             #expect(lab.store.calls().isEmpty)
@@ -289,7 +289,7 @@ import Testing
             let signed = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple)
             let asking = try await lab.app { $0.confirmWithApple = .always }
             for _ in 0..<Breaker.callsMin { _ = await examiner.examine(signed, for: asking) }
-            #expect(desk.isAway(.serverApi, for: app))
+            #expect(await desk.isAway(.serverApi, for: app))
             let calls = lab.store.calls().count
             #expect(Seen(await examiner.examine(row, for: app)) == .entries([id: .coins]))
             #expect(lab.store.calls().count == calls)

@@ -2,6 +2,7 @@ import AppStore
 import AppStoreSimulator
 import Foundation
 import Purchases
+import Synchronization
 import Testing
 
 @testable import Reconciliation
@@ -216,14 +217,21 @@ import Testing
 
     // MARK: The breaker
 
+    private static let receipts = AppleHost(.verifyReceipt, .production)
+    private static let sandbox = AppleHost(.serverApi, .sandbox)
+
+    private static func breaker(_ host: AppleHost, _ governor: Governor) async -> AppleHostReport.BreakerWord? {
+        await governor.report().first { $0.host == host }?.breaker
+    }
+
     @Test("P1: an Apple that is down is not asked; a probe finds out when it is back")
     func breaker() async throws {
         try await VerifyLab.with { lab in
             let sale = try await lab.sell()
             let app = try await lab.app()
             let scale = 0.02
-            let desk = AppleDesk(halts: lab.halts, governor: lab.governor, scale: scale)
-            let examiner = lab.examiner(desk, scale: scale)
+            let governor = lab.governor(scale: scale)
+            let examiner = lab.examiner(governor: governor, scale: scale)
             let row = lab.row(.receipt(sale.receipt))
             var fault = FaultRequest(.status, on: .all)
             fault.status = 503
@@ -237,35 +245,113 @@ import Testing
                 Seen(await examiner.examine(row, for: app)) == .postpone(.appleUnavailable), "no attempt is counted")
             #expect(lab.store.calls().count == calls)
             lab.store.clearFaults()
-            try await lab.lab.until("the breaker is half-open after its pause") { desk.breakerState == .halfOpen }
+            try await lab.lab.until("the breaker is half-open after its pause") {
+                await Self.breaker(Self.receipts, governor) == .halfOpen
+            }
             #expect(Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
-            #expect(desk.breakerState == .closed)
+            #expect(await Self.breaker(Self.receipts, governor) == .closed)
         }
     }
 
-    @Test("a call that our own limit holds back is no answer of Apple's: the breaker stays half-open")
+    @Test("B9: an outage of the sandbox stops neither production nor the other service")
+    func hostsApart() async throws {
+        try await VerifyLab.with { lab in
+            let (sale, test) = (try await lab.sell(), try await lab.sell { $0.environment = .sandbox })
+            let app = try await lab.app(environments: ["Production", "Sandbox"]) { $0.confirmWithApple = .always }
+            let governor = lab.governor()
+            let examiner = lab.examiner(governor: governor)
+            var fault = FaultRequest(.status, on: .transactionInfo)
+            fault.status = 503
+            fault.environment = .sandbox
+            try lab.store.fault(fault)
+            let testRow = lab.row(.signedTransaction(test.signedTransaction), lane: .apple)
+            for _ in 0..<Breaker.callsMin {
+                #expect(Seen(await examiner.examine(testRow, for: app)) == .retry(.appleAnswer))
+            }
+            #expect(await Self.breaker(Self.sandbox, governor) == .open)
+            let calls = lab.store.calls().count
+            #expect(Seen(await examiner.examine(testRow, for: app)) == .postpone(.appleUnavailable))
+            #expect(lab.store.calls().count == calls)
+            for row in [
+                lab.row(.signedTransaction(sale.signedTransaction), lane: .apple), lab.row(.receipt(sale.receipt)),
+            ] {
+                #expect(Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
+            }
+            #expect(await governor.report().filter { $0.breaker == .closed }.count == 2)
+        }
+    }
+
+    @Test("what our own limit holds back is no answer of Apple's, and uses up no probe: of a breaker, or of a halt")
     func heldBack() async throws {
         try await VerifyLab.with { lab in
             let sale = try await lab.sell()
             let app = try await lab.app()
-            let scale = 0.02
-            let dry = Governor(
-                lease: { _ in .init(calls: 0, endsIn: .milliseconds(250), stoppedFor: .zero) }, stop: { _, _ in },
-                logger: .silent)
-            let desk = AppleDesk(halts: lab.halts, governor: dry, scale: scale)
-            let examiner = lab.examiner(desk, scale: scale)
+            let isDry = Mutex(true)
+            let governor = Governor(
+                scale: 0.02,
+                lease: { question in
+                    .init(
+                        calls: isDry.withLock { $0 } ? 0 : question.wanted, endsIn: .milliseconds(250),
+                        stoppedFor: .zero)
+                }, stop: { _, _ in }, logger: .silent)
+            let examiner = lab.examiner(governor: governor, scale: 0.02)
             let row = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
             #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleBudget))
             var fault = FaultRequest(.status, on: .all)
             fault.status = 503
             try lab.store.fault(fault)
-            for _ in 0..<Breaker.callsMin { _ = await examiner.examine(lab.row(.receipt(sale.receipt)), for: app) }
+            isDry.withLock { $0 = false }
+            for _ in 0..<Breaker.callsMin { _ = await examiner.examine(row, for: app) }
+            isDry.withLock { $0 = true }
             lab.store.clearFaults()
-            try await lab.lab.until("the breaker is half-open after its pause") { desk.breakerState == .halfOpen }
+            let host = AppleHost(.serverApi, .production)
+            try await lab.lab.until("the breaker is half-open after its pause") {
+                await Self.breaker(host, governor) == .halfOpen
+            }
+            // What was leased and not used is forgotten with its slice.
+            try await Task.sleep(for: .milliseconds(300))
             let calls = lab.store.calls().count
             #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleBudget))
-            #expect(desk.breakerState == .halfOpen)
+            #expect(await Self.breaker(host, governor) == .halfOpen)
             #expect(lab.store.calls().count == calls)
+
+            await lab.halts.raise(
+                ServiceCall(
+                    service: .serverApi, environment: .production, httpStatus: 401, code: nil, duration: .zero),
+                for: app)
+            try await lab.lab.run("update halts set probe_at = now()")
+            #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleBudget))
+            #expect(try await lab.lab.number("select count(*) from halts where probe_at <= now()") == 1)
+            isDry.withLock { $0 = false }
+            try await Task.sleep(for: .milliseconds(300))
+            #expect(
+                Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]),
+                "the probe of both")
+            #expect(await Self.breaker(host, governor) == .closed)
+            #expect(try await lab.lab.ledger.run(Statements.listHalts, ()) == [])
+        }
+    }
+
+    @Test("a call that waits for its turn is not made with a secret that is refused meanwhile")
+    func haltedMeanwhile() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let app = try await lab.app()
+            let governor = Governor(
+                lease: { question in
+                    try await Task.sleep(for: .milliseconds(300))
+                    return .init(calls: question.wanted, endsIn: .seconds(1), stoppedFor: .zero)
+                }, stop: { _, _ in }, logger: .silent)
+            let row = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
+            async let waiting = lab.examiner(governor: governor).examine(row, for: app)
+            try await Task.sleep(for: .milliseconds(100))
+            await lab.halts.raise(
+                ServiceCall(
+                    service: .serverApi, environment: .production, httpStatus: 401, code: nil, duration: .zero),
+                for: app)
+            #expect(Seen(await waiting) == .postpone(.halted))
+            #expect(lab.store.calls().isEmpty)
+            #expect(await governor.report().map(\.inFlight) == [0])
         }
     }
 }

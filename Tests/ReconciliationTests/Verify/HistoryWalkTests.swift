@@ -127,7 +127,7 @@ import Testing
                         }
                     return .init(calls: mayCall ? 1 : 0, endsIn: .milliseconds(20), stoppedFor: .zero)
                 }, stop: { _, _ in }, logger: .silent)
-            let examiner = lab.examiner(AppleDesk(halts: lab.halts, governor: dry, scale: 1))
+            let examiner = lab.examiner(AppleDesk(halts: lab.halts, governor: dry))
             guard case .partly(let entries, .postpone(.appleBudget, nil)) = await examiner.examine(row, for: app) else {
                 Issue.record("not partly judged")
                 return

@@ -19,7 +19,6 @@ struct VerifyLab: Sendable {
     let base: String
     let lab: LedgerLab
     let halts: HaltBoard
-    let governor: Governor
     let http: HTTPClient
 
     static func with(_ body: (VerifyLab) async throws -> Void) async throws {
@@ -30,7 +29,7 @@ struct VerifyLab: Sendable {
                 let base = "http://127.0.0.1:\(try await store.boundPort)"
                 let verify = VerifyLab(
                     store: store, base: base, lab: lab, halts: HaltBoard(ledger: lab.ledger, logger: .silent),
-                    governor: Governor(ledger: lab.ledger, waitersMax: 32, logger: .silent), http: HTTPClient.shared)
+                    http: HTTPClient.shared)
                 try await body(verify)
                 group.cancelAll()
                 while let result = await group.nextResult() {
@@ -80,13 +79,21 @@ struct VerifyLab: Sendable {
         return try await AppServices(app, http: http)
     }
 
-    /// A worker's own examiner, with a breaker of its own.
+    /// A worker's own examiner, with breakers of its own.
     func examiner(scale: Double = 1) -> Examiner {
-        examiner(AppleDesk(halts: halts, governor: governor, scale: scale), scale: scale)
+        examiner(governor: governor(scale: scale), scale: scale)
+    }
+
+    func examiner(governor: Governor, scale: Double = 1) -> Examiner {
+        examiner(AppleDesk(halts: halts, governor: governor), scale: scale)
     }
 
     func examiner(_ desk: AppleDesk, scale: Double = 1) -> Examiner {
         Examiner(desk: desk, ledger: lab.ledger, schedule: RetrySchedule(scale: scale))
+    }
+
+    func governor(scale: Double = 1) -> Governor {
+        Governor(ledger: lab.ledger, callsMax: 64, waitersMax: 32, scale: scale, logger: .silent)
     }
 
     /// Sells one purchase of `coins`, unless told otherwise.

@@ -1,0 +1,86 @@
+import DequeModule
+
+/// What a process has leased of one budget for one lane. A pure value: time is a parameter.
+struct CallAccount: Sendable {
+    /// Longer slices are of budgets of less than one call a second: there a call that may be made now does not wait.
+    private static let pacedMax: Duration = .seconds(1)
+
+    /// Nil: Apple names no limit, and nothing is leased.
+    private(set) var slice: CallSlice?
+    /// When the slice ends that was leased last.
+    private(set) var endsAt: ContinuousClock.Instant = .now
+    /// The last lease was less than was asked for: nothing more before the slice ends.
+    private(set) var isDry = false
+    /// When each of the calls that are left may leave.
+    private var calls: Deque<ContinuousClock.Instant> = []
+    /// How much there was in the slice that was dry.
+    private var share: Int?
+    private var granted = 0
+    private var grantedBefore = 0
+    private var lateAnswers = 0
+
+    init(slice: CallSlice?) {
+        self.slice = slice
+    }
+
+    mutating func begin(_ slice: CallSlice?, _ now: ContinuousClock.Instant) {
+        self.slice = slice
+        beginSlice(now)
+    }
+
+    /// What was leased and not used is not asked for again.
+    mutating func beginSlice(_ now: ContinuousClock.Instant) {
+        guard let slice, endsAt <= now else { return }
+        let isNext = now < endsAt + slice.length
+        (grantedBefore, granted, isDry) = (isNext ? granted - calls.count : 0, 0, false)
+        calls = []
+    }
+
+    /// The next call that is leased; nil: none is.
+    var leavesAt: ContinuousClock.Instant? { calls.first }
+
+    func isReady(_ now: ContinuousClock.Instant) -> Bool {
+        slice == nil || calls.first.map { $0 <= now } ?? false
+    }
+
+    /// One call leaves.
+    mutating func take() {
+        if slice != nil { calls.removeFirst() }
+    }
+
+    /// How many may wait so that the last one waits no longer than so, or at most a slice; nil: any.
+    func queueMax(_ wait: Duration) -> Int? {
+        slice.map { max(1, share ?? $0.calls) * max(1, Int(wait / $0.length)) }
+    }
+
+    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last.
+    func wanted(waiting: Int) -> Int {
+        min(max(waiting, grantedBefore - granted, granted / 4), slice?.calls ?? 0)
+    }
+
+    /// - Parameter asked: when the question went out: the answer may have taken its time. One that comes after its slice
+    ///   is of no use, or calls would pile up in the next; but a database that is always so slow must not mean that
+    ///   nobody calls.
+    mutating func receive(
+        _ answer: Statements.Lease, wanted: Int, asked: ContinuousClock.Instant, at now: ContinuousClock.Instant,
+        lateAnswersMax: Int
+    ) {
+        guard let slice else { return }
+        endsAt = asked + answer.endsIn
+        lateAnswers = now < endsAt ? 0 : lateAnswers + 1
+        guard lateAnswers == 0 || lateAnswers > lateAnswersMax else { return }
+        if lateAnswers > 0 { endsAt = now + slice.length }
+        // Each call of a slice has its own moment in it, whoever leased it: so they do not come to Apple in a bunch.
+        let distance = slice.length <= Self.pacedMax ? slice.length / slice.calls : .zero
+        let begin = endsAt - slice.length
+        for number in answer.first..<answer.first + answer.calls { calls.append(begin + distance * number) }
+        granted += answer.calls
+        isDry = answer.calls < wanted
+        share = isDry ? granted : nil
+    }
+
+    /// Apple said 429: what is left is worth nothing.
+    mutating func forget() {
+        calls = []
+    }
+}

@@ -1,0 +1,125 @@
+import AppStore
+import ArgumentParser
+import Foundation
+import Logging
+import Purchases
+import Reconciliation
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+/// `makegood bench governor`: what it costs a worker to keep to Apple's limits.
+struct BenchGovernorCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "governor",
+        abstract: "Let calls out as a worker does, with leases of the real database, and say what each costs.",
+        discussion: """
+            So many calls at a time, each as long as Apple would take; nobody is called. Then the same without the \
+            governor: the difference is what it costs, all threads of this process together. Prints one line of JSON: \
+            {"cpuMicrosecondsPerCall", "perSecond", "calls", "refused"}. The budget is that of an app named \
+            makegood-bench.
+            """)
+
+    @Option(help: ArgumentHelp("Calls at the same time.", valueName: "number"))
+    var inFlight = 300
+
+    @Option(help: ArgumentHelp("How long each takes.", valueName: "number"))
+    var milliseconds = 300
+
+    @Option(help: ArgumentHelp("What Apple allows, of which four fifths are used.", valueName: "number"))
+    var callsPerSecond = 5000.0
+
+    @Option(help: "How long each of the two runs takes.")
+    var seconds = 10.0
+
+    func validate() throws {
+        guard (1...10_000).contains(inFlight) else { throw ValidationError("--in-flight must be 1 to 10000") }
+        guard (1...60_000).contains(milliseconds) else { throw ValidationError("--milliseconds must be 1 to 60000") }
+        guard (1...1_000_000).contains(callsPerSecond) else {
+            throw ValidationError("--calls-per-second must be 1 to 1000000")
+        }
+        guard (1...600).contains(seconds) else { throw ValidationError("--seconds must be 1 to 600") }
+    }
+
+    func run() async throws {
+        try await Deployment.withDatabase("bench-governor") { database in
+            let ledger = Ledger(database: database, writers: 1, schedule: RetrySchedule())
+            let governor = Governor(
+                ledger: ledger, callsMax: inFlight, waitersMax: inFlight, scale: 1, logger: Logger(label: "makegood"))
+            let host = AppleHost(.serverApi, .production)
+            let allowance = Governor.Allowance(
+                CallBudget(appID: "makegood-bench", environment: "Production", endpoint: "transactionInfo"),
+                callsPerSecond: callsPerSecond)
+            // Until it has learned that so many may be out.
+            _ = await Self.load(inFlight, .milliseconds(20), for: 1) {
+                await Self.call(host, allowance, governor, .milliseconds(20))
+            }
+            let length = Duration.milliseconds(milliseconds)
+            let governed = await Self.load(inFlight, length, for: seconds) {
+                await Self.call(host, allowance, governor, length)
+            }
+            let alone = await Self.load(inFlight, length, for: seconds) {
+                try? await Task.sleep(for: length)
+                return true
+            }
+            let cost =
+                governed.cpuSeconds / Double(max(1, governed.calls)) - alone.cpuSeconds / Double(max(1, alone.calls))
+            Terminal.show(
+                "{\"cpuMicrosecondsPerCall\":\((cost * 1e6).rounded(to: 1)),"
+                    + "\"perSecond\":\((Double(governed.calls) / seconds).rounded(to: 1)),\"calls\":\(governed.calls),"
+                    + "\"refused\":\(governed.refused)}")
+        }
+    }
+
+    private struct Load {
+        var calls = 0
+        var refused = 0
+        var cpuSeconds = 0.0
+    }
+
+    /// One call after the other in each of so many tasks.
+    private static func load(
+        _ tasks: Int, _ length: Duration, for seconds: Double, _ call: @escaping @Sendable () async -> Bool
+    ) async -> Load {
+        let (start, cpu) = (ContinuousClock.now, cpuSeconds)
+        return await withTaskGroup(of: (calls: Int, refused: Int).self) { group in
+            for number in 0..<tasks {
+                group.addTask {
+                    var (calls, refused) = (0, 0)
+                    // Not all at once, or they stay together.
+                    try? await Task.sleep(for: length * number / tasks)
+                    while ContinuousClock.now - start < .seconds(seconds) {
+                        if await call() { calls += 1 } else { refused += 1 }
+                    }
+                    return (calls, refused)
+                }
+            }
+            var load = Load()
+            for await part in group {
+                load.calls += part.calls
+                load.refused += part.refused
+            }
+            load.cpuSeconds = cpuSeconds - cpu
+            return load
+        }
+    }
+
+    private static func call(
+        _ host: AppleHost, _ allowance: Governor.Allowance, _ governor: Governor, _ length: Duration
+    ) async -> Bool {
+        guard case .granted(let pass) = await governor.admit(host, within: allowance, lane: .fresh) else {
+            return false
+        }
+        try? await Task.sleep(for: length)
+        await governor.leave(pass, .answered)
+        return true
+    }
+
+    /// Of all threads of this process, in user and kernel.
+    private static var cpuSeconds: Double {
+        var usage = rusage()
+        guard getrusage(RUSAGE_SELF, &usage) == 0 else { return 0 }
+        return [usage.ru_utime, usage.ru_stime].reduce(0) { $0 + Double($1.tv_sec) + Double($1.tv_usec) / 1e6 }
+    }
+}
