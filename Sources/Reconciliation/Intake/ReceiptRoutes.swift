@@ -57,7 +57,7 @@ package struct ReceiptRoutes: Sendable {
         let keys = configuration.userKeys
         // From here on nothing but the register knows the user's id.
         var submission = keys?.protecting(posted.submission) ?? posted.submission
-        if configuration.apps[submission.appID]?.policy.confirmWithApple == .always { submission.lane = .apple }
+        if configuration.apps[submission.appID]?.policy.startsAtApple == true { submission.lane = .apple }
         let id = submission.receiptID
         try await limitQuestions(submission, id)
         if let keys, let userID = posted.submission.userID, let key = submission.userID {

@@ -146,8 +146,8 @@ package struct Rights: Sendable {
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
                     .select("event_id"),
                 ],
-                .scheduler: [.select("xid", "type", "transaction_id", "receipt_id", "at")],
-                .support: [.select("xid", "type", "transaction_id", "receipt_id", "at")],
+                .scheduler: [.select("xid", "event_id", "type", "transaction_id", "receipt_id", "at")],
+                .support: [.select("xid", "event_id", "type", "transaction_id", "receipt_id", "at")],
             ]),
         table(
             "halts",
@@ -179,6 +179,12 @@ package struct Rights: Sendable {
                         "fresh_asked", "repair_asked", "fresh_expected", "repair_expected", "stopped_until"),
                 ]
             ]),
+        table(
+            "provisional_grants",
+            [
+                .worker: [.select, .insert, .update("granted_at", "confirmed_at", "revoked_at", "event_id")],
+                .scheduler: booksOfProvisionalGrants, .support: booksOfProvisionalGrants,
+            ]),
         table("audits", [.support: [.insert("actor", "action", "details")]]),
         table(
             "schema_migrations",
@@ -190,6 +196,7 @@ package struct Rights: Sendable {
         table("v_attempts", [.support: [.select], .dashboard: [.select]]),
         table("v_halts", [.support: [.select], .dashboard: [.select]]),
         table("v_call_budgets", [.support: [.select], .dashboard: [.select]]),
+        table("v_provisional", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
@@ -208,6 +215,8 @@ package struct Rights: Sendable {
         function("payload_reasons(uuid[], text[])", [:]),
         function(
             "lease_calls(text, text, text, text, integer, integer, double precision)", [.worker: [.execute]]),
+        function(
+            "take_provisional_place(text, text, text, uuid, text, uuid, integer, integer)", [.worker: [.execute]]),
         function("end_halt(text, text, text, text)", [.worker: [.execute], .support: [.execute]]),
         function("end_stale_halts(text, text[])", [.worker: [.execute]]),
     ]
@@ -216,6 +225,9 @@ package struct Rights: Sendable {
     private static let booksOfGrants = [
         Right.select(
             "transaction_id", "purchase_key", "receipt_id", "app_id", "user_id", "binding_source", "granted_at")
+    ]
+    private static let booksOfProvisionalGrants = [
+        Right.select("transaction_id", "receipt_id", "app_id", "event_id", "granted_at", "confirmed_at", "revoked_at")
     ]
     private static let booksOfAttempts = [Right.select("receipt_id", "attempt", "at", "reason")]
     private static let ownersOfOrders = [Right.select("id", "app_id", "user_id")]

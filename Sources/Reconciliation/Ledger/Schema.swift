@@ -11,6 +11,7 @@ package enum Schema {
         migration(6, "payload_storage", PackageResources._006_payload_storage_sql),
         migration(7, "proof_headers", PackageResources._007_proof_headers_sql),
         migration(8, "call_budgets", PackageResources._008_call_budgets_sql),
+        migration(11, "provisional_grants", PackageResources._011_provisional_grants_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

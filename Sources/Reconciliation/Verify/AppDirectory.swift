@@ -85,6 +85,9 @@ package final class AppDirectory: Sendable {
 
     package var ids: [String] { apps.withLock { $0.keys.sorted() } }
 
+    /// Whether any app gives on trust while Apple cannot be reached.
+    package var trusts: Bool { apps.withLock { $0.values.contains { $0.policy.provisional != nil } } }
+
     /// Takes a configuration whole, or throws and leaves the old one. The ledger remembers each app's first start.
     /// In a process that judges, held receipts become due where the app's configuration changed, and a halt ends with
     /// the credential it was for.

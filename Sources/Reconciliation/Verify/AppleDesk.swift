@@ -8,11 +8,19 @@ package struct AppleRefusal: Error, Sendable {
     package let fate: Fate
     /// The calls that led to it, in order; the last one failed.
     package let calls: [ServiceCall]
+    /// Whether Apple could not be reached, or is known to be away: it said nothing about the purchase, nor about us.
+    package let isOutage: Bool
 
-    package init(_ fate: Fate, calls: [ServiceCall] = []) {
+    package init(_ fate: Fate, calls: [ServiceCall] = [], isOutage: Bool = false) {
         self.fate = fate
         self.calls = calls
+        self.isOutage = isOutage
     }
+}
+
+extension AppleRefusal {
+    /// The breaker is open: nobody was asked.
+    static let away = AppleRefusal(.postpone(.appleUnavailable, until: nil), isOutage: true)
 }
 
 /// Where every call to Apple goes through: halts, the breaker, Apple's limits, and what they learn from each answer.
@@ -39,13 +47,16 @@ package final class AppleDesk: Sendable {
         }
     }
 
+    /// Whether Apple was away when it was asked last: nobody asks, or one at a time to find out.
+    package var isInDoubt: Bool { breakerState != .closed }
+
     /// Asks Apple, unless a halt or the breaker says not to.
     package func ask<Answer>(
         _ service: ServiceCall.Service, for app: AppServices,
         _ question: () async throws(AppStoreFailure) -> (answer: Answer, calls: [ServiceCall]),
         proves isProof: (Answer) -> Bool = { _ in true }
     ) async throws(AppleRefusal) -> (answer: Answer, calls: [ServiceCall]) {
-        if case .open = breakerState { throw AppleRefusal(.postpone(.appleUnavailable, until: nil)) }
+        if case .open = breakerState { throw .away }
         let halt = halts.halt(of: service, for: app)
         if let halt {
             guard await halts.takesProbe(halt) else { throw AppleRefusal(.halt(.halted)) }
@@ -66,7 +77,7 @@ package final class AppleDesk: Sendable {
             case (.halt, nil), (.hold, _), (.postpone, _): break
             case (.retry, _), (.reject, _): if let halt, error.error.provesCredentials { await halts.end(halt) }
             }
-            throw AppleRefusal(fate, calls: error.calls)
+            throw AppleRefusal(fate, calls: error.calls, isOutage: error.error.isOutage)
         }
     }
 

@@ -26,6 +26,7 @@ package struct VerifyWorker: Service {
 
     private let consumer: Consumer
     private let doorbell: Doorbell
+    private let apps: AppDirectory
     private let limits: Limits
     private let bench: VerifyBench
     private let desk: AppleDesk
@@ -37,6 +38,7 @@ package struct VerifyWorker: Service {
     ) {
         self.consumer = consumer
         self.doorbell = doorbell
+        self.apps = apps
         self.limits = limits
         self.logger = logger
         desk = AppleDesk(
@@ -87,7 +89,8 @@ package struct VerifyWorker: Service {
         }
     }
 
-    /// An open breaker stops taking from Apple's queue; a half-open one takes one at a time.
+    /// An open breaker stops taking from Apple's queue, unless what lies there may be given on trust (what may not is put
+    /// off, without a call); a half-open one takes one at a time.
     private func followBreaker() async {
         let queue = doorbell.queues.verify(.apple)
         let gauge = Gauge(label: "makegood_breaker_open")
@@ -98,7 +101,7 @@ package struct VerifyWorker: Service {
                 switch state {
                 case .closed: await consumer.setPrefetch(limits.appleInFlight, for: queue)
                 case .halfOpen: await consumer.setPrefetch(1, for: queue)
-                case .open: await consumer.setPrefetch(0, for: queue)
+                case .open: await consumer.setPrefetch(apps.trusts ? limits.appleInFlight : 0, for: queue)
                 }
                 gauge.record(state == .closed ? 0 : 1)
                 logger.notice("breaker changed", metadata: ["apple.breaker": "\(state)"])

@@ -92,19 +92,20 @@ struct VerifyLab: Sendable {
     func row(
         _ proof: Proof, lane: Lane? = nil, transactionID: String? = nil, originalTransactionID: String? = nil,
         isVouched: Bool = false, attempt: Int = 0, age: TimeInterval = 0, isTakenOver: Bool = false,
-        hasPayload: Bool = true
+        hasPayload: Bool = true, reason: Reason? = nil
     ) -> StoredReceipt {
         StoredReceipt(
             id: UUID(), appID: Self.appID, userID: "u1", proof: proof, transactionID: transactionID,
             originalTransactionID: originalTransactionID, isVouched: isVouched, lane: lane ?? Lane(proof.kind),
-            state: .received, reason: nil, attempt: attempt, rescues: 0, receivedAt: .now.addingTimeInterval(-age),
+            state: .received, reason: reason?.rawValue, attempt: attempt, rescues: 0,
+            receivedAt: .now.addingTimeInterval(-age),
             readAt: .now,
             isTakenOver: isTakenOver, hasPayload: hasPayload)
     }
 }
 
 /// An examination in one word, so that a table of them can be read.
-enum Seen: Equatable, CustomStringConvertible {
+indirect enum Seen: Equatable, CustomStringConvertible {
     /// By transaction id, in order.
     case entries([String: Decision])
     case identifier(String, Reason)
@@ -112,9 +113,14 @@ enum Seen: Equatable, CustomStringConvertible {
     case retry(Reason)
     case postpone(Reason)
     case reroute
+    case bridge([String: Decision], Seen)
 
     init(_ examination: Examination) {
         switch examination {
+        case .bridge(let entries, let otherwise):
+            self = .bridge(
+                Dictionary(entries.map { ($0.transaction.id, $0.decision) }, uniquingKeysWith: { first, _ in first }),
+                Seen(otherwise))
         case .finding(.transactions(let entries)):
             self = .entries(
                 Dictionary(entries.map { ($0.transaction.id, $0.decision) }, uniquingKeysWith: { first, _ in first }))
@@ -134,6 +140,7 @@ enum Seen: Equatable, CustomStringConvertible {
         case .retry(let reason): "retry \(reason)"
         case .postpone(let reason): "postpone \(reason)"
         case .reroute: "reroute"
+        case .bridge(let entries, let otherwise): "bridge \(entries), otherwise \(otherwise)"
         }
     }
 }
