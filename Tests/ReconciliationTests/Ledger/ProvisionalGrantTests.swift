@@ -323,25 +323,6 @@ import Testing
             #expect(try await lab.texts("select distinct user_id from events") == ["erased-1"])
         }
     }
-
-    @Test(
-        "makegood check sees what is lost of a provisional grant",
-        arguments: [
-            ("update receipts set state = 'granted', settled_at = now(), judged_at = now(), due_at = null", "B10"),
-            ("update outcomes set reason = null", "B10"),
-            ("update provisional_grants set confirmed_at = now()", "B10"),
-            ("delete from provisional_grants", "B10"),
-        ])
-    func check(damage: String, id: String) async throws {
-        try await LedgerLab.with(endsSound: false) { lab in
-            let posted = try await lab.post(kind: .signedTransaction)
-            _ = try await lab.place(posted, "t1")
-            try await lab.settle(posted, .purchase("t1", Self.given))
-            #expect(try await Invariant.check(lab.database, scale: 0) == [])
-            try await lab.run(damage)
-            #expect(try await Invariant.check(lab.database, scale: 0).map(\.id).contains(id), "\(damage)")
-        }
-    }
 }
 
 extension LedgerLab {

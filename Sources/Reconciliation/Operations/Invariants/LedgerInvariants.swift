@@ -97,7 +97,7 @@ extension Invariant {
             select 'receipt ' || r.id || ' is ' || r.state || ' again, after it ended' from receipts r
             join (
               select receipt_id from outcomes where decided_at >= \(since) group by 1
-              having not bool_or(state in ('open', 'held') or reason = 'unconfirmed') and bool_or(state in ('granted', 'already_granted'))) o
+              having not bool_or(state in ('open', 'held') or reason is not distinct from 'unconfirmed') and bool_or(state in ('granted', 'already_granted'))) o
               on o.receipt_id = r.id
             where r.due_at is not null and r.received_at >= \(since)
             """),
