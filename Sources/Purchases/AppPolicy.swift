@@ -36,11 +36,14 @@ package struct AppPolicy: Sendable, Equatable {
         package var id: String
         package var kind: Transaction.Kind
         package var goods: [Goods]
+        /// Whether it may be given before Apple has confirmed it, within the limits of the app.
+        package var isProvisional: Bool
 
-        package init(id: String, kind: Transaction.Kind, goods: [Goods]) {
+        package init(id: String, kind: Transaction.Kind, goods: [Goods], isProvisional: Bool = false) {
             self.id = id
             self.kind = kind
             self.goods = goods
+            self.isProvisional = isProvisional
         }
     }
 
@@ -61,13 +64,15 @@ package struct AppPolicy: Sendable, Equatable {
     package var confirmWithApple: ConfirmWithApple
     /// In the order they are tried; empty where Apple cannot be asked.
     package var legacyReceipts: [LegacyStrategy] = []
+    /// Nil: nothing is given before Apple has confirmed what it must confirm.
+    package var provisional: Provisional?
     package var products: [String: Product]
 
     package init(
         id: String, sandboxPurchases: SandboxPurchases = .testers, testers: Set<String> = [],
         sandboxPerUserPerDay: Int = 0, sandboxPerAppPerDay: Int = 0, grantFrom: Date,
         makeUpMaxAge: Duration = .seconds(7 * 86_400), makeUpUsersPerCustomer: Int = 3, makeUpPerUserPerDay: Int = 0,
-        confirmWithApple: ConfirmWithApple = .stale, products: [Product]
+        confirmWithApple: ConfirmWithApple = .stale, provisional: Provisional? = nil, products: [Product]
     ) {
         self.id = id
         self.sandboxPurchases = sandboxPurchases
@@ -79,6 +84,7 @@ package struct AppPolicy: Sendable, Equatable {
         self.makeUpUsersPerCustomer = makeUpUsersPerCustomer
         self.makeUpPerUserPerDay = makeUpPerUserPerDay
         self.confirmWithApple = confirmWithApple
+        self.provisional = provisional
         self.products = Dictionary(products.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
     }
 }

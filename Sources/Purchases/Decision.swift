@@ -47,6 +47,8 @@ package enum Reason: String, Sendable, CaseIterable {
     /// Apple limits our calls, and others go first.
     case appleBudget = "apple_budget"
     case halted
+    /// Given on trust while Apple cannot be reached: it has to confirm it (B10).
+    case unconfirmed
     case neverWorked = "never_worked"
 }
 
@@ -61,10 +63,19 @@ extension Reason {
     }
 }
 
+extension Reason {
+    /// Apple's own word that there is nothing to give: what was given on trust is taken back for it. Whatever else a
+    /// proof is rejected for may be our mistake as well.
+    package static let takingBack: [Reason] = [.refunded, .notAuthenticated, .accountNotFound, .appleRefused]
+}
+
 /// What is to become of one transaction of a receipt.
 package enum Decision: Sendable, Equatable {
     /// Give these goods, once. Whether they were given before is decided by the database.
     case grant(goods: [AppPolicy.Goods], source: BindingSource)
+    /// Give them now, before Apple has confirmed it: the receipt stays open until it has, and what Apple denies is taken
+    /// back. Only where a place within the limits was taken for it.
+    case provisional(goods: [AppPolicy.Goods], source: BindingSource)
     case rejected(Reason)
     case held(Reason)
     case open(Reason)

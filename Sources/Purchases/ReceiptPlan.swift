@@ -36,20 +36,13 @@ package struct ListedPurchase: Sendable, Equatable {
     package func waiting(_ reason: Reason) -> Verdict.Entry {
         var decision = Decision.open(reason)
         if case .held = before { decision = before ?? decision }
-        return Verdict.Entry(transaction: snapshot, decision: decision)
-    }
-
-    /// As the receipt has it, to be stored: without a date, so that it never counts as Apple's word of today.
-    fileprivate var snapshot: Transaction {
-        var transaction = listed
-        transaction.signedAt = nil
-        return transaction
+        return Verdict.Entry(transaction: listed.snapshot, decision: decision)
     }
 
     /// The newer of the two.
     fileprivate var current: Transaction {
         guard let stored, let storedAt = stored.signedAt, storedAt > listed.signedAt ?? .distantPast else {
-            return snapshot
+            return listed.snapshot
         }
         return stored
     }
@@ -116,5 +109,14 @@ package struct ReceiptPlan: Sendable, Equatable {
             !stored.isPeriod || stored.webOrderLineItemID != nil
         else { return nil }
         return Verdict.Entry(transaction: stored, decision: policy.decide(stored, claim: claim))
+    }
+}
+
+extension Transaction {
+    /// As a receipt has it, to be stored: without a date, so that it never counts as Apple's word of today.
+    package var snapshot: Transaction {
+        var transaction = self
+        transaction.signedAt = nil
+        return transaction
     }
 }

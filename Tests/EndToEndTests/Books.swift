@@ -76,15 +76,25 @@ struct Books: Sendable {
         }
         let events = try await system.client.events()
         var told: [String: String] = [:]
+        var provisional: Set<String> = []
         for event in events {
-            guard event["type"] as? String == "purchase.granted", let id = event["transactionId"] as? String,
+            guard let type = event["type"] as? String, let id = event["transactionId"] as? String,
                 let user = event["userId"] as? String
             else {
-                Issue.record("an event that tells of no grant: \(event)")
+                Issue.record("an event that tells of nothing: \(event)")
                 continue
             }
-            #expect(told.updateValue(user, forKey: id) == nil, "a grant was told twice")
+            switch type {
+            case "purchase.granted":
+                #expect(told.updateValue(user, forKey: id) == nil, "a grant was told twice")
+                if (event["data"] as? [String: Any])?["provisional"] as? Bool == true { provisional.insert(id) }
+            case "purchase.confirmed", "purchase.revoked":
+                #expect(provisional.remove(id) != nil, "Apple's word on what was not given on trust, or twice")
+                #expect(told[id] == user)
+            default: Issue.record("an event of another kind: \(event)")
+            }
         }
+        #expect(provisional.isEmpty, "given on trust, and no word of Apple's since")
         #expect(Set(events.compactMap { $0["id"] as? String }).count == events.count, "an event id was used twice")
         #expect(told == Dictionary(grants.map { ($0.transaction_id, $0.user_id) }, uniquingKeysWith: { $1 }))
     }

@@ -33,6 +33,13 @@ struct ConfigurationFile: Encodable, Sendable {
             var id: String
             var type = "consumable"
             var goods: [Goods]
+            var provisional: Bool?
+        }
+
+        struct Provisional: Encodable, Sendable {
+            var perUserPerDay: Int
+            var perAppPerDay: Int
+            var purchasesMin: Int
         }
 
         var id: String
@@ -42,6 +49,7 @@ struct ConfigurationFile: Encodable, Sendable {
         var testers = Testers(users: ["tester"])
         var grantFrom: String
         var confirmWithApple = "stale"
+        var provisional: Provisional?
         var rootCertificates = ["root.der"]
         /// What the tests of verifyReceipt mean; nil: as the credentials are.
         var legacyReceipts: [String]? = ["verifyReceipt"]

@@ -174,6 +174,43 @@ import Testing
         #expect(configuration.access.first?.apps == ["game"] && configuration.access.first?.scopes.count == 3)
     }
 
+    @Test("B10: what may be given on trust is off; both limits must be written, trust has defaults")
+    func provisional() throws {
+        let given = { (limits: String, product: String) in
+            try Self.change("    products:", "    provisional: \(limits)\n    products:").replacing(
+                "type: consumable", with: "type: consumable\(product)")
+        }
+        let marked = ", provisional: true"
+        let policy = { (yaml: String) in try #require(try Self.parse(yaml).apps["game"]).policy }
+        #expect(try policy(Self.sample).provisional == nil)
+        let least = try policy(given("{perUserPerDay: 3, perAppPerDay: 500}", marked))
+        #expect(least.provisional == .init(perUserPerDay: 3, perAppPerDay: 500, purchasesMin: 1, knownFor: .zero))
+        #expect(least.products.values.map(\.isProvisional) == [true])
+        let full = try policy(
+            given("{perUserPerDay: 1, perAppPerDay: 100000, purchasesMin: 0, knownFor: 7d}", ", provisional: false"))
+        #expect(
+            full.provisional
+                == .init(perUserPerDay: 1, perAppPerDay: 100_000, purchasesMin: 0, knownFor: .seconds(604_800)))
+        #expect(full.products.values.map(\.isProvisional) == [false])
+        for (limits, product, key) in [
+            ("", marked, "apps[0].products[0].provisional"), ("{}", marked, "apps[0].provisional.perUserPerDay"),
+            ("{perUserPerDay: 1}", "", "apps[0].provisional.perAppPerDay"),
+            ("{perUserPerDay: 0, perAppPerDay: 1}", "", "apps[0].provisional.perUserPerDay"),
+            ("{perUserPerDay: 1, perAppPerDay: 100001}", "", "apps[0].provisional.perAppPerDay"),
+            ("{perUserPerDay: 1, perAppPerDay: 1, purchasesMin: -1}", "", "apps[0].provisional.purchasesMin"),
+            ("{perUserPerDay: 1, perAppPerDay: 1, knownFor: soon}", "", "apps[0].provisional.knownFor"),
+            ("{perUserPerDay: 1, perAppPerDay: 1}", ", provisional: 2", "apps[0].products[0].provisional"),
+            ("true", "", "apps[0].provisional"),
+        ] {
+            #expect(try Self.refusal(of: given(limits, product))?.key == key, "\(limits) \(product)")
+        }
+        // What held rows wait for may have come with it.
+        let hashes = try ["{perUserPerDay: 1, perAppPerDay: 1}", "{perUserPerDay: 1, perAppPerDay: 2}"].map {
+            try #require(try Self.parse(given($0, "")).apps["game"]).hash
+        }
+        #expect(hashes[0] != hashes[1])
+    }
+
     @Test(
         "an unknown key is refused with its path, at every level",
         arguments: [
@@ -189,6 +226,10 @@ import Testing
             ("{sharedSecret: ", "{password: x, sharedSecret: ", "apps[0].verifyReceipt.password"),
             ("{id: com.example.game.coins6", "{price: 6, id: com.example.game.coins6", "apps[0].products[0].price"),
             ("{item: coins, ", "{bonus: 1, item: coins, ", "apps[0].products[0].goods[0].bonus"),
+            (
+                "    products:", "    provisional: {perUserPerDay: 1, perAppPerDay: 1, perDay: 1}\n    products:",
+                "apps[0].provisional.perDay"
+            ),
             ("{name: support-desk, ", "{key: x, name: support-desk, ", "access[1].key"),
             ("userClaim: sub", "userClaim: sub, claim: x", "gatewayJwt.claim"),
         ])

@@ -150,7 +150,10 @@ package struct AppConfiguration: Sendable {
         guard id.utf8.count <= 64 else { throw reader.error("id", "is longer than 64 bytes") }
         let identity = try readIdentity(&reader)
         let grantFrom = try reader.date("grantFrom")
-        var policy = AppPolicy(id: id, grantFrom: grantFrom ?? .distantPast, products: try readProducts(&reader))
+        let provisional = try readProvisional(&reader)
+        var policy = AppPolicy(
+            id: id, grantFrom: grantFrom ?? .distantPast, provisional: provisional,
+            products: try readProducts(&reader, hasProvisional: provisional != nil))
         policy.sandboxPurchases = try reader.word("sandboxPurchases") ?? .testers
         policy.confirmWithApple = try reader.word("confirmWithApple") ?? .stale
         try readTesters(&reader, into: &policy)
@@ -194,7 +197,7 @@ package struct AppConfiguration: Sendable {
             "\(policy.sandboxPurchases) \(policy.testers.sorted()) \(policy.sandboxPerUserPerDay) "
             + "\(policy.sandboxPerAppPerDay) \(policy.grantFrom.timeIntervalSince1970) \(policy.makeUpMaxAge) "
             + "\(policy.makeUpUsersPerCustomer) \(policy.makeUpPerUserPerDay) \(policy.confirmWithApple) "
-            + "\(policy.legacyReceipts)"
+            + "\(policy.legacyReceipts) \(String(describing: policy.provisional))"
         hash.update(data: Data("\(identity.bundleId) \(identity.appAppleId ?? 0) \(environments)".utf8))
         hash.update(data: Data("\(policyText) \(finishHeld) \(products)".utf8))
         for root in roots { hash.update(data: root) }
@@ -231,7 +234,7 @@ package struct AppConfiguration: Sendable {
     }
 
     private static func readProducts(
-        _ reader: inout ConfigurationReader
+        _ reader: inout ConfigurationReader, hasProvisional: Bool
     ) throws(ConfigurationError) -> [AppPolicy.Product] {
         let kinds: [String: Transaction.Kind] = [
             "consumable": .consumable, "nonConsumable": .nonConsumable, "autoRenewable": .autoRenewable,
@@ -256,10 +259,33 @@ package struct AppConfiguration: Sendable {
                 try good.finish()
                 goods.append(AppPolicy.Goods(item: item, amount: amount))
             }
+            let isProvisional = try product.boolean("provisional") ?? false
+            guard !isProvisional || hasProvisional else {
+                throw product.error("provisional", "is true, which needs the app's limits (provisional)")
+            }
             try product.finish()
-            products.append(AppPolicy.Product(id: id, kind: kind, goods: goods))
+            products.append(AppPolicy.Product(id: id, kind: kind, goods: goods, isProvisional: isProvisional))
         }
         return products
+    }
+
+    /// The risk is in money, so both limits must be written.
+    private static func readProvisional(
+        _ reader: inout ConfigurationReader
+    ) throws(ConfigurationError) -> AppPolicy.Provisional? {
+        guard var section = try reader.section("provisional") else { return nil }
+        guard let perUserPerDay = try section.integer("perUserPerDay", in: 1...1000) else {
+            throw section.error("perUserPerDay", "is missing")
+        }
+        guard let perAppPerDay = try section.integer("perAppPerDay", in: 1...100_000) else {
+            throw section.error("perAppPerDay", "is missing")
+        }
+        let provisional = AppPolicy.Provisional(
+            perUserPerDay: perUserPerDay, perAppPerDay: perAppPerDay,
+            purchasesMin: try section.integer("purchasesMin", in: 0...1000) ?? 1,
+            knownFor: try section.duration("knownFor") ?? .zero)
+        try section.finish()
+        return provisional
     }
 
     private static func readTesters(

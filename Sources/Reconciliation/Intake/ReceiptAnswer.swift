@@ -55,6 +55,8 @@ package struct ReceiptAnswer: Sendable {
         }
         members.append(.init("state", .string(transaction.state)))
         if let reason = transaction.reason { members.append(.init("reason", .string(reason))) }
+        // Given on trust; from now on the debt is ours, so that it may be finished all the same.
+        if transaction.reason == Reason.unconfirmed.rawValue { members.append(.init("provisional", .bool(true))) }
         members.append(.init("safeToFinish", .bool(isSafe(transaction))))
         if let isOwn = transaction.isOwn { members.append(.init("owner", .string(isOwn ? "you" : "another"))) }
         if let goods = transaction.goods {

@@ -69,9 +69,10 @@ extension Statements {
                 transactions: try row.decoded(9))
         })
 
-    /// Which of these receipts are no longer being tried: what a long poll waits for.
+    /// Which of these receipts are no longer being tried, or were given on trust: what a long poll waits for.
     package static let finishedReceipts = Statement<[UUID], UUID>(
-        "ledger.finished_receipts", "select id from receipts where id = any($1::uuid[]) and state <> 'received'",
+        "ledger.finished_receipts",
+        "select id from receipts where id = any($1::uuid[]) and (state <> 'received' or reason = 'unconfirmed')",
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in try row.uuid(0) })
 

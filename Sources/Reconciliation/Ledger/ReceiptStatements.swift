@@ -143,7 +143,8 @@ extension Statements {
         "ledger.postpone",
         """
         update receipts r set due_at = now() + make_interval(secs => m.due_in), rescues = 0, judged_at = now(),
-          reason = case when r.state = 'received' then m.reason else r.reason end
+          reason = case when r.state = 'received' and r.reason is distinct from 'unconfirmed' then m.reason
+            else r.reason end
         from (
           select i.id, i.due_in, i.reason
           from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[]) as i(id, attempt, due_in, reason)

@@ -149,8 +149,8 @@ package struct Rights: Sendable {
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
                     .select("event_id"),
                 ],
-                .scheduler: [.select("xid", "type", "transaction_id", "receipt_id", "at")],
-                .support: [.select("xid", "type", "transaction_id", "receipt_id", "at")],
+                .scheduler: [.select("xid", "event_id", "type", "transaction_id", "receipt_id", "at")],
+                .support: [.select("xid", "event_id", "type", "transaction_id", "receipt_id", "at")],
             ]),
         table(
             "halts",
@@ -195,6 +195,12 @@ package struct Rights: Sendable {
         table(
             "lane_orders",
             [.worker: [.select], .support: [.select, .insert, .update("first_lane", "until")]]),
+        table(
+            "provisional_grants",
+            [
+                .worker: [.select, .insert, .update("granted_at", "confirmed_at", "revoked_at", "event_id")],
+                .scheduler: booksOfProvisionalGrants, .support: booksOfProvisionalGrants,
+            ]),
         table("audits", [.support: [.insert("actor", "action", "details")]]),
         table(
             "schema_migrations",
@@ -207,6 +213,7 @@ package struct Rights: Sendable {
         table("v_halts", [.support: [.select], .dashboard: [.select]]),
         table("v_call_budgets", [.support: [.select], .dashboard: [.select]]),
         table("v_apple", [.support: [.select], .dashboard: [.select]]),
+        table("v_provisional", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
@@ -229,6 +236,8 @@ package struct Rights: Sendable {
             "report_apple_hosts(text, text[], text[], text[], double precision[], integer[], integer[])",
             [.worker: [.execute]]),
         function("lane_place(text, text)", [.worker: [.execute]]),
+        function(
+            "take_provisional_place(text, text, text, uuid, text, uuid, integer, integer)", [.worker: [.execute]]),
         function("end_halt(text, text, text, text)", [.worker: [.execute], .support: [.execute]]),
         function("end_stale_halts(text, text[])", [.worker: [.execute]]),
     ]
@@ -237,6 +246,9 @@ package struct Rights: Sendable {
     private static let booksOfGrants = [
         Right.select(
             "transaction_id", "purchase_key", "receipt_id", "app_id", "user_id", "binding_source", "granted_at")
+    ]
+    private static let booksOfProvisionalGrants = [
+        Right.select("transaction_id", "receipt_id", "app_id", "event_id", "granted_at", "confirmed_at", "revoked_at")
     ]
     private static let booksOfAttempts = [Right.select("receipt_id", "attempt", "at", "reason")]
     private static let ownersOfOrders = [Right.select("id", "app_id", "user_id")]

@@ -47,6 +47,9 @@ extension Statements {
     ///   possession only to its own user.
     /// - Purchases that Apple is asked about later, and nothing else open, are no attempt (`history_pending`).
     /// - A refund on record answers a proof that Apple signed before it (row 0a): an old proof is no way around it.
+    /// - What is given on trust (`provisional`) needs its place within the limits, keeps its receipt open and is no
+    ///   attempt: what asking Apple brought is the next verdict. The verdict that brings Apple's word about it marks and
+    ///   tells it, and the grant stays whatever that word is. Nothing but that word ends a receipt with such a grant.
     package static let settle = Statement<SettleBatch, Settlement>(
         "ledger.settle",
         """
@@ -57,7 +60,9 @@ extension Statements {
               where r.id = v.receipt and r.settled_at is null and r.attempt = v.attempt
               for no key update skip locked) r),
         verdict as (
-          select i.*, case when k.is_refunded then 'rejected' else i.asked end as decision,
+          select i.*,
+            case when k.is_refunded then 'rejected' when i.asked = 'provisional' and place.is_taken is not true then 'open'
+              else i.asked end as decision,
             case when k.is_refunded then 'refunded' else i.cause end as reason
           from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[], $5::text[], $6::bool[], $7::text[],
               $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::int[], $14::jsonb[], $15::text[],
@@ -69,15 +74,19 @@ extension Statements {
               ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
               customer)
           left join lateral (select true as is_refunded from transactions t
-            where i.asked = 'grant' and t.transaction_id = i.transaction and t.app_id = i.app
+            where i.asked in ('grant', 'provisional') and t.transaction_id = i.transaction and t.app_id = i.app
               and t.environment = i.environment and t.revoked_at is not null and t.signed_at > i.signed_at limit 1) k
             on true
+          left join lateral (
+            select p.confirmed_at is null and p.revoked_at is null as is_taken from provisional_grants p
+            where i.asked = 'provisional' and p.transaction_id = i.transaction and p.receipt_id = i.receipt
+            offset 0) place on true
           where (i.receipt in (select receipt from mine)) is true),
         won as (
           insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
             product_id, quantity, goods, binding_source)
           select transaction, purchase_key, app, environment, usr, customer, receipt, product, quantity, goods, binding
-          from verdict where decision = 'grant' order by purchase_key, transaction, receipt
+          from verdict where decision in ('grant', 'provisional') order by purchase_key, transaction, receipt
           on conflict do nothing
           returning transaction_id, receipt_id),
         known as (
@@ -87,16 +96,21 @@ extension Statements {
           from verdict where product is not null order by transaction, signed_at desc nulls last
           \(onOlderFacts)),
         outcome as (
-          select v.receipt, v.due_in, v.transaction, o.state,
+          select v.receipt, v.due_in, v.transaction, v.asked, o.state, m.mark, v.event_id, v.revoked_at, p.confirmation,
             case o.state
               when 'already_granted' then
                 case when g.user_id is distinct from v.usr then 'owned_by_another_user' end
               when 'held' then case when o.collides and v.possession then 'id_collision' else v.reason end
-              when 'granted' then null
+              when 'granted' then case
+                when m.is_unconfirmed then 'unconfirmed' when m.mark = 'revoked' then v.reason end
               else v.reason end as reason,
             case when o.state = 'granted' then v.binding end as binding,
-            case o.state when 'again' then 0 when 'open' then 1 when 'held' then 2 when 'granted' then 3
-              when 'already_granted' then 4 else 5 end as rank
+            case when o.state = 'again' then 0
+              when o.state = 'open' or m.mark = 'given' then 1
+              when m.is_unconfirmed then case when v.asked = 'provisional' then 1 else 2 end
+              when o.state = 'held' then 2
+              when o.state = 'granted' then 3
+              when o.state = 'already_granted' then 4 else 5 end as rank
           from verdict v
           left join lateral (
             (select receipt_id, transaction_id, user_id, app_id, environment from grants
@@ -111,26 +125,47 @@ extension Statements {
             select case
                 when v.transaction is null or v.decision = 'open' then v.decision
                 when (v.transaction, v.receipt) in (select transaction_id, receipt_id from won) then 'granted'
-                when g.receipt_id is null and v.decision = 'grant' then 'again'
+                when g.receipt_id is null and v.decision in ('grant', 'provisional') then 'again'
                 when g.receipt_id is null then v.decision
                 -- A bare id of another app or environment gets no hint either.
                 when c.collides then case when v.possession then 'held' else v.decision end
                 when g.transaction_id = v.transaction and g.receipt_id = v.receipt then 'granted'
                 when g.user_id = v.usr or v.possession then 'already_granted'
-                else v.decision end as state, c.collides offset 0) o),
+                else v.decision end as state, c.collides offset 0) o
+          -- By their keys alone, here and above: the index of the unconfirmed would be walked for each.
+          left join lateral (
+            select p.granted_at is not null and p.confirmed_at is null and p.revoked_at is null as is_open,
+              p.event_id as confirmation
+            from provisional_grants p
+            where g.transaction_id = v.transaction and g.receipt_id = v.receipt and p.transaction_id = v.transaction
+              and p.receipt_id = v.receipt offset 0) p on true
+          cross join lateral (
+            select mark, o.state = 'granted' and (mark = 'given' or p.is_open and mark is null) as is_unconfirmed
+            from (select case
+                when o.state <> 'granted' then null
+                when v.decision = 'provisional'
+                  and (v.transaction, v.receipt) in (select transaction_id, receipt_id from won) then 'given'
+                when p.is_open and v.asked = 'grant' and v.decision = 'grant' then 'confirmed'
+                when p.is_open and v.asked = 'rejected' and v.reason in (\(takingBack)) then 'revoked'
+                end as mark offset 0) m) m),
         judged as (
           select receipt, min(due_in) as due_in, min(rank) as rank,
+            bool_and(transaction is null) as is_whole, bool_or(asked = 'provisional') as is_bridge,
             bool_and(transaction is null) and min(rank) = 5 as closes,
-            bool_or(state = 'open' and reason is distinct from '\(Reason.historyPending.rawValue)') as is_try,
-            (array_agg(reason order by rank, reason nulls first))[1] as reason
+            bool_or(state = 'open' and reason is distinct from '\(Reason.historyPending.rawValue)') as has_try,
+            coalesce(max(reason) filter (where asked = 'provisional' and reason = 'unconfirmed'),
+              (array_agg(reason order by rank, reason nulls first))[1]) as reason
           from outcome group by receipt),
         summary as (
-          select j.receipt, j.due_in, j.closes, j.reason as closing_reason, j.is_try,
+          select j.receipt, j.due_in, j.closes, j.reason as closing_reason, j.is_whole,
+            j.rank = 1 and j.has_try and not j.is_bridge as is_try,
             case when k.rank is null then j.reason else k.reason end as reason,
             (array['again', 'received', 'held', 'granted', 'already_granted', 'rejected'])[least(j.rank, k.rank) + 1]
               as state
           from judged j left join lateral (
-            select case o.state when 'granted' then 3 else 4 end as rank, o.reason from outcomes o
+            select case when o.reason = 'unconfirmed' then 2 when o.state = 'granted' then 3 else 4 end as rank,
+              o.reason
+            from outcomes o
             where j.closes and o.receipt_id = j.receipt and o.state in ('granted', 'already_granted')
             order by 1, 2 nulls first limit 1) k on true),
         stored as (
@@ -139,9 +174,10 @@ extension Statements {
           where transaction is not null and (receipt in (select receipt from summary where state = 'again')) is not true
           order by receipt, transaction
           on conflict (receipt_id, transaction_id) do update
-            set state = excluded.state, reason = excluded.reason, binding_source = excluded.binding_source,
-              decided_at = now()
-            where outcomes.state in ('open', 'held', 'rejected')),
+            set state = excluded.state, reason = excluded.reason,
+              binding_source = coalesce(excluded.binding_source, outcomes.binding_source), decided_at = now()
+            where outcomes.state in ('open', 'held', 'rejected')
+              or outcomes.reason = 'unconfirmed' and excluded.state = 'granted'),
         closed as (
           update outcomes o set state = 'rejected', reason = s.closing_reason, decided_at = now()
           from summary s
@@ -152,7 +188,7 @@ extension Statements {
             call_code, call_ms
           from verdict
           where decision = 'open' and reason is distinct from '\(Reason.historyPending.rawValue)'
-            and (receipt in (select receipt from summary where state = 'received')) is true
+            and (receipt in (select receipt from summary where is_try)) is true
           order by receipt
           on conflict do nothing),
         told as (
@@ -160,19 +196,43 @@ extension Statements {
           select event_id::uuid, app, 'purchase.granted', usr, transaction, receipt,
             jsonb_build_object('productId', product, 'quantity', quantity, 'environment', environment,
               'originalTransactionId', original, 'purchasedAt', purchased_at, 'goods', goods, 'bindingSource', binding)
+              || case when decision = 'provisional' then '{"provisional": true}'::jsonb else '{}'::jsonb end
           from verdict
-          where decision = 'grant' and (transaction, receipt) in (select transaction_id, receipt_id from won)
+          where decision in ('grant', 'provisional')
+            and (transaction, receipt) in (select transaction_id, receipt_id from won)
+          on conflict (event_id) do nothing),
+        marked as (
+          update provisional_grants p set
+            granted_at = case when m.mark = 'given' then now() else p.granted_at end,
+            confirmed_at = case when m.mark = 'confirmed' then now() end,
+            revoked_at = case when m.mark = 'revoked' then now() end,
+            event_id = case when m.mark = 'revoked' then m.event_id::uuid else p.event_id end
+          from outcome m
+          where m.mark is not null and p.transaction_id = m.transaction and p.receipt_id = m.receipt
+            and (m.mark = 'given' or (m.receipt in (select receipt from summary where state = 'again')) is not true)),
+        answered as (
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select case when m.mark = 'revoked' then m.event_id::uuid else m.confirmation end, g.app_id,
+            'purchase.' || m.mark, g.user_id, m.transaction, m.receipt,
+            jsonb_strip_nulls(jsonb_build_object('productId', g.product_id, 'quantity', g.quantity,
+              'environment', g.environment, 'goods', g.goods, 'reason', m.reason, 'revokedAt', m.revoked_at))
+          from outcome m cross join lateral (
+            select app_id, user_id, product_id, quantity, environment, goods from grants
+            where transaction_id = m.transaction offset 0) g
+          where m.mark in ('confirmed', 'revoked')
+            and (m.receipt in (select receipt from summary where state = 'again')) is not true
           on conflict (event_id) do nothing)
         update receipts r set
-          state = case when s.is_try and s.state = 'received' and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
+          state = case when s.is_try and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
             then 'parked' else s.state end,
-          reason = s.reason,
-          attempt = r.attempt + (s.is_try and s.state = 'received')::int,
+          -- A try that brought nothing does not change what the receipt waits for.
+          reason = case when s.is_try and s.is_whole and r.reason = 'unconfirmed' then r.reason else s.reason end,
+          attempt = r.attempt + s.is_try::int,
           rescues = 0,
           judged_at = now(),
           settled_at = case when s.state in ('granted', 'already_granted', 'rejected') then now() end,
           due_at = case
-            when s.is_try and s.state = 'received' and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
+            when s.is_try and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
               then now() + make_interval(secs => least(greatest(
                 extract(epoch from now() - r.received_at)::float8 - $31, $32), $33))
             when s.state in ('received', 'held') then now() + make_interval(secs => s.due_in) end
@@ -190,6 +250,8 @@ extension Statements {
         read: { row throws(PostgresError) in
             Settlement(receiptID: try row.uuid(0), state: try row.state(1), attempt: try row.int(2))
         })
+
+    private static let takingBack = Reason.takingBack.map { "'\($0.rawValue)'" }.joined(separator: ", ")
 }
 
 /// The batch by columns, as `unnest` takes it: one row per receipt and transaction.
@@ -249,10 +311,7 @@ private struct SettleColumns {
         transactions.append(transactionID)
         appendDecision(decision)
         appendFacts(transaction)
-        eventIDs.append(
-            transaction.map {
-                DerivedID.event(appID: verdict.appID, transactionID: $0.id, type: "purchase.granted").uuidString
-            })
+        eventIDs.append(transaction.map { Self.eventID(verdict.appID, $0, decision).uuidString })
         callServices.append(verdict.call?.service)
         callEnvironments.append(verdict.call?.environment)
         callStatuses.append(verdict.call?.httpStatus)
@@ -260,10 +319,20 @@ private struct SettleColumns {
         callMilliseconds.append(verdict.call?.milliseconds)
     }
 
+    /// Of what this decision tells if it is carried out: of the grant, or that Apple took it back.
+    private static func eventID(_ appID: String, _ transaction: Transaction, _ decision: Decision) -> UUID {
+        if case .rejected = decision {
+            return DerivedID.event(
+                appID: appID, transactionID: transaction.id, type: "purchase.revoked", revokedAt: transaction.revokedAt)
+        }
+        return DerivedID.event(appID: appID, transactionID: transaction.id, type: "purchase.granted")
+    }
+
     private mutating func appendDecision(_ decision: Decision) {
         let (word, reason, given, source): (String, Reason?, [AppPolicy.Goods]?, BindingSource?) =
             switch decision {
             case .grant(let goods, let source): ("grant", nil, goods, source)
+            case .provisional(let goods, let source): ("provisional", .appleUnavailable, goods, source)
             case .rejected(let reason): ("rejected", reason, nil, nil)
             case .held(let reason): ("held", reason, nil, nil)
             case .open(let reason): ("open", reason, nil, nil)

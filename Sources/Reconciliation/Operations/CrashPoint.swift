@@ -16,6 +16,8 @@ package enum CrashPoint: String, CaseIterable, Sendable {
     case afterCommitBeforeAck = "after_commit_before_ack"
     /// Worker: Apple has answered and nothing is written.
     case afterAppleBeforeCommit = "after_apple_before_commit"
+    /// Worker: a purchase is given on trust and the failed attempt not written.
+    case afterTrustBeforeRow = "after_trust_before_row"
     /// Worker: the failed attempt is written and the message for the next one not sent.
     case afterRowBeforeRung = "after_row_before_rung"
     /// Scheduler: rows are claimed and not published.

@@ -23,6 +23,7 @@ package struct Watch: Service {
                 group.addTask { await every(Self.checkInterval, check) }
                 group.addTask { await every(Self.backlogInterval, measure) }
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
+                group.addTask { await every(Self.backlogInterval, measureTrust) }
             }
         }
     }
@@ -60,6 +61,14 @@ package struct Watch: Service {
             let dimensions = [("app", row.appID), ("lane", row.lane), ("state", row.state)]
             Gauge(label: "makegood_backlog_receipts", dimensions: dimensions).record(row.receipts)
             Gauge(label: "makegood_backlog_overdue_seconds", dimensions: dimensions).record(row.overdueSeconds)
+        }
+    }
+
+    private func measureTrust() async throws {
+        for row in try await ledger.run(Statements.unconfirmed, ()) {
+            let dimensions = [("app", row.appID)]
+            Gauge(label: "makegood_unconfirmed_grants", dimensions: dimensions).record(row.grants)
+            Gauge(label: "makegood_unconfirmed_seconds", dimensions: dimensions).record(row.seconds)
         }
     }
 

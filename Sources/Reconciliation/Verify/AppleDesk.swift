@@ -8,10 +8,13 @@ package struct AppleRefusal: Error, Sendable {
     package let fate: Fate
     /// The calls that led to it, in order; the last one failed.
     package let calls: [ServiceCall]
+    /// Whether Apple could not be reached, or is known to be away: it said nothing about the purchase, nor about us.
+    package let isOutage: Bool
 
-    package init(_ fate: Fate, calls: [ServiceCall] = []) {
+    package init(_ fate: Fate, calls: [ServiceCall] = [], isOutage: Bool = false) {
         self.fate = fate
         self.calls = calls
+        self.isOutage = isOutage
     }
 }
 
@@ -62,7 +65,7 @@ package final class AppleDesk: Sendable {
             case (.halt, _), (.hold, _), (.postpone, _): break
             case (.retry, _), (.reject, _): if let halt, error.error.provesCredentials { await halts.end(halt) }
             }
-            throw AppleRefusal(fate, calls: error.calls)
+            throw AppleRefusal(fate, calls: error.calls, isOutage: error.error.isOutage || error.error == .hostDown)
         }
     }
 

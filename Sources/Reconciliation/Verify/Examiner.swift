@@ -3,8 +3,11 @@ package import Foundation
 package import Purchases
 
 /// What looking at a receipt brought.
-package enum Examination: Sendable {
+package indirect enum Examination: Sendable {
     case finding(Verdict.Finding)
+    /// Apple cannot be reached, and policy may give some of these before it has confirmed them. Whether or not it does,
+    /// the receipt goes on as it would have.
+    case bridge([Verdict.Entry], otherwise: Examination)
     /// Apple was asked and gave nothing to go by: an attempt.
     case retry(Reason, call: Verdict.Call?)
     /// Nobody was asked, or Apple told us to wait: no attempt.
@@ -116,9 +119,29 @@ package struct Examiner: Sendable {
             return decide([current], of: receipt, for: app)
         } catch {
             // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
-            guard case .reject(.invalidTransactionID) = error.fate else { throw error }
+            guard case .reject(.invalidTransactionID) = error.fate else {
+                return bridge([transaction], of: receipt, for: app, after: error)
+            }
             throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
         }
+    }
+
+    // MARK: Apple is away
+
+    /// What becomes of transactions that were verified here and that Apple should have confirmed, after it refused. Only
+    /// where it could not be reached may they be given on trust (B10): what it says about a purchase, a limit of its own
+    /// or our credentials is no outage.
+    func bridge(
+        _ transactions: [Transaction], of receipt: StoredReceipt, for app: AppServices, after refusal: AppleRefusal
+    ) -> Examination {
+        let otherwise = examination(of: refusal)
+        // Once is enough: the rest is up to Apple.
+        guard refusal.isOutage, receipt.reason != Reason.unconfirmed.rawValue else { return otherwise }
+        let claim = claim(receipt)
+        let entries = transactions.map {
+            Verdict.Entry(transaction: $0, decision: app.policy.decide($0, claim: claim))
+        }
+        return entries.contains(where: app.policy.mayBeProvisional) ? .bridge(entries, otherwise: otherwise) : otherwise
     }
 
     // MARK: Bare ids

@@ -33,15 +33,17 @@ extension Examiner {
             }
         }
         let refusal = refusals.first(where: \.isTry) ?? refusals.first ?? AppleRefusal(.hold(.credentialsMissing))
-        return try await examineWithoutApple(receipt, for: app, refusal)
+        return try await examineWithoutApple(base64, of: receipt, for: app, refusal)
     }
 
-    /// No strategy can answer now, while the receipt itself may hold purchases that Apple signed (``read``): the place
-    /// for a policy that gives on such a proof alone, for the time being.
-    func examineWithoutApple(
-        _ receipt: StoredReceipt, for app: AppServices, _ refusal: AppleRefusal
+    /// No strategy can answer now, while the receipt itself may hold purchases that Apple signed.
+    private func examineWithoutApple(
+        _ base64: String, of receipt: StoredReceipt, for app: AppServices, _ refusal: AppleRefusal
     ) async throws(AppleRefusal) -> Examination {
-        throw refusal
+        guard refusal.isOutage, case .purchases(let listed, _) = await read(base64, of: receipt, for: app) else {
+            throw refusal
+        }
+        return bridge(listed.map(\.snapshot), of: receipt, for: app, after: refusal)
     }
 
     /// In the local lane nothing waits for Apple: to the other one, or on to the next strategy where asking is in vain.

@@ -151,6 +151,12 @@ import Testing
             insert into outcomes (receipt_id, transaction_id, state, reason, decided_at)
             select id, 'mine', 'rejected', 'refunded', now() - interval '1 minute' from receipts where state = 'rejected'
             """, "refunds"),
+        Damage(
+            "given on trust, its receipt ended without Apple's word", Self.trust("null"), "provisional_grants"),
+        Damage("confirmed, and nobody was told", Self.trust("now()"), "provisional_grants"),
+        Damage(
+            "given on trust, and no mark of it",
+            "update outcomes set reason = 'unconfirmed' where state = 'granted'", "provisional_grants"),
         Damage("a grant nobody was told of", "delete from events", "events_of_grants"),
         Damage(
             "a grant was told that never was",
@@ -166,6 +172,14 @@ import Testing
             """, "events_of_grants"),
     ]
 
+    private static func trust(_ confirmedAt: String) -> String {
+        """
+        insert into provisional_grants (transaction_id, receipt_id, app_id, user_id, product_id, event_id, granted_at,
+          confirmed_at)
+        select transaction_id, receipt_id, app_id, user_id, product_id, gen_random_uuid(), now(), \(confirmedAt) from grants
+        """
+    }
+
     /// One receipt in every state. Grants: `mine` (granted, and already granted to a second receipt).
     private func seed(_ lab: LedgerLab) async throws {
         try await lab.settle(try await lab.post(), .purchase("mine"))
@@ -177,7 +191,7 @@ import Testing
         #expect(try await Invariant.check(lab.database, span: .recent) == [])
     }
 
-    @Test("B1, I3 to I17: each damage is found, by its name, today and in the whole history", arguments: damages)
+    @Test("B1, B10, I3 to I17: each damage is found, by its name, today and in the whole history", arguments: damages)
     func damage(_ damage: Damage) async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             try await seed(lab)
@@ -196,7 +210,7 @@ import Testing
         #expect(Set(damages.flatMap(\.self)) == Set(Invariant.all.map(\.name)))
         let idOfName = Dictionary(uniqueKeysWithValues: Invariant.all.map { ($0.name, $0.id) })
         let alone = damages.map { Set($0.compactMap { idOfName[$0] }) }.filter { $0.count == 1 }.flatMap(\.self)
-        #expect(Set(alone) == Set((1...17).map { "I\($0)" } + ["B1"]))
+        #expect(Set(alone) == Set((1...17).map { "I\($0)" } + ["B1", "B10"]))
     }
 
     @Test("the check writes nothing: it runs where nothing can be written")

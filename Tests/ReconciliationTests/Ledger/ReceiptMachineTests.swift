@@ -6,7 +6,8 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: whatever is posted, delivered, delivered twice, rescued, refunded, reopened, whichever worker dies or comes late:
+/// Goal: whatever is posted, delivered, delivered twice, rescued, refunded, reopened, given on trust while Apple is away,
+/// whichever worker dies or comes late:
 /// each row of the ledger is what a page of plain Swift says it is (P1), no transaction is granted twice (P2), and once
 /// faults stop everything ends (P3).
 ///
@@ -45,7 +46,7 @@ private struct MachineModel {
         var attempt = 0
         var rescues = 0
         var reason: String?
-        /// By transaction.
+        /// By transaction; what became of a grant on trust is part of the word.
         var outcomes: [String: String] = [:]
     }
 
@@ -58,18 +59,30 @@ private struct MachineModel {
     /// Transaction to receipt.
     var grants: [String: UUID] = [:]
     var facts: [String: Facts] = [:]
+    /// Transaction to the receipt that has its place among what may be given on trust.
+    var places: [String: UUID] = [:]
+    /// By transaction: `unconfirmed`, `confirmed` or `revoked`.
+    var trusted: [String: String] = [:]
 
     mutating func settle(_ id: UUID, attempt: Int, _ finding: Verdict.Finding, signedAt: Int) {
         guard var row = rows[id], !row.state.isEnded, row.attempt == attempt else { return }
         var states: [(state: String, reason: String?)] = []
+        var isBridge = false
         switch finding {
         case .transactions(let entries):
             for entry in entries {
+                if case .provisional = entry.decision { isBridge = true }
                 let outcome = judge(entry, for: id, signedAt: signedAt)
-                states.append(outcome)
+                states.append(
+                    outcome.state == "granted" ? (outcome.counts, outcome.reason) : (outcome.state, outcome.reason))
                 let before = row.outcomes[entry.transaction.id]
-                if before != "granted", before != "already_granted" {
-                    row.outcomes[entry.transaction.id] = outcome.state
+                switch before {
+                case "granted", "already_granted", "granted refunded": break
+                case "granted unconfirmed" where outcome.state != "granted": break
+                default:
+                    let isTold = outcome.state == "granted" && outcome.reason != nil
+                    row.outcomes[entry.transaction.id] =
+                        isTold ? "granted \(outcome.reason ?? "")" : outcome.state
                 }
             }
             for entry in entries {
@@ -81,41 +94,77 @@ private struct MachineModel {
             }
         case .receipt(.rejected(let reason)):
             // Takes nothing back.
-            let kept = row.outcomes.values.filter { $0.hasSuffix("granted") }
-            states = kept.isEmpty ? [("rejected", reason.rawValue)] : kept.map { ($0, nil) }
+            let kept = row.outcomes.values.filter { $0.contains("granted") }
+            states =
+                kept.isEmpty
+                ? [("rejected", reason.rawValue)] : kept.map { ($0 == "granted refunded" ? "granted" : $0, nil) }
+            // Not what was given on trust either: that is Apple's to say.
+            if kept.contains("granted unconfirmed") { states = [("held", "unconfirmed")] }
             for (transaction, state) in row.outcomes where state == "open" || state == "held" {
                 row.outcomes[transaction] = "rejected"
             }
-        case .receipt(.open(let reason)): states = [("open", reason.rawValue)]
+        case .receipt(.open(let reason)):
+            states = [("open", row.reason == "unconfirmed" ? "unconfirmed" : reason.rawValue)]
         case .receipt(.held(let reason)): states = [("held", reason.rawValue)]
-        case .receipt(.grant), .identifier: preconditionFailure("no worker finds this here")
+        case .receipt(.grant), .receipt(.provisional), .identifier: preconditionFailure("no worker finds this here")
         }
         let order = ["open", "held", "granted", "already_granted", "rejected"]
         let first = order.first { word in states.contains { $0.state == word } } ?? "rejected"
         row.state = first == "open" ? .received : ReceiptState(rawValue: first)!
-        if first == "open" || first == "held" { row.reason = states.first { $0.state == first }?.reason }
-        row.attempt += first == "open" ? 1 : 0
+        if first == "open" || first == "held" {
+            let reasons = states.filter { $0.state == first }.compactMap(\.reason)
+            row.reason = isBridge && reasons.contains("unconfirmed") ? "unconfirmed" : reasons.min()
+        }
+        row.attempt += first == "open" && !isBridge ? 1 : 0
         row.rescues = 0
         rows[id] = row
     }
 
+    /// - Returns: `counts`: what a granted one counts as among its neighbours, where it waits for Apple's word.
     private mutating func judge(
         _ entry: Verdict.Entry, for id: UUID, signedAt: Int
-    ) -> (state: String, reason: String?) {
+    ) -> (state: String, reason: String?, counts: String) {
         let transaction = entry.transaction.id
         var decision = entry.decision
-        if case .grant = decision, let known = facts[transaction], known.isRefunded, known.signedAt > signedAt {
+        if decision.gives, let known = facts[transaction], known.isRefunded, known.signedAt > signedAt {
             decision = .rejected(.refunded)
         }
-        if case .open(let reason) = decision { return ("open", reason.rawValue) }
-        if let owner = grants[transaction] { return (owner == id ? "granted" : "already_granted", nil) }
+        let isTrusted = trusted[transaction] == "unconfirmed"
+        if case .provisional = decision, places[transaction] != id || trusted[transaction] != nil && !isTrusted {
+            decision = .open(.appleUnavailable)
+        }
+        if case .open(let reason) = decision { return ("open", reason.rawValue, "open") }
+        if let owner = grants[transaction] {
+            guard owner == id else { return ("already_granted", nil, "") }
+            return isTrusted ? answer(entry, decision) : ("granted", nil, "granted")
+        }
         switch decision {
         case .grant:
             grants[transaction] = id
-            return ("granted", nil)
-        case .held(let reason): return ("held", reason.rawValue)
-        case .rejected(let reason): return ("rejected", reason.rawValue)
+            return ("granted", nil, "granted")
+        case .provisional:
+            grants[transaction] = id
+            trusted[transaction] = "unconfirmed"
+            return ("granted", "unconfirmed", "open")
+        case .held(let reason): return ("held", reason.rawValue, "")
+        case .rejected(let reason): return ("rejected", reason.rawValue, "")
         case .open: preconditionFailure("answered above")
+        }
+    }
+
+    /// What a verdict says of a grant on trust of the same receipt: only Apple's own word about it ends it.
+    private mutating func answer(
+        _ entry: Verdict.Entry, _ decision: Decision
+    ) -> (state: String, reason: String?, counts: String) {
+        switch (entry.decision, decision) {
+        case (.grant, .grant):
+            trusted[entry.transaction.id] = "confirmed"
+            return ("granted", nil, "granted")
+        case (.rejected(.refunded), _):
+            trusted[entry.transaction.id] = "revoked"
+            return ("granted", "refunded", "granted")
+        case (.provisional, _): return ("granted", "unconfirmed", "open")
+        default: return ("granted", "unconfirmed", "held")
         }
     }
 
@@ -137,7 +186,7 @@ private struct MachineModel {
     mutating func postpone(_ id: UUID, attempt: Int, _ reason: Reason) {
         guard var row = rows[id], !row.state.isEnded, row.attempt == attempt else { return }
         row.rescues = 0
-        if row.state == .received { row.reason = reason.rawValue }
+        if row.state == .received, row.reason != "unconfirmed" { row.reason = reason.rawValue }
         rows[id] = row
     }
 
@@ -154,6 +203,15 @@ private struct MachineModel {
     }
 }
 
+extension Decision {
+    fileprivate var gives: Bool {
+        switch self {
+        case .grant, .provisional: true
+        case .rejected, .held, .open: false
+        }
+    }
+}
+
 extension MachineModel.Row {
     fileprivate mutating func park() {
         state = .parked
@@ -166,11 +224,13 @@ extension MachineModel.Row {
 /// One world: the ledger, its model, and the workers that have read a row and not written their verdict yet.
 private struct MachineWorld {
     enum Command: CaseIterable {
-        case post, take, crash, finish, strike, rescue, refund, reverse, configure, reopen, appleAway, rootsWrong
+        case post, take, crash, finish, strike, rescue, refund, reverse, configure, reopen, appleAway, rootsWrong, trust
     }
 
     private struct Hand {
         let receipt: StoredReceipt
+        /// What may be given on trust, before the finding is written.
+        let trusted: [Verdict.Entry]
         let finding: Verdict.Finding
         let signedAt: Int
     }
@@ -183,6 +243,7 @@ private struct MachineWorld {
     private var refunded: Set<String> = []
     private var policy: AppPolicy
     private var isAppleAway = false
+    private var isTrusting = false
     private var areRootsWrong = false
     /// Apple's clock: every proof is signed later than the one before.
     private var clock = 0
@@ -239,6 +300,7 @@ private struct MachineWorld {
             model.reopen()
         case .appleAway: isAppleAway.toggle()
         case .rootsWrong: areRootsWrong.toggle()
+        case .trust: isTrusting.toggle()
         }
     }
 
@@ -262,7 +324,8 @@ private struct MachineWorld {
             Statement<String, (UUID, MachineModel.Row)>(
                 "test.machine_rows",
                 """
-                select id, state, attempt, rescues, reason, (select coalesce(jsonb_object_agg(transaction_id, o.state), '{}')
+                select id, state, attempt, rescues, reason, (select coalesce(jsonb_object_agg(transaction_id,
+                    concat_ws(' ', o.state, case when o.state = 'granted' then o.reason end)), '{}')
                   from outcomes o where o.receipt_id = id) from receipts where app_id = $1
                 """,
                 bind: { [.text($0)] },
@@ -279,6 +342,12 @@ private struct MachineWorld {
                 "test.machine_grants", "select transaction_id, receipt_id from grants where app_id = $1",
                 bind: { [.text($0)] },
                 read: { row throws(PostgresError) in (try row.text(0), try row.uuid(1)) }), app)
+        let trusted = try await lab.database.run(
+            Statement<String, (String, String)>(
+                "test.machine_trusted", "select transaction_id, state from v_provisional where app_id = $1",
+                bind: { [.text($0)] },
+                read: { row throws(PostgresError) in (try row.text(0), try row.text(1)) }), app)
+        #expect(Dictionary(trusted, uniquingKeysWith: { first, _ in first }) == model.trusted)
         // Why an ended row ended is the business of `SettleRuleTests`.
         func known(_ row: MachineModel.Row) -> MachineModel.Row {
             var row = row
@@ -289,7 +358,7 @@ private struct MachineWorld {
         let expected = model.rows.mapValues(known)
         #expect(found == expected)
         #expect(Dictionary(grants, uniquingKeysWith: { first, _ in first }) == model.grants)
-        return found == expected && grants.count == model.grants.count
+        return found == expected && grants.count == model.grants.count && trusted.count == model.trusted.count
     }
 
     // MARK: What happens
@@ -319,7 +388,10 @@ private struct MachineWorld {
             !row.state.isEnded
         else { return }
         clock += 1
-        hands.append(Hand(receipt: row, finding: finding(posted, row), signedAt: clock))
+        hands.append(
+            Hand(
+                receipt: row, trusted: isAppleAway && isTrusting ? entries(posted, row) : [],
+                finding: finding(posted, row), signedAt: clock))
         // A duplicate of the message is with another worker.
         if Int.random(in: 0..<4, using: &random) == 0, let hand = hands.last { hands.append(hand) }
     }
@@ -329,35 +401,70 @@ private struct MachineWorld {
     ) -> Verdict.Finding {
         if isAppleAway { return .receipt(.open(.appleUnavailable)) }
         if areRootsWrong { return .receipt(.rejected(.untrustedRoot)) }
+        return .transactions(entries(posted, row))
+    }
+
+    private func entries(
+        _ posted: (submission: Submission, transactions: [String]), _ row: StoredReceipt
+    ) -> [Verdict.Entry] {
         let claim = Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt, judgedAt: row.readAt)
-        return .transactions(
-            posted.transactions.map { id in
-                let transaction = Transaction(
-                    id: id, originalID: nil, productID: "coins", kind: .consumable,
-                    environment: Transaction.production, purchasedAt: Date(timeIntervalSince1970: 1_700_000_000),
-                    revokedAt: refunded.contains(id) ? Date(timeIntervalSince1970: 1_700_000_100) : nil,
-                    signedAt: Date(timeIntervalSince1970: 1_700_000_000 + Double(clock)))
-                return Verdict.Entry(transaction: transaction, decision: policy.decide(transaction, claim: claim))
-            })
+        return posted.transactions.map { id in
+            let transaction = Transaction(
+                id: id, originalID: nil, productID: "coins", kind: .consumable,
+                environment: Transaction.production, purchasedAt: Date(timeIntervalSince1970: 1_700_000_000),
+                revokedAt: refunded.contains(id) ? Date(timeIntervalSince1970: 1_700_000_100) : nil,
+                signedAt: Date(timeIntervalSince1970: 1_700_000_000 + Double(clock)))
+            return Verdict.Entry(transaction: transaction, decision: policy.decide(transaction, claim: claim))
+        }
     }
 
     /// As the bench writes it: what is owed stays owed.
     private mutating func finish(_ hand: Hand) async throws {
         let row = hand.receipt
+        try await trust(hand)
         let isHeld = row.state == .held
         let owes = isHeld && row.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
         switch hand.finding {
         case .receipt(.rejected(let reason)) where owes: try await postpone(row, reason)
         case .receipt(.open(let reason)) where isHeld: try await postpone(row, reason)
-        default:
-            let verdict = Verdict(
-                receiptID: row.id, attempt: row.attempt, appID: app,
-                claim: Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt),
-                finding: hand.finding, dueIn: .seconds(600))
-            _ = try await lab.database.run(
-                Statements.settle, SettleBatch(verdicts: [verdict], parking: lab.parking))
-            model.settle(row.id, attempt: row.attempt, hand.finding, signedAt: hand.signedAt)
+        default: try await settle(hand, hand.finding)
         }
+    }
+
+    private mutating func settle(_ hand: Hand, _ finding: Verdict.Finding) async throws {
+        let row = hand.receipt
+        let verdict = Verdict(
+            receiptID: row.id, attempt: row.attempt, appID: app,
+            claim: Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt),
+            finding: finding, dueIn: .seconds(600))
+        _ = try await lab.database.run(
+            Statements.settle, SettleBatch(verdicts: [verdict], parking: lab.parking))
+        model.settle(row.id, attempt: row.attempt, finding, signedAt: hand.signedAt)
+    }
+
+    /// Places first, then the grants that have one; the others are open.
+    private mutating func trust(_ hand: Hand) async throws {
+        let wanted = hand.trusted.filter(\.decision.gives).map(\.transaction)
+        guard !wanted.isEmpty, let userID = hand.receipt.userID else { return }
+        let placed = Set(
+            try await lab.database.run(
+                Statements.takePlaces,
+                .init(
+                    receiptID: hand.receipt.id, appID: app, userID: userID, transactions: wanted,
+                    limits: .init(perUserPerDay: 9, perAppPerDay: 9))))
+        for transaction in wanted where model.places[transaction.id] == nil {
+            model.places[transaction.id] = hand.receipt.id
+        }
+        #expect(placed == Set(wanted.map(\.id).filter { model.places[$0] == hand.receipt.id }))
+        guard !placed.isEmpty else { return }
+        let entries = hand.trusted.map { entry in
+            var decision = Decision.open(.appleUnavailable)
+            if case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) {
+                decision = .provisional(goods: goods, source: source)
+            }
+            return Verdict.Entry(transaction: entry.transaction, decision: decision)
+        }
+        try await settle(hand, .transactions(entries))
     }
 
     private mutating func postpone(_ row: StoredReceipt, _ reason: Reason) async throws {

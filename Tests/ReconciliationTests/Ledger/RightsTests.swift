@@ -119,6 +119,14 @@ import Testing
                 #expect(try await database.run(Statements.listHalts, ()) == [])
                 #expect(try await database.run(Statements.fetchReceipts, [id]).first?.hasPayload == true)
                 try await database.run(
+                    Statements.userHistory, .init(appID: "game", userID: "u1", purchasesMax: 1))
+                try await database.run(
+                    Statements.takePlaces,
+                    .init(
+                        receiptID: id, appID: "game", userID: "u1",
+                        transactions: [Verdict.Entry.purchase("t1").transaction],
+                        limits: .init(perUserPerDay: 1, perAppPerDay: 1)))
+                try await database.run(
                     Statements.strike, .init(pointers: [Pointer(receiptID: id, attempt: 0)], parking: lab.parking))
                 let later = Postponement(receiptID: id, attempt: 0, dueIn: .zero, reason: .productUnknown)
                 #expect(try await database.run(Statements.postpone, [later]) == [id])

@@ -48,6 +48,55 @@ import Testing
         }
     }
 
+    @Test("B10: 256 confirmations behind 100,000 grants on trust and the statistics of a day without any")
+    func confirmations() async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
+            for table in ["receipts", "grants", "provisional_grants"] {
+                try await lab.run("alter table \(table) set (autovacuum_enabled = false)")
+            }
+            try await lab.run(
+                """
+                insert into provisional_grants (transaction_id, receipt_id, app_id, user_id, product_id, event_id, granted_at,
+                  confirmed_at)
+                select 'old' || n, gen_random_uuid(), 'game', 'u1', 'coins', gen_random_uuid(), now(), now()
+                from generate_series(1, 20000) n
+                """)
+            try await lab.run("analyze")
+            let ids = try await fill(lab)
+            try await lab.run(
+                """
+                with trusted as (
+                  insert into provisional_grants (transaction_id, receipt_id, app_id, user_id, product_id, event_id,
+                    granted_at)
+                  select id::text, id, app_id, user_id, 'coins', gen_random_uuid(), now() from receipts)
+                insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
+                  quantity, goods, binding_source)
+                select id::text, id::text, app_id, 'Production', user_id, id, 'coins', 1, '[]', 'poster' from receipts
+                """)
+            var milliseconds: [Double] = []
+            for number in 0..<Self.batches {
+                let verdicts = ids[number * Self.batchRows..<(number + 1) * Self.batchRows].map {
+                    lab.verdict(
+                        Posted(id: $0, userID: "u1", appID: "game"),
+                        .transactions([.purchase($0.uuidString.lowercased())]))
+                }
+                let start = try await clock(lab)
+                let settled = try await lab.ledger.run(
+                    Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                milliseconds.append(try await clock(lab) - start)
+                #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
+            }
+            print("settle: \(Self.batchRows) confirmations in \(milliseconds.map { Int($0) }) ms")
+            #expect(
+                try await lab.number(
+                    "select count(*) from provisional_grants where confirmed_at is not null and transaction_id not like 'old%'"
+                )
+                    == Self.batches * Self.batchRows)
+            #expect(try #require(milliseconds.min()) < 100, "\(milliseconds)")
+            #expect(milliseconds.sorted()[Self.batches / 2] < 300, "\(milliseconds)")
+        }
+    }
+
     @Test("claiming stays an index walk with 100,000 due rows and old statistics")
     func claim() async throws {
         try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in

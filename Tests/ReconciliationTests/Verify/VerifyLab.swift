@@ -107,18 +107,19 @@ struct VerifyLab: Sendable {
     func row(
         _ proof: Proof, lane: Lane? = nil, transactionID: String? = nil, originalTransactionID: String? = nil,
         isVouched: Bool = false, attempt: Int = 0, age: TimeInterval = 0, isTakenOver: Bool = false,
-        hasPayload: Bool = true, id: UUID = UUID(), readAgo: TimeInterval = 0
+        hasPayload: Bool = true, id: UUID = UUID(), readAgo: TimeInterval = 0, reason: Reason? = nil
     ) -> StoredReceipt {
         StoredReceipt(
             id: id, appID: Self.appID, userID: "u1", proof: proof, transactionID: transactionID,
             originalTransactionID: originalTransactionID, isVouched: isVouched, lane: lane ?? Lane(proof.kind),
-            state: .received, reason: nil, attempt: attempt, rescues: 0, receivedAt: .now.addingTimeInterval(-age),
-            readAt: .now.addingTimeInterval(-readAgo), isTakenOver: isTakenOver, hasPayload: hasPayload)
+            state: .received, reason: reason?.rawValue, attempt: attempt, rescues: 0,
+            receivedAt: .now.addingTimeInterval(-age), readAt: .now.addingTimeInterval(-readAgo),
+            isTakenOver: isTakenOver, hasPayload: hasPayload)
     }
 }
 
 /// An examination in one word, so that a table of them can be read.
-enum Seen: Equatable, CustomStringConvertible {
+indirect enum Seen: Equatable, CustomStringConvertible {
     /// By transaction id, in order.
     case entries([String: Decision])
     case identifier(String, Reason)
@@ -128,9 +129,11 @@ enum Seen: Equatable, CustomStringConvertible {
     /// By transaction id, and why the rest waits.
     case partly([String: Decision], Reason)
     case reroute
+    case bridge([String: Decision], Seen)
 
     init(_ examination: Examination) {
         switch examination {
+        case .bridge(let entries, let otherwise): self = .bridge(Self.decisions(entries), Seen(otherwise))
         case .finding(.transactions(let entries)): self = .entries(Self.decisions(entries))
         case .partly(let entries, .retry(let reason, _)), .partly(let entries, .postpone(let reason, _)):
             self = .partly(Self.decisions(entries), reason)
@@ -155,6 +158,7 @@ enum Seen: Equatable, CustomStringConvertible {
         case .postpone(let reason): "postpone \(reason)"
         case .partly(let entries, let reason): "partly \(entries), then \(reason)"
         case .reroute: "reroute"
+        case .bridge(let entries, let otherwise): "bridge \(entries), otherwise \(otherwise)"
         }
     }
 }

@@ -97,7 +97,7 @@ extension Invariant {
             select 'receipt ' || r.id || ' is ' || r.state || ' again, after it ended' from receipts r
             join (
               select receipt_id from outcomes where decided_at >= \(since) group by 1
-              having not bool_or(state in ('open', 'held')) and bool_or(state in ('granted', 'already_granted'))) o
+              having not bool_or(state in ('open', 'held') or reason is not distinct from 'unconfirmed') and bool_or(state in ('granted', 'already_granted'))) o
               on o.receipt_id = r.id
             where r.due_at is not null and r.received_at >= \(since)
             """),
@@ -178,6 +178,30 @@ extension Invariant {
               where type = 'purchase.granted' and at >= \(since) group by 1, 2) e
               using (transaction_id, receipt_id)
             where is_granted is null or times is distinct from 1
+            """),
+        Invariant(
+            "B10", "provisional_grants",
+            "what was given on trust is confirmed or taken back, and told so, or its receipt is still open",
+            """
+            select 'transaction …' || right(p.transaction_id, 4) || case
+                when p.confirmed_at is null and p.revoked_at is null then ' is unconfirmed and nobody asks'
+                else ' was not told of' end
+            from provisional_grants p
+            where p.granted_at >= \(since) and (
+              p.confirmed_at is null and p.revoked_at is null and not exists (
+                select from receipts r join outcomes o on o.receipt_id = r.id and o.transaction_id = p.transaction_id
+                where r.id = p.receipt_id and r.settled_at is null and o.state = 'granted' and o.reason = 'unconfirmed')
+              or (p.confirmed_at is not null or p.revoked_at is not null) and not exists (
+                select from events e where e.event_id = p.event_id)
+              or not exists (
+                select from grants g where g.transaction_id = p.transaction_id and g.receipt_id = p.receipt_id))
+            union all
+            select 'transaction …' || right(o.transaction_id, 4) || ' is said to be unconfirmed'
+            from outcomes o
+            where o.decided_at >= \(since) and o.reason = 'unconfirmed' and not coalesce((
+              select p.granted_at is not null and p.confirmed_at is null and p.revoked_at is null
+              from provisional_grants p
+              where p.transaction_id = o.transaction_id and p.receipt_id = o.receipt_id), false)
             """),
     ]
 

@@ -1,0 +1,57 @@
+package import Foundation
+
+extension AppPolicy {
+    /// How much may be given on trust while Apple cannot be reached (B10): how often at most, and to whom.
+    package struct Provisional: Sendable, Equatable {
+        /// Provisional grants of one user per UTC day. At least 1.
+        package var perUserPerDay: Int
+        /// Of all users of the app per UTC day. At least 1.
+        package var perAppPerDay: Int
+        /// What the user must have been granted here before, confirmed and not shared; 0 = nothing.
+        package var purchasesMin: Int
+        /// How long ago the user's first receipt must have come; 0 = just now will do.
+        package var knownFor: Duration
+
+        package init(
+            perUserPerDay: Int, perAppPerDay: Int, purchasesMin: Int = 1, knownFor: Duration = .zero
+        ) {
+            self.perUserPerDay = perUserPerDay
+            self.perAppPerDay = perAppPerDay
+            self.purchasesMin = purchasesMin
+            self.knownFor = knownFor
+        }
+
+        /// Whether a user with this history is given something before Apple has confirmed it.
+        ///
+        /// - Parameter now: the database's clock.
+        package func trusts(_ history: UserHistory, at now: Date) -> Bool {
+            guard !history.hasRefund, history.purchases >= purchasesMin else { return false }
+            guard knownFor > .zero else { return true }
+            return history.firstReceivedAt.map { now.timeIntervalSince($0) >= knownFor.inSeconds } ?? false
+        }
+    }
+
+    /// Whether this purchase may be given on trust: it would be granted if Apple confirmed it, it was paid for, and its
+    /// product is one that the operator takes the risk for.
+    package func mayBeProvisional(_ entry: Verdict.Entry) -> Bool {
+        guard provisional != nil, case .grant(_, .poster) = entry.decision else { return false }
+        return entry.transaction.environment == Transaction.production
+            && products[entry.transaction.productID]?.isProvisional == true
+    }
+}
+
+/// What is known of a user in one app, sandbox apart.
+package struct UserHistory: Sendable, Equatable {
+    /// Granted and confirmed, counted no further than the policy asks.
+    package var purchases: Int
+    /// When the first receipt came. Nil: none is there.
+    package var firstReceivedAt: Date?
+    /// Whether Apple has taken back anything that this user posted.
+    package var hasRefund: Bool
+
+    package init(purchases: Int, firstReceivedAt: Date?, hasRefund: Bool) {
+        self.purchases = purchases
+        self.firstReceivedAt = firstReceivedAt
+        self.hasRefund = hasRefund
+    }
+}

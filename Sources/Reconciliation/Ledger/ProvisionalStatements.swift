@@ -1,0 +1,87 @@
+package import Foundation
+package import Postgres
+package import Purchases
+
+extension Statements {
+    package struct HistoryQuestion: Sendable {
+        package var appID: String
+        package var userID: String
+        /// Purchases are counted no further than this.
+        package var purchasesMax: Int
+    }
+
+    /// What trust rests on: one row. Key look-ups by user; what is itself only given on trust counts for nothing.
+    package static let userHistory = Statement<HistoryQuestion, UserHistory>(
+        "provisional.user_history",
+        """
+        select
+          (select count(*) from (
+            select from grants g where g.app_id = $1 and g.user_id = $2 and g.environment = 'Production'
+              and g.binding_source <> 'shared'
+              and not exists (select from provisional_grants p where p.transaction_id = g.transaction_id
+                and p.receipt_id = g.receipt_id and p.granted_at is not null and p.confirmed_at is null)
+            limit $3) confirmed),
+          (select min(received_at) from receipts where app_id = $1 and user_id = $2),
+          exists (select from grants g join transactions t on t.transaction_id = g.transaction_id
+              where g.app_id = $1 and g.user_id = $2 and g.environment = 'Production' and t.revoked_at is not null)
+            or exists (select from receipts r join outcomes o on o.receipt_id = r.id
+              where r.app_id = $1 and r.user_id = $2 and o.state in ('granted', 'rejected') and o.reason = 'refunded')
+        """,
+        bind: { [.text($0.appID), .text($0.userID), .int($0.purchasesMax)] },
+        read: { row throws(PostgresError) in
+            UserHistory(
+                purchases: try row.int(0), firstReceivedAt: try row.optionalDate(1), hasRefund: try row.bool(2))
+        })
+
+    /// Purchases of one receipt that ask for places within the limits.
+    package struct PlaceQuestion: Sendable {
+        package var receiptID: UUID
+        package var appID: String
+        package var userID: String
+        package var transactions: [Transaction]
+        package var limits: AppPolicy.Provisional
+    }
+
+    /// The ids of those that have their place now: one taken here, or before by the same receipt. Others that ask at
+    /// the same time wait for each other, so the limits are exact.
+    package static let takePlaces = Statement<PlaceQuestion, String>(
+        "provisional.take_places",
+        """
+        select id from (
+          select id, take_provisional_place($1, $2, id, $3, product, event, $7, $8) as is_taken
+          from unnest($4::text[], $5::text[], $6::uuid[]) as i(id, product, event) offset 0) i
+        where is_taken
+        """,
+        bind: { question in
+            [
+                .text(question.appID), .text(question.userID), .uuid(question.receiptID),
+                .texts(question.transactions.map(\.id)), .texts(question.transactions.map(\.productID)),
+                .uuids(
+                    question.transactions.map {
+                        DerivedID.event(appID: question.appID, transactionID: $0.id, type: "purchase.confirmed")
+                    }),
+                .int32(question.limits.perUserPerDay), .int32(question.limits.perAppPerDay),
+            ]
+        },
+        read: { row throws(PostgresError) in try row.text(0) })
+
+    package struct Unconfirmed: Sendable {
+        package let appID: String
+        package let grants: Int
+        /// How long the oldest of them has waited for Apple's word; 0 where none does.
+        package let seconds: Double
+    }
+
+    /// What is given on trust and not confirmed, by app, zeros included.
+    package static let unconfirmed = Statement<Void, Unconfirmed>(
+        "watch.unconfirmed",
+        """
+        select a.app_id, count(p.granted_at), greatest(0, coalesce(extract(epoch from now() - min(p.granted_at)), 0))::float8
+        from apps a left join provisional_grants p on p.app_id = a.app_id and p.granted_at is not null
+          and p.confirmed_at is null and p.revoked_at is null
+        group by a.app_id
+        """,
+        read: { row throws(PostgresError) in
+            Unconfirmed(appID: try row.text(0), grants: try row.int(1), seconds: try row.double(2))
+        })
+}
