@@ -100,8 +100,8 @@ let package = Package(
         .target(
             name: "Adversary",
             dependencies: [
-                "FaultProxy", "AppStoreSimulator", "Reconciliation", "Purchases", "Postgres", "RabbitMQ", httpClient,
-                histogram, crypto, log, lifecycle, nioCore, nioHTTP1,
+                "FaultProxy", "AppStoreSimulator", "AppStore", "Reconciliation", "Purchases", "Postgres", "RabbitMQ",
+                httpClient, histogram, crypto, log, lifecycle, nioCore, nioHTTP1,
             ],
             swiftSettings: house),
         .executableTarget(

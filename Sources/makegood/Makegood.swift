@@ -14,6 +14,6 @@ struct Makegood: AsyncParsableCommand {
             IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
             RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self, SupportCommand.self,
             UsersCommand.self, SimulateCommand.self, InspectCommand.self, BenchCommand.self, LoadCommand.self,
-            ChaosCommand.self,
+            ChaosCommand.self, FuzzCommand.self,
         ])
 }

@@ -1,0 +1,186 @@
+package import AppStore
+package import Foundation
+import Glibc
+import Synchronization
+
+/// Feeds a reader bent inputs for a time, and says what it did.
+///
+/// Held for every input: it returns (a trap ends the process, and the input lies in a file), within a time that follows
+/// from its size, and believes nothing but what the genuine inputs of the corpus say. Every input follows from the
+/// seed and its number.
+package struct FuzzRun: Sendable {
+    package struct Report: Sendable {
+        package let parser: ParserProbe.Parser
+        package internal(set) var inputs = 0
+        package internal(set) var read = 0
+        package internal(set) var believed = 0
+        /// Those that took longest for their size, worst first: CPU time and bytes.
+        package internal(set) var slowest: [(cpu: Duration, bytes: Int)] = []
+        /// What must not be; each in a file of its own.
+        package internal(set) var failures: [String] = []
+    }
+
+    /// One core's time for one input: this much, and this much for each byte. A debug build takes some twenty times as
+    /// long as a release build.
+    private static let cpuMax: Duration = isDebug ? .seconds(2) : .milliseconds(100)
+    private static let cpuPerByteMax: Duration = isDebug ? .microseconds(40) : .microseconds(2)
+    /// An input that takes so many times as long as it may is not waited for.
+    private static let hangFactor = 20
+    private static let failuresMax = 20
+
+    private let corpus: FuzzCorpus
+    private let seed: UInt64
+    private let keep: URL
+
+    /// - Parameter keep: a folder for inputs that must be looked at; made when there is one, but for the file of the
+    ///   input that is being fed.
+    package init(_ corpus: FuzzCorpus, seed: UInt64, keep: URL) throws {
+        self.corpus = corpus
+        self.seed = seed
+        self.keep = keep
+        try FileManager.default.createDirectory(at: keep, withIntermediateDirectories: true)
+    }
+
+    /// - Parameter time: wall time for the bent inputs; those of the corpus are fed first, whatever it says.
+    package func run(_ parser: ParserProbe.Parser, for time: Duration) async throws -> Report {
+        let entries = corpus.entries[parser] ?? []
+        guard !entries.isEmpty else { throw FuzzCorpus.Unreadable(description: "the corpus has nothing for \(parser)") }
+        var feeding = try Feeding(parser, probe: corpus.probe(), keep: keep)
+        // What may be believed comes first.
+        for entry in entries.filter(\.isGenuine) + entries.filter({ !$0.isGenuine }) { await feeding.learn(entry) }
+        var mutator = Mutator(parser, corpus: entries.map(\.bytes), seed: seed)
+        let end = ContinuousClock.now + time
+        while ContinuousClock.now < end, feeding.report.failures.count < Self.failuresMax {
+            await feeding.feed(mutator.next())
+        }
+        feeding.end()
+        return feeding.report
+    }
+
+    static func limit(of bytes: Int) -> Duration { cpuMax + cpuPerByteMax * bytes }
+
+    /// CPU time of this process so far: other programs on the machine do not count.
+    static var cpuTime: Duration { .microseconds(clock()) }
+
+    private static var isDebug: Bool {
+        #if DEBUG
+            true
+        #else
+            false
+        #endif
+    }
+
+    /// One reader, what it may believe, and the file of the input that is being fed.
+    private struct Feeding {
+        var report: Report
+        private let parser: ParserProbe.Parser
+        private let probe: ParserProbe
+        private let keep: URL
+        private var genuine: Set<[UInt8]> = []
+        private let current: CurrentInput
+
+        init(_ parser: ParserProbe.Parser, probe: ParserProbe, keep: URL) throws {
+            self.parser = parser
+            self.probe = probe
+            self.keep = keep
+            report = Report(parser: parser)
+            current = try CurrentInput(keep.appending(path: "\(parser.rawValue)-current").path)
+        }
+
+        /// An input of the corpus: a genuine one is believed, and says what may be believed.
+        mutating func learn(_ entry: FuzzCorpus.Entry) async {
+            let outcome = await timed(entry.bytes)
+            switch outcome {
+            case .believed(let content) where entry.isGenuine: genuine.insert(content)
+            case .believed where !isKnown(outcome): fail("\(entry.name) is believed", entry.bytes)
+            case .broken(let rule): fail("\(entry.name): \(rule)", entry.bytes)
+            default: if entry.isGenuine { fail("\(entry.name) is not believed", entry.bytes) }
+            }
+        }
+
+        mutating func feed(_ bytes: [UInt8]) async {
+            let outcome = await timed(bytes)
+            switch outcome {
+            case .refused: break
+            case .read: report.read += 1
+            case .believed:
+                report.believed += 1
+                if !isKnown(outcome) { fail("believed what nobody signed", bytes) }
+            case .broken(let rule): fail(rule, bytes)
+            }
+        }
+
+        mutating func end() {
+            trimSlowest()
+            current.remove()
+        }
+
+        private func isKnown(_ outcome: ParserProbe.Outcome) -> Bool {
+            if case .believed(let content) = outcome { genuine.contains(content) } else { false }
+        }
+
+        private mutating func timed(_ bytes: [UInt8]) async -> ParserProbe.Outcome {
+            current.begin(bytes)
+            let start = FuzzRun.cpuTime
+            let outcome = await probe.feed(bytes, to: parser)
+            let cpu = FuzzRun.cpuTime - start
+            current.finish()
+            report.inputs += 1
+            let share = cpu / FuzzRun.limit(of: bytes.count)
+            if share > 1 { fail("slow: \(bytes.count) bytes took \(cpu)", bytes) }
+            report.slowest.append((cpu, bytes.count))
+            if report.slowest.count > 64 { trimSlowest() }
+            return outcome
+        }
+
+        private mutating func trimSlowest() {
+            report.slowest.sort { $0.cpu / FuzzRun.limit(of: $0.bytes) > $1.cpu / FuzzRun.limit(of: $1.bytes) }
+            report.slowest.removeLast(max(0, report.slowest.count - 3))
+        }
+
+        private mutating func fail(_ what: String, _ bytes: [UInt8]) {
+            let file = keep.appending(path: "\(parser.rawValue)-\(report.failures.count)")
+            try? Data(bytes).write(to: file)
+            report.failures.append("\(what): \(file.lastPathComponent)")
+        }
+    }
+
+    /// The file that holds the input being fed: what is left of a trap. A thread watches the time.
+    private final class CurrentInput: Sendable {
+        private let path: String
+        private let descriptor: Int32
+        /// When the input began, and how long it may take, both in CPU time; nil between two.
+        private let deadline = Mutex<Duration?>(nil)
+        private let isOver = Atomic(false)
+
+        init(_ path: String) throws {
+            self.path = path
+            descriptor = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0o600)
+            guard descriptor >= 0 else { throw FuzzCorpus.Unreadable(description: "\(path) cannot be written") }
+            Thread.detachNewThread { [self] in
+                while !isOver.load(ordering: .relaxed) {
+                    usleep(200_000)
+                    let cpu = FuzzRun.cpuTime
+                    guard let deadline = deadline.withLock({ $0 }), cpu > deadline else { continue }
+                    let line = "hang: \(path)\n"
+                    _ = line.withCString { write(2, $0, strlen($0)) }
+                    _exit(3)
+                }
+                close(descriptor)
+            }
+        }
+
+        func begin(_ bytes: [UInt8]) {
+            _ = bytes.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
+            _ = ftruncate(descriptor, bytes.count)
+            deadline.withLock { $0 = FuzzRun.cpuTime + FuzzRun.limit(of: bytes.count) * FuzzRun.hangFactor }
+        }
+
+        func finish() { deadline.withLock { $0 = nil } }
+
+        func remove() {
+            isOver.store(true, ordering: .relaxed)
+            unlink(path)
+        }
+    }
+}

@@ -1,0 +1,148 @@
+import AppStore
+import AppStoreSimulator
+import Foundation
+
+/// Makes inputs that are nearly right: it takes one of a corpus apart as far as it can be taken apart, bends something
+/// inside, and puts it together again, so that what lies behind the first checks is reached too.
+struct Mutator {
+    /// No reader is fed more: what costs more than its size is measured by ``FuzzGrowth``.
+    static let bytesMax = 256 << 10
+    /// Bent one after the other in one input.
+    private static let bendsMax = 4
+
+    private let parser: ParserProbe.Parser
+    private let corpus: [[UInt8]]
+    private var random: SplitMix64
+
+    init(_ parser: ParserProbe.Parser, corpus: [[UInt8]], seed: UInt64) {
+        self.parser = parser
+        self.corpus = corpus
+        random = SplitMix64(seed: seed)
+    }
+
+    mutating func next() -> [UInt8] {
+        var bytes = random.pick(corpus)
+        for _ in 0..<random.below(Self.bendsMax) + 1 where bytes.count <= Self.bytesMax {
+            bytes = bend(bytes)
+        }
+        return Array(bytes.prefix(Self.bytesMax))
+    }
+
+    private mutating func bend(_ bytes: [UInt8]) -> [UInt8] {
+        if random.oneIn(6) { return ByteBender.bend(bytes, with: random.pick(corpus), &random) }
+        return switch parser {
+        case .jws, .notification: JWSBender.bend(bytes, with: random.pick(corpus), &random)
+        case .receipt, .certificates: BERBender.bend(bytes, with: random.pick(corpus), &random)
+        case .verifyReceipt, .answers: JSONBender.bend(bytes, &random)
+        case .base64: bendBase64(bytes)
+        case .inspect: bendFile(bytes)
+        }
+    }
+
+    private mutating func bendBase64(_ bytes: [UInt8]) -> [UInt8] {
+        let alphabet = random.oneIn(2) ? BaseText.standard : BaseText.url
+        guard random.oneIn(2), let inner = alphabet.decode(bytes) else {
+            var bytes = bytes
+            bytes.insert(contentsOf: random.pick(Self.base64Words).utf8, at: random.below(bytes.count + 1))
+            return bytes
+        }
+        return alphabet.encode(ByteBender.bend(inner, with: random.pick(corpus), &random))
+    }
+
+    private mutating func bendFile(_ bytes: [UInt8]) -> [UInt8] {
+        if bytes.count(where: { $0 == UInt8(ascii: ".") }) == 2 {
+            return JWSBender.bend(bytes, with: random.pick(corpus), &random)
+        }
+        guard let inner = BaseText.standard.decode(bytes) else {
+            return BERBender.bend(bytes, with: random.pick(corpus), &random)
+        }
+        return BaseText.standard.encode(BERBender.bend(inner, with: random.pick(corpus), &random))
+    }
+
+    private static let base64Words = [
+        "=", "==", "===", "\r\n", "\n", "\0", "-", "_", "+", "/", " ", "é", "A", "AB", "{", "\"", ";", "}", "\\",
+    ]
+}
+
+/// Bends bytes without knowing what they are.
+enum ByteBender {
+    static func bend(_ bytes: [UInt8], with other: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
+        guard !bytes.isEmpty else { return other }
+        var bytes = bytes
+        let place = random.below(bytes.count)
+        let length = min(bytes.count - place, 1 + random.below(random.oneIn(4) ? 400 : 16))
+        switch random.below(10) {
+        case 0, 1: bytes[place] ^= 1 << UInt8(random.below(8))
+        case 2: bytes[place] = random.pick(edges)
+        case 3: bytes.removeSubrange(place..<place + length)
+        case 4: bytes.insert(contentsOf: bytes[place..<place + length], at: place)
+        case 5: bytes.removeSubrange(place...)
+        case 6: bytes.insert(contentsOf: (0..<length).map { _ in UInt8(truncatingIfNeeded: random.next()) }, at: place)
+        case 7 where !other.isEmpty:
+            let from = random.below(other.count)
+            bytes.replaceSubrange(place..<place + length, with: other[from..<min(other.count, from + length)])
+        case 8: bytes.insert(contentsOf: Array(repeating: random.pick(edges), count: length), at: place)
+        default: bytes = Array(bytes[..<place]) + other.suffix(random.below(other.count + 1))
+        }
+        return bytes
+    }
+
+    private static let edges: [UInt8] = [0x00, 0x01, 0x7F, 0x80, 0x81, 0xC0, 0xED, 0xFE, 0xFF, 0x22, 0x2E, 0x30, 0x5C]
+}
+
+/// Bends a JWS part by part: header and payload as JSON, certificates as BER, the signature as bytes.
+enum JWSBender {
+    static func bend(_ bytes: [UInt8], with other: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
+        let dot = UInt8(ascii: ".")
+        var parts = bytes.split(separator: dot, omittingEmptySubsequences: false).map(Array.init)
+        let others = other.split(separator: dot, omittingEmptySubsequences: false).map(Array.init)
+        let index = random.below(parts.count)
+        if random.oneIn(8) {
+            parts[index] = random.pick(others)
+        } else if random.oneIn(12) {
+            parts.insert([], at: index)
+        } else if let decoded = BaseText.url.decode(parts[index]) {
+            let bent =
+                index == 2
+                ? ByteBender.bend(decoded, with: random.pick(others), &random) : JSONBender.bend(decoded, &random)
+            parts[index] = BaseText.url.encode(bent)
+        }
+        return Array(parts.joined(separator: [dot]))
+    }
+}
+
+/// Base64 without the strictness of the reader under test.
+struct BaseText {
+    static let standard = BaseText(isURL: false)
+    static let url = BaseText(isURL: true)
+
+    private let isURL: Bool
+
+    func decode(_ text: [UInt8]) -> [UInt8]? {
+        var text = text
+        if isURL {
+            text = text.map {
+                $0 == UInt8(ascii: "-") ? UInt8(ascii: "+") : $0 == UInt8(ascii: "_") ? UInt8(ascii: "/") : $0
+            }
+            text += Array(repeating: UInt8(ascii: "="), count: (4 - text.count % 4) % 4)
+        }
+        return Data(base64Encoded: Data(text)).map { Array($0) }
+    }
+
+    func encode(_ bytes: [UInt8]) -> [UInt8] {
+        let text = Array(Data(bytes).base64EncodedData())
+        guard isURL else { return text }
+        return text.filter { $0 != UInt8(ascii: "=") }.map {
+            $0 == UInt8(ascii: "+") ? UInt8(ascii: "-") : $0 == UInt8(ascii: "/") ? UInt8(ascii: "_") : $0
+        }
+    }
+}
+
+extension SplitMix64 {
+    mutating func below(_ limit: Int) -> Int { Int(next() % UInt64(max(limit, 1))) }
+    mutating func oneIn(_ count: Int) -> Bool { below(count) == 0 }
+    mutating func pick<Elements: RandomAccessCollection>(_ elements: Elements) -> Elements.Element
+    where Elements.Index == Int {
+        elements[elements.startIndex + below(elements.count)]
+    }
+}

@@ -1,0 +1,51 @@
+import Foundation
+import Testing
+
+/// Goal: what was found once is never found again, and a short run of chance with each build finds nothing. Method: the
+/// program itself in a process of its own, for a trap ends it: first every input of the committed corpus, then bent
+/// ones for a moment, from a seed of chance that stands in the failure.
+@Suite struct FuzzTests {
+    private static let corpus = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .appending(path: "Corpus").path
+    private static let parsers = [
+        "jws", "notification", "receipt", "certificates", "verifyReceipt", "answers", "base64", "inspect",
+    ]
+
+    @Test(arguments: parsers) func corpusAndChance(_ parser: String) async throws {
+        try await withFolder { folder in
+            let seed = UInt64.random(in: 0...999_999)
+            let outcome = try await BuiltProgram.run(
+                "fuzz", parser, "--seconds", "2", "--seed", "\(seed)", "--corpus", Self.corpus, "--keep", folder,
+                "--no-growth")
+            #expect(outcome.status == 0, "seed \(seed): \(outcome.output) \(outcome.complaint)")
+            #expect(outcome.output.contains("\(parser): "))
+            #expect(outcome.output.contains(" 0 failures"))
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == [])
+        }
+    }
+
+    /// Goal: the fuzzer notices. Method: a corpus in which a forgery and junk are called genuine.
+    @Test func whatIsNotBelievedIsNotGenuine() async throws {
+        try await withFolder { folder in
+            let copy = "\(folder)/corpus"
+            try FileManager.default.copyItem(atPath: Self.corpus, toPath: copy)
+            for name in ["swapped_payload", "parts"] {
+                try FileManager.default.moveItem(atPath: "\(copy)/jws/\(name)", toPath: "\(copy)/jws/genuine-\(name)")
+            }
+            let outcome = try await BuiltProgram.run(
+                "fuzz", "jws", "--seconds", "0", "--corpus", copy, "--keep", "\(folder)/kept", "--no-growth")
+            #expect(outcome.status == 1)
+            #expect(outcome.output.contains("FAILED genuine-swapped_payload is not believed: jws-"))
+            #expect(try FileManager.default.contentsOfDirectory(atPath: "\(folder)/kept").count == 2)
+        }
+    }
+
+    @Test(arguments: [["nonsense"], ["jws", "--seconds", "-1"], ["--renew"], ["jws", "--corpus", "/nonexistent"]])
+    func whatMakesNoSenseIsSaid(_ arguments: [String]) async throws {
+        try await withFolder { folder in
+            let outcome = try await BuiltProgram(arguments: ["fuzz", "--keep", "\(folder)/k"] + arguments).run()
+            #expect(outcome.status != 0 && outcome.status != 1)
+            #expect(!outcome.complaint.isEmpty)
+        }
+    }
+}
