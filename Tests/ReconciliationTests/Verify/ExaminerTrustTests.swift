@@ -71,7 +71,7 @@ import Testing
                 (Self.fault(.status) { $0.status = 401 }, .postpone(.halted)),
                 // Last, for then our own limiter holds back.
                 (Self.fault(.error) { $0.errorCode = 4_290_000 }, .postpone(.appleUnavailable)),
-            ] {
+            ] as [(FaultRequest, Seen)] {
                 lab.store.clearFaults()
                 try lab.store.fault(fault)
                 #expect(Seen(await lab.examiner().examine(row, for: app)) == expected, "\(fault)")
