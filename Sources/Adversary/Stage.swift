@@ -86,7 +86,20 @@ final class Stage: Sendable {
     func expectAnswers(_ allowed: Set<Int> = [], since: ContinuousClock.Instant? = nil) {
         let summary = answers(since: since ?? start)
         let others = allowed.isEmpty ? "only 200 and 202" : "beside 200 and 202 only \(allowed.sorted())"
-        expect(others, Set(summary.troubles.keys).isSubset(of: allowed), "\(summary.troubleText) of \(summary.count)")
+        let holds = Set(summary.troubles.keys).isSubset(of: allowed)
+        expect(others, holds, "\(summary.troubleText) of \(summary.count)\(holds ? "" : refusals)")
+    }
+
+    /// Why posts were not stored, as the ingests that run now say.
+    private var refusals: String {
+        var reasons: [Substring: Int] = [:]
+        for line in ingests.flatMap({ $0.process?.log.split(separator: "\n") ?? [] }) {
+            guard line.contains("refused a request"), let start = line.firstRange(of: "error=")?.upperBound else {
+                continue
+            }
+            reasons[line[start...].prefix { $0 != "=" }, default: 0] += 1
+        }
+        return reasons.map { "; \($0.value)× \($0.key)" }.sorted().joined()
     }
 
     /// Sells and posts one purchase of a drill's own; its receipt's id, once accepted.

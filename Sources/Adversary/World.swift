@@ -82,6 +82,8 @@ final class World: Sendable {
             "MAKEGOOD_CONFIG": "\(directory)/makegood.json", "MAKEGOOD_QUEUE_PREFIX": queuePrefix,
             "MAKEGOOD_HTTP_PORT": "0", "MAKEGOOD_OPERATIONS_PORT": "0", "MAKEGOOD_TIME_SCALE": "\(shape.scale)",
             "MAKEGOOD_DRAIN_DELAY_SECONDS": "1",
+            // So that a drill can tell why a post was refused.
+            "MAKEGOOD_LOG_LEVEL": "debug",
         ]
         for name in ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR"] {
             environment[name] = ProcessInfo.processInfo.environment[name]

@@ -171,38 +171,24 @@ package final class FaultProxy: Sendable {
 
     private func run() {
         while true {
-            let watched = state.withLock { state in
-                state.isEnded ? nil : watch(&state, at: .now)
-            }
-            guard let (watchedEntries, wait) = watched else { break }
-            var entries = watchedEntries
-            _ = poll(&entries, nfds_t(entries.count), wait)
+            guard var wait = state.withLock({ state in state.isEnded ? nil : watch(&state) }) else { break }
+            let ready = wait.wait()
             state.withLock { state in
                 guard !state.isEnded else { return }
-                if entries[0].revents != 0 { Sockets.drain(wake.read) }
-                if entries[1].revents != 0 { accept(&state) }
-                turn(&state)
+                if ready.contains(wake.read) { Sockets.drain(wake.read) }
+                if ready.contains(listener) { accept(&state) }
+                turn(&state, ready)
             }
         }
         for descriptor in [listener, wake.read, wake.write] { close(descriptor) }
     }
 
-    /// What poll(2) has to look at, and for how many milliseconds.
-    private func watch(_ state: inout sending State, at now: ContinuousClock.Instant) -> ([pollfd], Int32) {
-        var entries = [
-            pollfd(fd: wake.read, events: Int16(POLLIN), revents: 0),
-            pollfd(fd: listener, events: Int16(POLLIN), revents: 0),
-        ]
-        var next: ContinuousClock.Instant?
-        for link in state.links {
-            for interest in link.interests(state.conditions, at: now) {
-                if let entry = interest.entry { entries.append(entry) }
-                if let at = interest.at { next = min(next ?? at, at) }
-            }
-        }
-        guard let next else { return (entries, -1) }
-        let milliseconds = ((next - now) / .milliseconds(1)).rounded(.up)
-        return (entries, Int32(max(0, min(milliseconds, 1000))))
+    private func watch(_ state: inout sending State) -> Wait {
+        var wait = Wait()
+        wait.add(wake.read, POLLIN)
+        wait.add(listener, POLLIN)
+        for link in state.links { link.watch(state.conditions, &wait) }
+        return wait
     }
 
     private func accept(_ state: inout sending State) {
@@ -218,10 +204,11 @@ package final class FaultProxy: Sendable {
         }
     }
 
-    private func turn(_ state: inout sending State) {
+    /// - Parameter ready: a descriptor that was closed meanwhile may be another link's by now, which does no harm.
+    private func turn(_ state: inout sending State, _ ready: Set<Int32>) {
         let now = ContinuousClock.now
         for link in state.links {
-            link.move(state.conditions, &state.trap, at: now)
+            link.move(state.conditions, &state.trap, ready: ready, at: now)
             if link.wasTrapped { state.sprung += 1 }
         }
         for link in state.links where link.isOver { link.close(reset: false) }

@@ -7,14 +7,31 @@ struct Trap {
     let moment: FaultProxy.Moment
 }
 
-/// One client's connection and the one to the server for it. Used under the proxy's lock.
-final class Link {
-    /// What one direction waits for: a socket to become ready, or a time.
-    struct Interest {
-        var entry: pollfd?
-        var at: ContinuousClock.Instant?
+/// What poll(2) shall look at, and for how long.
+struct Wait {
+    private var entries: [pollfd] = []
+    private var deadline: ContinuousClock.Instant?
+
+    mutating func add(_ descriptor: Int32, _ events: Int32) {
+        entries.append(pollfd(fd: descriptor, events: Int16(events), revents: 0))
     }
 
+    mutating func end(by instant: ContinuousClock.Instant) { deadline = min(deadline ?? instant, instant) }
+
+    /// Waits; which of the descriptors have something to read or have failed, or can be written to.
+    mutating func wait() -> Set<Int32> {
+        var milliseconds: Int32 = -1
+        if let deadline {
+            let left = ((deadline - ContinuousClock.now) / .milliseconds(1)).rounded(.up)
+            milliseconds = Int32(max(0, min(left, 1000)))
+        }
+        _ = poll(&entries, nfds_t(entries.count), milliseconds)
+        return Set(entries.lazy.filter { $0.revents != 0 }.map(\.fd))
+    }
+}
+
+/// One client's connection and the one to the server for it. Used under the proxy's lock.
+final class Link {
     private let observer: FaultProxy.Observer?
     private var toServer: Pipe
     private var toClient: Pipe
@@ -31,14 +48,18 @@ final class Link {
         toClient = Pipe(source: server, sink: client)
     }
 
-    func interests(_ conditions: FaultProxy.Conditions, at now: ContinuousClock.Instant) -> [Interest] {
-        toServer.interests(conditions.toServer, at: now) + toClient.interests(conditions.toClient, at: now)
+    /// Adds what it waits for.
+    func watch(_ conditions: FaultProxy.Conditions, _ wait: inout Wait) {
+        toServer.watch(conditions.toServer, &wait)
+        toClient.watch(conditions.toClient, &wait)
     }
 
-    /// Reads and writes what can be read and written now.
-    func move(_ conditions: FaultProxy.Conditions, _ trap: inout Trap?, at now: ContinuousClock.Instant) {
+    /// Reads what is ready to be read, and writes what can be written now.
+    func move(
+        _ conditions: FaultProxy.Conditions, _ trap: inout Trap?, ready: Set<Int32>, at now: ContinuousClock.Instant
+    ) {
         wasTrapped = false
-        if let bytes = toServer.read(conditions.toServer, at: now) {
+        if ready.contains(toServer.source), let bytes = toServer.read(conditions.toServer, at: now) {
             if let sprung = trap, toServer.hasSeen(sprung.bytes, endingIn: bytes) {
                 trap = nil
                 wasTrapped = true
@@ -52,7 +73,7 @@ final class Link {
             observer?(.toServer, bytes[...])
         }
         toServer.write(conditions.toServer, at: now)
-        if let bytes = toClient.read(conditions.toClient, at: now) {
+        if ready.contains(toClient.source), let bytes = toClient.read(conditions.toClient, at: now) {
             if isDoomed {
                 isOver = true
                 return
@@ -100,22 +121,11 @@ private struct Pipe {
 
     var isOver: Bool { hasFailed || (isAtEnd && kept.isEmpty) }
 
-    func interests(
-        _ conditions: FaultProxy.Conditions.Stream, at now: ContinuousClock.Instant
-    ) -> [Link.Interest] {
-        guard !conditions.isHeld else { return [] }
-        var interests: [Link.Interest] = []
-        if !isAtEnd, keptBytes < Self.keptMax {
-            interests.append(.init(entry: pollfd(fd: source, events: Int16(POLLIN), revents: 0)))
-        }
-        if let first = kept.first {
-            if isFull {
-                interests.append(.init(entry: pollfd(fd: sink, events: Int16(POLLOUT), revents: 0)))
-            } else {
-                interests.append(.init(at: max(first.due, freeAt)))
-            }
-        }
-        return interests
+    func watch(_ conditions: FaultProxy.Conditions.Stream, _ wait: inout Wait) {
+        guard !conditions.isHeld else { return }
+        if !isAtEnd, keptBytes < Self.keptMax { wait.add(source, POLLIN) }
+        guard let first = kept.first else { return }
+        if isFull { wait.add(sink, POLLOUT) } else { wait.end(by: max(first.due, freeAt)) }
     }
 
     mutating func read(

@@ -4,8 +4,9 @@ package import Logging
 /// Brings the schema forward, and tells a service whether it may start on it.
 ///
 /// What was executed stands in `schema_migrations`, with its SHA-256. Each migration is one transaction under an
-/// advisory lock, so any number of migrators may run at once, also through PgBouncer; without statement_timeout, with
-/// the configuration's lock_timeout, so that a migration that waits for a lock does not stop the traffic behind it.
+/// advisory lock, so any number of migrators may run at once, also through PgBouncer; without statement_timeout, but with
+/// half of what a service waits for a lock: a migration that waits for one stops the traffic behind it, and gives up
+/// before any of that does.
 package struct Migrator: Sendable {
     private let configuration: PostgresConfiguration
     fileprivate let migrations: [Migration]
@@ -173,7 +174,7 @@ private actor MigrationSession {
                 create table if not exists schema_migrations (
                   number int primary key, name text not null, checksum bytea not null, serves int,
                   applied_at timestamptz not null default now());
-                set local lock_timeout = \(configuration.lockTimeout.wholeMilliseconds)
+                set local lock_timeout = \(configuration.migrationLockTimeout.wholeMilliseconds)
                 """)
             return try run(Self.allRecords, migrator.migrations)
         }

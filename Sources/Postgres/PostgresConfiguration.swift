@@ -53,6 +53,8 @@ extension PostgresConfiguration {
     /// What a call takes at most where the server has fallen silent: the deadline of the first call that it does not
     /// answer, and the wait for a connection that does not come. After that calls fail at once.
     package var silenceMax: Duration { callDeadline + reconnectWait }
+    /// How long a migration waits for a lock at most. Whoever comes meanwhile waits behind it, and must not give up first.
+    package var migrationLockTimeout: Duration { lockTimeout / 2 }
     /// When it is known at the latest that the server has fallen silent, if nobody calls.
     package var noticeMax: Duration { pulse + callDeadline }
 }

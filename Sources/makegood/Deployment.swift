@@ -44,13 +44,20 @@ enum Deployment {
     static func run(_ roles: [Role]) async throws {
         try LibPQVersion.loaded.check()
         try LibRabbitMQVersion.loaded.check()
-        let settings = try Settings()
+        var settings = try Settings()
+        let files = try OpenFiles.limit(raisedTo: DescriptorShares.most(settings))
+        let shares = try DescriptorShares(
+            files: files, settings, hasClients: roles.contains(.ingest), callsApple: roles.contains(.worker))
+        settings.appleInFlight = shares.appleInFlight
         let configuration = try settings.loadConfiguration()
         let name = roles.map(\.rawValue).joined(separator: "-")
         var broker = try BrokerConfiguration(url: settings.requiredAMQPURL())
         broker.connectionName = "makegood-\(name)"
         let registry = PrometheusRegistry.bootstrap()
         let logger = logger(settings)
+        if files < DescriptorShares.most(settings) {
+            logger.notice("fewer connections than there could be: ulimit -n", metadata: ["files": "\(files)"])
+        }
         try await checkSchema(settings, logger)
 
         let schedule = RetrySchedule(scale: settings.timeScale)
@@ -77,7 +84,7 @@ enum Deployment {
             role: roles.count == 1 ? roles[0].health : .all, schema: Schema.migrations.count, configuration: holder,
             isDatabaseUp: { database.isReady }, isBrokerUp: { publisher.state == .connected })
         let world = World(
-            settings: settings, configuration: holder, ledger: ledger, apps: apps,
+            settings: settings, shares: shares, configuration: holder, ledger: ledger, apps: apps,
             doorbell: Doorbell(publisher: publisher, queues: queues), publisher: publisher,
             halts: HaltBoard(ledger: ledger, logger: logger), broker: broker,
             operations: OperationsRoutes(health: health, registry: registry), logger: logger)
@@ -225,6 +232,7 @@ enum Deployment {
 /// Everything a process has, to be made into services.
 struct World {
     let settings: Settings
+    let shares: DescriptorShares
     let configuration: ConfigurationHolder
     let ledger: Ledger
     let apps: AppDirectory
@@ -240,7 +248,9 @@ struct World {
         var services: [any Service] = []
         if let port = settings.operationsPort {
             services.append(
-                OperationsServer(routes: operations, host: settings.httpHost, port: port, logger: logger))
+                OperationsServer(
+                    routes: operations, host: settings.httpHost, port: port, connectionsMax: shares.operations,
+                    logger: logger))
         }
         services += [
             halts,
@@ -258,7 +268,7 @@ struct World {
             services.append(
                 IntakeServer(
                     ledger: ledger, doorbell: doorbell, configuration: configuration, settings: settings,
-                    operations: operations, logger: logger))
+                    operations: operations, logger: logger, connectionsMax: shares.clients))
         } else {
             // The first to be told of a shutdown: readiness turns 503 before anything stops.
             services.append(DrainSign(health: operations.health))

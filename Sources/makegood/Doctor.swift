@@ -52,6 +52,9 @@ struct Doctor {
         } catch {
             return findings + [.fail("settings", "\(error)", "mend the environment; the README lists every variable")]
         }
+        if let limit = try? OpenFiles.limit(raisedTo: DescriptorShares.most(settings)) {
+            findings.append(Self.files(limit, settings))
+        }
         findings += await configuration(settings)
         findings += await database(settings)
         findings += await broker(settings)
@@ -75,6 +78,19 @@ struct Doctor {
             return .ok("librabbitmq", "\(version)")
         } catch {
             return .fail("librabbitmq", "\(version)", "\(error)")
+        }
+    }
+
+    // MARK: The machine
+
+    /// A process of all roles under the limit of this shell; a service manager may set another one.
+    static func files(_ limit: Int, _ settings: Settings) -> Finding {
+        do throws(ConfigurationError) {
+            let shares = try DescriptorShares(files: limit, settings, hasClients: true, callsApple: true)
+            return .ok(
+                "files", "\(limit) at once, \(shares.clients) clients and \(shares.appleInFlight) calls to Apple")
+        } catch {
+            return .fail("files", "\(limit) at once", "\(error)")
         }
     }
 

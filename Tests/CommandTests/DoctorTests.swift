@@ -53,6 +53,14 @@ import Testing
         #expect((finding.toDo == nil) == (verdict == "ok"))
     }
 
+    @Test func fewFiles() throws {
+        let settings = try Settings(environment: [:])
+        #expect(Doctor.files(64, settings).verdict == .ok)
+        let finding = Doctor.files(63, settings)
+        #expect(finding.verdict == .fail)
+        #expect(finding.toDo?.contains("at least 64") == true)
+    }
+
     @Test func rootsThatEnd() throws {
         let store = try AppStoreSimulator(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         let root = (of: "app game", der: store.rootCertificateDER)

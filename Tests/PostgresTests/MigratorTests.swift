@@ -85,6 +85,32 @@ import Testing
         #expect(try await Migrator(configuration, migrations: [slow], logger: .quiet).migrate() == [slow])
     }
 
+    /// Goal: a migration never costs the traffic behind it more than a wait.
+    /// Method: somebody reads a table for longer than anybody waits, a migration wants it, and services come behind.
+    @Test(.database) func givesUpBeforeThoseBehindIt() async throws {
+        _ = try await migrator(one, two).migrate()
+        let alters = Migration(number: 3, name: "alters", sql: "alter table a add name text;")
+        try await withDatabase({ $0.statementTimeout = .seconds(60) }) { holder async throws in
+            async let held = holder.failure(of: "select pg_sleep(50) from a")
+            try await until(exists: "select from pg_locks where relation = 'a'::regclass and granted")
+            let refusal = Task {
+                await #expect(throws: MigrationError.self) { try await migrator(one, two, alters).migrate() }
+            }
+            try await until(exists: "select from pg_locks where relation = 'a'::regclass and not granted")
+            try await withDatabase(connections: 8) { database async throws in
+                try await withThrowingTaskGroup(of: [Int].self) { services in
+                    for _ in 0..<8 {
+                        services.addTask { try await database.run(oneNumber("select count(*) from a")) }
+                    }
+                    for try await rows in services { #expect(rows == [1]) }
+                }
+            }
+            #expect(await refusal.value == .failed("0003_alters.sql", .timedOut(.lock)))
+            holder.abort()
+            #expect(await held == .lost)
+        }
+    }
+
     @Test(.database) func manyAtOnce() async throws {
         let slow = Migration(number: 2, name: "slow", sql: "select pg_sleep(0.3); create table d (id int);")
         let applied = try await withThrowingTaskGroup { group in

@@ -86,7 +86,8 @@ struct RunningIntake: Sendable {
     ///   - environment: further `MAKEGOOD_` settings.
     static func run(
         url: String? = nil, environment: [String: String] = [:], access: String = "", gatewayJWT: String = "",
-        directory: URL = .temporaryDirectory, requestLimit: Duration = .seconds(30),
+        directory: URL = .temporaryDirectory, connectionsMax: Int = HTTPLimits.connectionsMax,
+        requestLimit: Duration = .seconds(30),
         broker: @escaping @Sendable () -> Bool = { true },
         _ body: (RunningIntake) async throws -> Void
     ) async throws {
@@ -116,7 +117,7 @@ struct RunningIntake: Sendable {
             ledger: ledger, doorbell: Doorbell(publisher: publisher, queues: queues), configuration: holder,
             settings: try Settings(environment: variables),
             operations: OperationsRoutes(health: health, registry: PrometheusRegistry()), logger: logger,
-            requestLimit: requestLimit)
+            connectionsMax: connectionsMax, requestLimit: requestLimit)
         let group = ServiceGroup(configuration: .init(services: [.init(service: server)], logger: logger))
         let running = Task { try await group.run() }
         var clientConfiguration = HTTPClient.Configuration()

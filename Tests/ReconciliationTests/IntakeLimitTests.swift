@@ -73,6 +73,23 @@ import Testing
         }
     }
 
+    @Test("More connections than there may be: they wait, and everybody gets a turn")
+    func crowd() async throws {
+        try await RunningIntake.run(connectionsMax: 2) { intake in
+            let answers = try await withThrowingTaskGroup(of: String.self) { clients in
+                for _ in 0..<24 {
+                    clients.addTask {
+                        try await RawConnection.exchange(intake.port, "GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+                    }
+                }
+                return try await clients.reduce(into: [String]()) { $0.append($1) }
+            }
+            #expect(answers.allSatisfy { $0.hasPrefix("HTTP/1.1 200") })
+            // Nobody asked for it. Who is alone with one other at the end may stay.
+            #expect(answers.count { $0.lowercased().contains("connection: close") } >= 20)
+        }
+    }
+
     @Test("A head that does not arrive in time: the connection is closed, also after a good request")
     func slowHead() async throws {
         try await RunningIntake.run(requestLimit: .milliseconds(600)) { intake in

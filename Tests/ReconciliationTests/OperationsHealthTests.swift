@@ -46,7 +46,7 @@ import Testing
         let health = Self.health(database: true, broker: true)
         let server = OperationsServer(
             routes: OperationsRoutes(health: health, registry: PrometheusRegistry()), host: "127.0.0.1", port: 0,
-            logger: logger)
+            connectionsMax: 8, logger: logger)
         // Stands for a worker that needs a while to drain.
         struct Slow: Service {
             func run() async throws {

@@ -7,16 +7,18 @@ import NIOCore
 /// The outermost layer: every answer leaves through here.
 ///
 /// Turns every error into a problem document, sets the headers that all answers have, counts, and closes connections
-/// that must not go on (a body that was not read, a process that drains).
+/// that must not go on (a body that was not read, a process that drains, others that wait for a connection).
 package struct AnswerMiddleware: RouterMiddleware {
     private static let unreadBytesMax = 64 << 10
 
     private let health: Health
+    private let gate: ConnectionGate
     private let logger: Logger
     private let metrics = HTTPMetrics()
 
-    package init(health: Health, logger: Logger) {
+    package init(health: Health, gate: ConnectionGate, logger: Logger) {
         self.health = health
+        self.gate = gate
         self.logger = logger
     }
 
@@ -37,7 +39,7 @@ package struct AnswerMiddleware: RouterMiddleware {
         response.headers[.cacheControl] = "no-store"
         response.headers[.requestID] = requestID
         response.headers[.traceparent] = Self.traceparent(request.headers)
-        if health.isDraining || Self.leavesMuchUnread(request, response.status) {
+        if health.isDraining || gate.isCrowded || Self.leavesMuchUnread(request, response.status) {
             response.headers[.connection] = "close"
             response.body = response.body.closing(context.channel)
         }
@@ -61,11 +63,11 @@ package struct AnswerMiddleware: RouterMiddleware {
         case let problem as Problem: return problem
         case let error as LedgerError:
             let problem = Problem(error)
-            if problem == .internalError {
-                // Codes and statement names only; see PostgresError.
-                logger.error(
-                    "the database refused a request", metadata: ["error": "\(error)", "request.id": "\(requestID)"])
-            }
+            // Codes and statement names only; see PostgresError. While the database is away every request has one.
+            let level: Logger.Level = problem == .internalError ? .error : .debug
+            logger.log(
+                level: level, "the database refused a request",
+                metadata: ["error": "\(error)", "request.id": "\(requestID)"])
             return problem
         case let error as HTTPError: return Problem(error.status, headers: error.headers)
         case let error as any HTTPResponseError: return Problem(error.status, headers: [:])

@@ -3,11 +3,11 @@ import Logging
 import NIOCore
 
 /// Bounds that every HTTP server of ours has.
-enum HTTPLimits {
+package enum HTTPLimits {
     /// Longer than the 60 s after which gateways give up, so that it is they who close.
     static let idleTimeout: TimeAmount = .seconds(75)
-    /// Open connections; more wait in the backlog.
-    static let connectionsMax = 10_000
+    /// Open connections, where there are descriptors for them; more wait in the backlog.
+    package static let connectionsMax = 10_000
     static let headerBytesMax = 32 << 10
     static let headersMax = 100
 

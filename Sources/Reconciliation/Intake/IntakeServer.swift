@@ -21,13 +21,16 @@ package struct IntakeServer: Service {
     private let requestLimit: Duration
     private let longPoll: LongPoll
     private let clock: RequestClock
+    private let gate: ConnectionGate
     private let receipts: ReceiptRoutes
     private let events: EventRoutes
     package let address = ListeningAddress()
 
+    /// - Parameter connectionsMax: more wait in the backlog.
     package init(
         ledger: Ledger, doorbell: Doorbell, configuration: ConfigurationHolder, settings: Settings,
-        operations: OperationsRoutes, logger: Logger, requestLimit: Duration = RequestClock.limit
+        operations: OperationsRoutes, logger: Logger, connectionsMax: Int = HTTPLimits.connectionsMax,
+        requestLimit: Duration = RequestClock.limit
     ) {
         self.configuration = configuration
         self.settings = settings
@@ -37,6 +40,7 @@ package struct IntakeServer: Service {
         health = operations.health
         longPoll = LongPoll(ledger: ledger)
         clock = RequestClock(limit: requestLimit)
+        gate = ConnectionGate(connectionsMax)
         let door = Door(configuration: configuration)
         receipts = ReceiptRoutes(
             ledger: ledger, doorbell: doorbell, configuration: configuration, door: door, longPoll: longPoll,
@@ -84,7 +88,7 @@ package struct IntakeServer: Service {
 
     private var application: some Service {
         let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
-        router.add(middleware: AnswerMiddleware(health: health, logger: logger))
+        router.add(middleware: AnswerMiddleware(health: health, gate: gate, logger: logger))
         receipts.add(to: router)
         events.add(to: router)
         if settings.operationsPort == nil { operations.add(to: router) }
@@ -93,7 +97,7 @@ package struct IntakeServer: Service {
             server: .http1(configuration: HTTPLimits.http1(requestLimit: requestLimit)),
             configuration: .init(
                 address: .hostname(settings.httpHost, port: settings.httpPort), backlog: 1024, reuseAddress: true,
-                availableConnectionsDelegate: .maximum(HTTPLimits.connectionsMax, logger: logger.quiet)),
+                availableConnectionsDelegate: gate),
             onServerRunning: { [address, logger, settings] channel in
                 let port = channel.localAddress?.port ?? settings.httpPort
                 logger.info("ingest listening", metadata: ["http.address": "\(settings.httpHost):\(port)"])

@@ -46,14 +46,18 @@ package struct OperationsServer: Service {
     private let routes: OperationsRoutes
     private let host: String
     private let port: Int
+    private let gate: ConnectionGate
     private let logger: Logger
     package let address = ListeningAddress()
 
-    /// - Parameter port: `MAKEGOOD_OPERATIONS_PORT`; 0 takes any free one.
-    package init(routes: OperationsRoutes, host: String, port: Int, logger: Logger) {
+    /// - Parameters:
+    ///   - port: `MAKEGOOD_OPERATIONS_PORT`; 0 takes any free one.
+    ///   - connectionsMax: more wait in the backlog.
+    package init(routes: OperationsRoutes, host: String, port: Int, connectionsMax: Int, logger: Logger) {
         self.routes = routes
         self.host = host
         self.port = port
+        gate = ConnectionGate(connectionsMax)
         self.logger = logger
     }
 
@@ -61,11 +65,12 @@ package struct OperationsServer: Service {
     package func run() async throws {
         defer { address.ended() }
         let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
-        router.add(middleware: AnswerMiddleware(health: routes.health, logger: logger))
+        router.add(middleware: AnswerMiddleware(health: routes.health, gate: gate, logger: logger))
         routes.add(to: router)
         let application = Application(
             router: router, server: .http1(configuration: HTTPLimits.http1()),
-            configuration: .init(address: .hostname(host, port: port), reuseAddress: true),
+            configuration: .init(
+                address: .hostname(host, port: port), reuseAddress: true, availableConnectionsDelegate: gate),
             onServerRunning: { [address, host, logger] channel in
                 let port = channel.localAddress?.port ?? 0
                 logger.info("operations listening", metadata: ["http.address": "\(host):\(port)"])

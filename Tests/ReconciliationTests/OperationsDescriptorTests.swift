@@ -1,0 +1,61 @@
+import Reconciliation
+import Testing
+
+/// Goal: a process never runs out of file descriptors, and a few are enough. Method: the shares of each role at the
+/// limits there are, by hand and by rule.
+@Suite struct OperationsDescriptorTests {
+    private static func shares(
+        _ files: Int, hasClients: Bool, callsApple: Bool, _ environment: [String: String] = [:]
+    ) throws(ConfigurationError) -> DescriptorShares {
+        try DescriptorShares(
+            files: files, Settings(environment: environment), hasClients: hasClients, callsApple: callsApple)
+    }
+
+    @Test("64 are enough for each role, 63 for none")
+    func least() throws {
+        let ingest = try Self.shares(64, hasClients: true, callsApple: false)
+        #expect(ingest.clients == 17 && ingest.operations == 5)
+        let worker = try Self.shares(64, hasClients: false, callsApple: true)
+        #expect(worker.appleInFlight == 4 && worker.operations == 5)
+        let all = try Self.shares(64, hasClients: true, callsApple: true)
+        #expect(all.clients == 9 && all.appleInFlight == 2)
+        for (hasClients, callsApple) in [(true, false), (false, true), (false, false), (true, true)] {
+            let error = #expect(throws: ConfigurationError.self) {
+                try Self.shares(63, hasClients: hasClients, callsApple: callsApple)
+            }
+            #expect(error.map { "\($0)" }?.contains("64") == true)
+        }
+    }
+
+    @Test("Loops and writers of one's own need more")
+    func more() throws {
+        let environment = ["MAKEGOOD_THREADS": "8", "MAKEGOOD_POSTGRES_WRITERS": "4"]
+        #expect(throws: ConfigurationError.self) {
+            try Self.shares(87, hasClients: true, callsApple: false, environment)
+        }
+        _ = try Self.shares(88, hasClients: true, callsApple: false, environment)
+    }
+
+    @Test("Where there are enough, everybody has what the settings say")
+    func plenty() throws {
+        for inFlight in [1, 64, 2000, 10_000] {
+            let environment = ["MAKEGOOD_APPLE_IN_FLIGHT": "\(inFlight)"]
+            let files = DescriptorShares.most(try Settings(environment: environment))
+            let shares = try Self.shares(files, hasClients: true, callsApple: true, environment)
+            #expect(shares.clients == 10_000 && shares.appleInFlight == inFlight)
+            #expect(try Self.shares(1 << 20, hasClients: true, callsApple: true, environment) == shares)
+        }
+    }
+
+    @Test("The shares never exceed what there is", arguments: [64, 65, 100, 256, 1024, 4096, 20_000])
+    func within(files: Int) throws {
+        for (hasClients, callsApple) in [(true, false), (false, true), (true, true)] {
+            let shares = try Self.shares(
+                files, hasClients: hasClients, callsApple: callsApple, ["MAKEGOOD_APPLE_IN_FLIGHT": "2000"])
+            let calls = callsApple ? 4 * shares.appleInFlight : 0
+            // 42: what a process has by itself, with a reserve.
+            #expect(42 + shares.clients + shares.operations + calls <= files)
+            #expect((shares.clients > 0) == hasClients)
+        }
+    }
+}
