@@ -11,7 +11,7 @@ package enum Schema {
         migration(6, "payload_storage", PackageResources._006_payload_storage_sql),
         migration(7, "proof_headers", PackageResources._007_proof_headers_sql),
         migration(8, "call_budgets", PackageResources._008_call_budgets_sql),
-        migration(9, "apple_hosts", PackageResources._009_apple_hosts_sql),
+        migration(10, "apple_hosts", PackageResources._010_apple_hosts_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {
