@@ -29,6 +29,8 @@ package enum Reason: String, Sendable, CaseIterable {
     case expired
     case signature
     case unsigned
+    /// A responder says that a certificate was revoked; it may take that back.
+    case certificateRevoked = "certificate_revoked"
     case wrongApp = "wrong_app"
     case wrongEnvironment = "wrong_environment"
     case notAuthenticated = "not_authenticated"
@@ -42,6 +44,8 @@ package enum Reason: String, Sendable, CaseIterable {
     case appleAnswer = "apple_answer"
     case notFoundYet = "not_found_yet"
     case clockAhead = "clock_ahead"
+    /// The app wants a responder's word about the certificates, and none came (P16).
+    case certificateStatusUnknown = "certificate_status_unknown"
     /// Apple limits our calls, and others go first.
     case appleBudget = "apple_budget"
     case halted

@@ -43,6 +43,7 @@ struct ConfigurationFile: Encodable, Sendable {
         var grantFrom: String
         var confirmWithApple = "stale"
         var rootCertificates = ["root.der"]
+        var ocsp: String?
         var serverApi: ServerAPI?
         var verifyReceipt: VerifyReceipt?
         var products: [Product]

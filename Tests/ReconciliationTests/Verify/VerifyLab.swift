@@ -22,9 +22,11 @@ struct VerifyLab: Sendable {
     let governor: Governor
     let http: HTTPClient
 
-    static func with(_ body: (VerifyLab) async throws -> Void) async throws {
+    static func with(
+        namesResponder: Bool = false, _ body: (VerifyLab) async throws -> Void
+    ) async throws {
         try await LedgerLab.with { lab in
-            let store = try AppStoreSimulator(.init(seed: 1), logger: .silent)
+            let store = try AppStoreSimulator(.init(seed: 1, namesResponder: namesResponder), logger: .silent)
             try await withThrowingTaskGroup(of: Void.self) { group in
                 group.addTask { try await store.run() }
                 let base = "http://127.0.0.1:\(try await store.boundPort)"
@@ -44,6 +46,7 @@ struct VerifyLab: Sendable {
     func app(
         environments: [String] = ["Production"], secret: String? = nil, hasServerAPI: Bool = true,
         hasVerifyReceipt: Bool = true, hasRoot: Bool = true, bundleID: String = bundleID,
+        ocsp: OCSPMode = .off,
         _ policy: (inout AppPolicy) -> Void = { _ in }
     ) async throws -> AppServices {
         let directory = FileManager.default.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString)")
@@ -60,6 +63,7 @@ struct VerifyLab: Sendable {
             "    environments: [\(environments.joined(separator: ", "))]", "    grantFrom: 2020-01-01T00:00:00Z",
             "    products: [{id: coins, type: consumable, goods: [{item: coin, amount: 60}]}]",
         ]
+        if ocsp != .off { lines.append("    ocsp: \(ocsp)") }
         if hasRoot { lines.append("    rootCertificates: [root.der]") }
         if hasServerAPI {
             lines.append(
