@@ -61,14 +61,15 @@ struct AppStoreHTTP: Sendable {
         return (read.result, call)
     }
 
-    private struct NoAnswer: Error {
+    struct NoAnswer: Error {
         var error: AppStoreError
         var status: Int?
     }
 
-    private func answer(to request: HTTPClientRequest, by deadline: ContinuousClock.Instant) async throws(NoAnswer)
-        -> Answer
-    {
+    /// What comes back by `deadline`, with a body of at most `limit` bytes.
+    func answer(
+        to request: HTTPClientRequest, by deadline: ContinuousClock.Instant, upTo limit: Int = answerLimit
+    ) async throws(NoAnswer) -> Answer {
         let response: HTTPClientResponse
         do {
             response = try await http.execute(request, timeout: .nanoseconds(timeout.wholeNanoseconds))
@@ -81,7 +82,7 @@ struct AppStoreHTTP: Sendable {
             throw NoAnswer(
                 error: .rateLimited(until: header.flatMap { RetryAfter.date($0, now: now()) }), status: status)
         }
-        switch await Self.body(of: response, by: deadline) {
+        switch await Self.body(of: response, by: deadline, upTo: limit) {
         case .success(let body): return Answer(status: status, body: body)
         case .failure(let error): throw NoAnswer(error: error, status: status)
         }
@@ -89,12 +90,12 @@ struct AppStoreHTTP: Sendable {
 
     /// The client's own deadline ends with the response head, so a body that drips would hold a worker for ever.
     private static func body(
-        of response: HTTPClientResponse, by deadline: ContinuousClock.Instant
+        of response: HTTPClientResponse, by deadline: ContinuousClock.Instant, upTo limit: Int
     ) async -> Result<[UInt8], AppStoreError> {
         await withTaskGroup(of: Result<[UInt8], AppStoreError>.self) { group in
             group.addTask {
                 do {
-                    return .success(Array(try await response.body.collect(upTo: answerLimit).readableBytesView))
+                    return .success(Array(try await response.body.collect(upTo: limit).readableBytesView))
                 } catch is NIOTooManyBytesError {
                     return .failure(.garbage)
                 } catch {

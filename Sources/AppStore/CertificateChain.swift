@@ -10,6 +10,8 @@ struct CertificateChain<LeafKey: Sendable>: Sendable {
     let leafKey: LeafKey
     /// When all three certificates are valid: what the cache must know to judge another date.
     let validity: ClosedRange<Date>
+    /// The leaf and the intermediate, each with its issuer: what responders can be asked about.
+    let issues: [CertificateIssue]
 
     /// Verifies leaf, intermediate and anchor at `date`.
     ///
@@ -57,6 +59,11 @@ struct CertificateChain<LeafKey: Sendable>: Sendable {
         guard from <= until else { throw VerificationFailure(.expired) }
         self.leafKey = leafKey
         self.validity = from...until
+        do {
+            issues = [try CertificateIssue(Array(chain)), try CertificateIssue(Array(chain.dropFirst()))]
+        } catch {
+            throw VerificationFailure(.certificate)
+        }
     }
 
     /// RFC5280Policy takes key usage as handled without looking at it; absent means any use.

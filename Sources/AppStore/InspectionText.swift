@@ -52,6 +52,8 @@ extension VerificationFailure.Reason {
         case .wrongApp: "It is about another app."
         case .wrongEnvironment: "It comes from an environment that this app is not served in."
         case .unsigned: "It comes from Xcode or StoreKitTest: Apple never signed it."
+        case .revoked: "One of its certificates was revoked: who holds its key may not sign any more."
+        case .statusUnknown: "Nobody says whether its certificates were revoked; try again later."
         }
     }
 }

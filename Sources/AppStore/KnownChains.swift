@@ -14,6 +14,8 @@ struct KnownChains<Presented: Equatable & Sendable, LeafKey: Sendable>: Sendable
         return entries[0].chain
     }
 
+    var chains: [CertificateChain<LeafKey>] { entries.map(\.chain) }
+
     mutating func insert(_ chain: CertificateChain<LeafKey>, for presented: Presented) {
         guard find(presented) == nil else { return entries[0].chain = chain }
         entries.insert((presented, chain), at: 0)

@@ -3,10 +3,12 @@ package import Foundation
 import Synchronization
 import X509
 
-/// Turns data signed by Apple into facts about one app, or says why not. Needs no network.
+/// Turns data signed by Apple into facts about one app, or says why not. Needs no network but for a
+/// ``RevocationCheck``.
 ///
-/// The order of checks is that of apple-facts 1.2. Certificates are judged at the payload's own signing date
-/// (apple-facts 1.3), or at `now` where it has none, or at a date the caller gives.
+/// The order of checks is that of apple-facts 1.2, but responders are asked after the signature. Certificates are judged
+/// at the payload's own signing date (apple-facts 1.3), or at `now` where it has none, or at a date the caller gives;
+/// whether they were revoked is judged as of now.
 ///
 /// Cost: one P-256 verification and a JSON scan once a header is known, about a millisecond more for a new one. The
 /// cache of known headers belongs to this instance, so one app's test root never vouches for another app; it takes
@@ -14,24 +16,41 @@ import X509
 package final class SignedDataVerifier: Sendable {
     private let app: AppIdentity
     private let anchors: TrustAnchors
+    private let revocation: RevocationCheck?
     private let now: @Sendable () -> Date
     private let knownChains = Mutex(KnownChains<String, P256.Signing.PublicKey>())
     /// Verifies the app's legacy receipts, by the same identity and anchors.
     package let receipts: AppReceiptVerifier
 
     package init(
-        app: AppIdentity, anchors: TrustAnchors, now: @escaping @Sendable () -> Date = { Date() }
+        app: AppIdentity, anchors: TrustAnchors, revocation: RevocationCheck? = nil,
+        now: @escaping @Sendable () -> Date = { Date() }
     ) {
         self.app = app
         self.anchors = anchors
+        self.revocation = revocation
         self.now = now
-        receipts = AppReceiptVerifier(app: app, anchors: anchors, now: now)
+        receipts = AppReceiptVerifier(app: app, anchors: anchors, revocation: revocation, now: now)
+    }
+
+    /// The certificates that this app relies on: the roots it was given, and the chains of the data of late, receipts
+    /// included.
+    package var certificatesInUse: [CertificateInUse] {
+        let chains = knownChains.withLock { $0.chains.map(\.issues) } + receipts.issuesInUse
+        return anchors.configured.map { CertificateInUse(.configuredRoot, $0) }
+            + chains.flatMap { issues in
+                [
+                    CertificateInUse(.leaf, issues[0].certificate),
+                    CertificateInUse(.intermediate, issues[1].certificate),
+                    CertificateInUse(.root, issues[1].root),
+                ]
+            }
     }
 
     /// Verifies a signed transaction (JWSTransaction).
     ///
     /// - Parameter date: judges the certificates at this time instead of the payload's `signedDate`.
-    /// - Throws: why it is not Apple's word about this app; never retryable.
+    /// - Throws: why it is not Apple's word about this app; retryable only where a responder gave no answer.
     package func transaction(
         _ jws: String, at date: Date? = nil
     ) async throws(VerificationFailure) -> SignedTransaction {
@@ -113,6 +132,8 @@ package final class SignedDataVerifier: Sendable {
         if known?.validity != chain.validity {
             knownChains.withLock { $0.insert(chain, for: jws.rawHeader) }
         }
+        // Last: only what an anchor of ours vouches for makes us ask somebody.
+        try await revocation?.check(chain.issues)
     }
 
     /// Two callers that meet the same new header both do this work; the result is the same.

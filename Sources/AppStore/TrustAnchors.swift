@@ -9,7 +9,8 @@ import X509
 /// certificate becomes an anchor only if its fingerprint is one of those; a fingerprint is as good as the certificate,
 /// so production needs no download. Anything else in third place is ignored (apple-facts 1.2, step 6).
 package struct TrustAnchors: Sendable {
-    private let configured: [Certificate]
+    /// Those that the operator names.
+    let configured: [Certificate]
     private let pinned: Set<[UInt8]>
 
     /// - Parameters:

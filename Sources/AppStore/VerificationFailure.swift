@@ -1,13 +1,14 @@
 /// Why signed data was not believed.
 ///
-/// Never retryable: the same bytes give the same answer until roots or configuration change. The description names the
-/// reason only, never the data.
+/// Not retryable, with one exception: the same bytes give the same answer until roots or configuration change. The
+/// description names the reason only, never the data.
 package struct VerificationFailure: Error, Hashable, CustomStringConvertible {
     package let reason: Reason
 
     package init(_ reason: Reason) { self.reason = reason }
 
-    package var isRetryable: Bool { false }
+    /// A responder that does not answer says nothing about the data (P16).
+    package var isRetryable: Bool { reason.isRetryable }
 
     package var description: String { reason.rawValue }
 
@@ -36,5 +37,11 @@ package struct VerificationFailure: Error, Hashable, CustomStringConvertible {
         case wrongEnvironment = "wrong_environment"
         /// Data of Xcode or StoreKitTest, which Apple never signed.
         case unsigned
+        /// The certificate's responder says that it was revoked.
+        case revoked = "certificate_revoked"
+        /// The certificate's responder says nothing, and the app wants its word (``OCSPMode/hard``). Retryable.
+        case statusUnknown = "certificate_status_unknown"
+
+        var isRetryable: Bool { self == .statusUnknown }
     }
 }

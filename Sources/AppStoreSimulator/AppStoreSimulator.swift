@@ -84,6 +84,13 @@ package final class AppStoreSimulator: Service, Sendable {
     }
 
     private func listening(_ port: Int) {
+        if configuration.namesResponder {
+            do throws(SimulatorError) {
+                try store.nameResponder("http://\(configuration.reachableHost):\(port)/ocsp")
+            } catch {
+                logger.error("certificates name no responder", metadata: ["error": "\(error)"])
+            }
+        }
         let waiters = listener.withLock { state -> [CheckedContinuation<Int, any Error>] in
             guard case .waiting(let waiters, _) = state else { return [] }
             state = .listening(port)
@@ -172,6 +179,18 @@ extension AppStoreSimulator {
     @discardableResult
     package func set(_ settings: SettingsRequest) throws(ControlError) -> StoreSettings {
         try store.ledger.set(settings)
+    }
+
+    /// Changes what the OCSP responder says and how; answers all of it.
+    @discardableResult
+    package func set(_ request: ResponderRequest) throws(ControlError) -> ResponderSettings {
+        try store.responder.set(request)
+    }
+
+    /// How often the responder was asked about the leaf and about the intermediate.
+    package var responderAsked: (leaf: Int, intermediate: Int) {
+        let asked = store.responder.asked
+        return (asked[.leaf] ?? 0, asked[.intermediate] ?? 0)
     }
 
     /// Holds a notification for the notification history; answers it and its JWS.

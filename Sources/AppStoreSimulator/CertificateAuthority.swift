@@ -82,6 +82,24 @@ struct CertificateAuthority: Sendable {
         }
     }
 
+    /// The same keys below the same root, with an intermediate and a leaf that name their responders: `url`, followed
+    /// by `/intermediate` and `/leaf`.
+    func naming(responder url: String) throws(SimulatorError) -> CertificateAuthority {
+        do {
+            let intermediate = try Self.makeIntermediate(
+                name: "Makegood Simulator", key: intermediateKey, root: root, rootKey: rootKey, marked: true,
+                responder: "\(url)/intermediate")
+            let leaf = try Self.makeLeaf(
+                key: leafKey, issuer: intermediate, issuerKey: intermediateKey, marked: true,
+                validity: leaf.notValidBefore...leaf.notValidAfter, responder: "\(url)/leaf")
+            return CertificateAuthority(
+                root: root, rootKey: rootKey, intermediate: intermediate, intermediateKey: intermediateKey,
+                leaf: leaf, leafKey: leafKey)
+        } catch {
+            throw .authority("cannot name a responder")
+        }
+    }
+
     /// A leaf that ended a year ago.
     func expired() throws(SimulatorError) -> CertificateAuthority {
         let now = Date()
@@ -124,7 +142,8 @@ struct CertificateAuthority: Sendable {
         root: Certificate,
         rootKey: P384.Signing.PrivateKey,
         marked: Bool,
-        isAuthority: Bool = true
+        isAuthority: Bool = true,
+        responder: String? = nil
     ) throws -> Certificate {
         let subject = try DistinguishedName {
             CommonName("\(name) Developer Relations Certification Authority")
@@ -147,6 +166,7 @@ struct CertificateAuthority: Sendable {
                 AuthorityKeyIdentifier(keyIdentifier: SubjectKeyIdentifier(hash: root.publicKey).keyIdentifier)
                 SubjectKeyIdentifier(hash: .init(key.publicKey))
                 if marked { marker(intermediateMarker) }
+                if let responder { access(to: responder) }
             },
             issuerPrivateKey: .init(rootKey)
         )
@@ -157,7 +177,8 @@ struct CertificateAuthority: Sendable {
         issuer: Certificate,
         issuerKey: P384.Signing.PrivateKey,
         marked: Bool,
-        validity: ClosedRange<Date>
+        validity: ClosedRange<Date>,
+        responder: String? = nil
     ) throws -> Certificate {
         let subject = try DistinguishedName {
             CommonName("Makegood Simulator Receipt Signing")
@@ -178,9 +199,14 @@ struct CertificateAuthority: Sendable {
                 AuthorityKeyIdentifier(keyIdentifier: SubjectKeyIdentifier(hash: issuer.publicKey).keyIdentifier)
                 SubjectKeyIdentifier(hash: .init(key.publicKey))
                 if marked { marker(leafMarker) }
+                if let responder { access(to: responder) }
             },
             issuerPrivateKey: .init(issuerKey)
         )
+    }
+
+    private static func access(to responder: String) -> AuthorityInformationAccess {
+        AuthorityInformationAccess([.init(method: .ocspServer, location: .uniformResourceIdentifier(responder))])
     }
 
     /// A non-critical extension whose value is ASN.1 NULL, as on Apple's certificates.

@@ -35,6 +35,7 @@ struct ControlRoutes: Sendable {
         addNotifications(to: router)
         addSettings(to: router)
         addFaults(to: router)
+        addResponder(to: router)
         addReading(to: router)
     }
 

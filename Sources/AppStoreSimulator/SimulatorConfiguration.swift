@@ -11,19 +11,32 @@ package struct SimulatorConfiguration: Sendable {
     package var seed: UInt64?
     /// How many purchases the ledger holds before it refuses to sell (about 700 bytes each).
     package var purchasesMax: Int
+    /// Whether certificates name an OCSP responder, which is this simulator.
+    package var namesResponder: Bool
 
     package init(
         host: String = "127.0.0.1",
         port: Int = 0,
         stateDirectory: String? = nil,
         seed: UInt64? = nil,
-        purchasesMax: Int = 1_000_000
+        purchasesMax: Int = 1_000_000,
+        namesResponder: Bool = false
     ) {
         self.host = host
         self.port = port
         self.stateDirectory = stateDirectory
         self.seed = seed
         self.purchasesMax = purchasesMax
+        self.namesResponder = namesResponder
+    }
+
+    /// An address that a client can call: not "every interface", and IPv6 in brackets.
+    package var reachableHost: String {
+        switch host {
+        case "0.0.0.0": "127.0.0.1"
+        case "::": "[::1]"
+        default: host.contains(":") ? "[\(host)]" : host
+        }
     }
 }
 

@@ -9,8 +9,10 @@ struct Storefront: Sendable {
     let faults: Faults
     let calls: CallLog
     let limits = RateLimits()
+    let responder = Responder()
 
-    private let signer: TransactionSigner
+    private let authority: CertificateAuthority
+    private let signing: SigningChain
     private let forger: Forger
     private let receipts: ReceiptFormat
     private let bearer: BearerToken
@@ -25,9 +27,11 @@ struct Storefront: Sendable {
             prefix: contents.identity.prefix, directory: directory, purchasesMax: configuration.purchasesMax)
         faults = Faults(seed: configuration.seed ?? .random(in: .min ... .max))
         calls = CallLog()
-        signer = TransactionSigner(key: contents.authority.leafKey, x5c: chain)
+        let signer = TransactionSigner(key: contents.authority.leafKey, x5c: chain)
+        signing = SigningChain(signer)
         forger = Forger(authority: contents.authority, signer: signer)
         let authority = contents.authority
+        self.authority = authority
         receipts = ReceiptFormat { () throws(SimulatorError) in
             guard let directory else {
                 return try .make(below: authority, keys: ReceiptAuthority.Keys.ofThisProcess.get())
@@ -35,6 +39,16 @@ struct Storefront: Sendable {
             return try directory.receiptAuthority(below: authority)
         }
         bearer = try BearerToken(contents.credentials)
+    }
+
+    private var signer: TransactionSigner { signing.signer }
+
+    /// Shows certificates that name their responder from now on: only who listens knows where that is. Receipts and
+    /// forgeries go on with certificates that name none.
+    func nameResponder(_ url: String) throws(SimulatorError) {
+        let named = try authority.naming(responder: url)
+        responder.speak(for: named)
+        signing.replace(try TransactionSigner(named))
     }
 
     // MARK: What the control API does

@@ -1,5 +1,17 @@
 import Crypto
 import Foundation
+import Synchronization
+
+/// What the store signs with now.
+final class SigningChain: Sendable {
+    private let current: Mutex<TransactionSigner>
+
+    init(_ signer: TransactionSigner) { current = Mutex(signer) }
+
+    var signer: TransactionSigner { current.withLock { $0 } }
+
+    func replace(_ signer: TransactionSigner) { current.withLock { $0 = signer } }
+}
 
 /// Signs payloads as JWS with one chain of certificates (RFC 7515, ES256; apple-facts 1.1).
 ///

@@ -29,6 +29,8 @@ package enum Reason: String, Sendable, CaseIterable {
     case expired
     case signature
     case unsigned
+    /// A responder says that a certificate was revoked; it may take that back.
+    case certificateRevoked = "certificate_revoked"
     case wrongApp = "wrong_app"
     case wrongEnvironment = "wrong_environment"
     case notAuthenticated = "not_authenticated"
@@ -44,6 +46,8 @@ package enum Reason: String, Sendable, CaseIterable {
     /// Of a receipt with many purchases: Apple is asked about this one later. No attempt is counted for it.
     case historyPending = "history_pending"
     case clockAhead = "clock_ahead"
+    /// The app wants a responder's word about the certificates, and none came (P16).
+    case certificateStatusUnknown = "certificate_status_unknown"
     /// Apple limits our calls, and others go first.
     case appleBudget = "apple_budget"
     case halted

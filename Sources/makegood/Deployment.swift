@@ -256,6 +256,7 @@ struct World {
             halts,
             ConfigurationReloader(
                 settings: settings, holder: configuration, apps: apps, ledger: ledger, logger: logger),
+            CertificateWatch(apps: apps, logger: logger),
         ]
         if roles.contains(.scheduler) {
             services.append(Watch(ledger: ledger, logger: logger))

@@ -1,5 +1,6 @@
 import AppStore
 import ArgumentParser
+import AsyncHTTPClient
 import Foundation
 import Reconciliation
 
@@ -18,13 +19,14 @@ struct InspectCommand: AsyncParsableCommand {
         commandName: "inspect",
         abstract: "Say whether a signed file is Apple's word about an app, and what it says.",
         usage: """
-            makegood inspect --app <id> [--config <file>] [--kind <kind>] [--at <seconds>] [--pretty] <file>
+            makegood inspect --app <id> [--config <file>] [--kind <kind>] [--at <seconds>] [--ocsp <mode>] \
+            [--pretty] <file>
             makegood inspect --bundle-id <id> --environment <name> [--app-apple-id <number>] [--root <file>] ... \
-            [--kind <kind>] [--at <seconds>] [--pretty] <file>
+            [--kind <kind>] [--at <seconds>] [--ocsp <mode>] [--pretty] <file>
             """,
         discussion: """
             Verifies one signed transaction, renewal info, notification, app transaction (JWS) or app receipt (PKCS#7), \
-            calls nobody, and prints one line of JSON: {"valid", "kind", "reason", "payload"}; with --pretty the same in \
+            calls nobody without --ocsp, and prints one line of JSON: {"valid", "kind", "reason", "payload"}; with --pretty the same in \
             plain words. Of a transaction receipt of iOS 6 style it shows the content; only Apple can verify it.
 
             Exit code: 0 valid; 1 not valid, "reason" says why; 2 the file cannot be read, is empty or has more than \
@@ -67,6 +69,12 @@ struct InspectCommand: AsyncParsableCommand {
             "Judge certificates at this time, in seconds since 1970, not at the signing date.", valueName: "seconds"))
     var at: String?
 
+    @Option(
+        help: ArgumentHelp(
+            "Ask whether certificates were revoked: soft takes no answer for a good one, hard does not.",
+            valueName: "mode"))
+    var ocsp: String?
+
     @Flag(help: "Print plain words for people, not JSON.")
     var pretty = false
 
@@ -107,7 +115,7 @@ struct InspectCommand: AsyncParsableCommand {
         return try NamedApp(
             bundleId: bundleId, environment: NamedApp.environment(environment), appAppleId: chosenAppAppleId(),
             rootFiles: root
-        ).verifier()
+        ).verifier(revocation: chosenRevocation())
     }
 
     private func configuredVerifier(_ id: String) throws(UnusableInput) -> SignedDataVerifier {
@@ -119,10 +127,18 @@ struct InspectCommand: AsyncParsableCommand {
                 throw UnusableInput("no app of the configuration file has the id \(id)")
             }
             return SignedDataVerifier(
-                app: app.identity, anchors: try TrustAnchors(rootCertificates: app.rootCertificates))
+                app: app.identity, anchors: try TrustAnchors(rootCertificates: app.rootCertificates),
+                revocation: try chosenRevocation())
         } catch {
             throw UnusableInput("\(error)")
         }
+    }
+
+    private func chosenRevocation() throws(UnusableInput) -> RevocationCheck? {
+        guard let mode = OCSPMode(rawValue: ocsp ?? "off") else {
+            throw UnusableInput("--ocsp must be \(OCSPMode.allCases.map(\.rawValue).joined(separator: ", "))")
+        }
+        return RevocationCheck(mode, CertificateStatuses(http: .shared))
     }
 
     private func chosenAppAppleId() throws(UnusableInput) -> Int64? {

@@ -13,7 +13,7 @@ struct NamedApp {
     var rootFiles: [String]
 
     /// - Throws: if a root file cannot be read or holds no certificate.
-    func verifier() throws(UnusableInput) -> SignedDataVerifier {
+    func verifier(revocation: RevocationCheck? = nil) throws(UnusableInput) -> SignedDataVerifier {
         var roots: [[UInt8]] = []
         for path in rootFiles {
             let file = InputFile(path: path)
@@ -27,7 +27,7 @@ struct NamedApp {
         do {
             return SignedDataVerifier(
                 app: try AppIdentity(bundleId: bundleId, appAppleId: appAppleId, environments: [environment]),
-                anchors: try TrustAnchors(rootCertificates: roots))
+                anchors: try TrustAnchors(rootCertificates: roots), revocation: revocation)
         } catch {
             throw UnusableInput("\(error)")
         }

@@ -22,7 +22,7 @@ struct SimulateCommand: AsyncParsableCommand {
             test notification and its status, notification history, app account token, app transaction info, finish.
 
             The control API, below /control: purchases (sell, refund, take a refund back, family, offers), customers, \
-            subscriptions, receipts, forgeries, notifications, faults for each endpoint, settings (rate limits, \
+            subscriptions, receipts, forgeries, notifications, faults for each endpoint, the OCSP responder, settings (rate limits, \
             propagation delay), and what happened: ledger, calls, filings. All of it is in \
             Sources/AppStoreSimulator/Guide.md.
             """,
@@ -42,16 +42,26 @@ struct SimulateCommand: AsyncParsableCommand {
             valueName: "number"))
     var seed: UInt64?
 
+    @Flag(
+        help: """
+            Show certificates that name this simulator as their OCSP responder; what it says is set with PUT \
+            /control/ocsp.
+            """)
+    var ocsp = false
+
     func validate() throws {
         guard (0...65_535).contains(port) else { throw ValidationError("--port must be 0 to 65535") }
+    }
+
+    private var configuration: SimulatorConfiguration {
+        SimulatorConfiguration(
+            host: host, port: port, stateDirectory: folder.state, seed: seed, namesResponder: ocsp)
     }
 
     func run() async throws {
         let logger = SimulatorFolder.logger
         do {
-            let simulator = try AppStoreSimulator(
-                SimulatorConfiguration(host: host, port: port, stateDirectory: folder.state, seed: seed),
-                logger: logger)
+            let simulator = try AppStoreSimulator(configuration, logger: logger)
             let services = ServiceGroup(
                 configuration: .init(
                     services: [.init(service: simulator)], gracefulShutdownSignals: [.sigterm, .sigint],
@@ -72,7 +82,7 @@ struct SimulateCommand: AsyncParsableCommand {
     /// Says what is served once the port is open; never if it cannot be opened.
     private func greet(_ simulator: AppStoreSimulator) async {
         guard let port = try? await simulator.boundPort else { return }
-        let base = "http://\(reachableHost):\(port)"
+        let base = "http://\(configuration.reachableHost):\(port)"
         let path = URL(filePath: folder.state).standardizedFileURL.path
         Terminal.show(
             """
@@ -91,15 +101,6 @@ struct SimulateCommand: AsyncParsableCommand {
               curl -s \(base)/control/purchases -H 'Content-Type: application/json' \\
                 -d '{"app": "com.example.game", "productId": "com.example.game.coins6"}'
             """)
-    }
-
-    /// An address that a client can call: not "every interface", and IPv6 in brackets.
-    private var reachableHost: String {
-        switch host {
-        case "0.0.0.0": "127.0.0.1"
-        case "::": "[::1]"
-        default: host.contains(":") ? "[\(host)]" : host
-        }
     }
 }
 

@@ -1,3 +1,4 @@
+import AsyncHTTPClient
 import Crypto
 import CryptoExtras
 import Foundation
@@ -97,6 +98,23 @@ import Testing
             anchors: try TrustAnchors(
                 rootCertificates: [], pinned: [Array(SHA256.hash(data: authority.chain[2]))]))
         #expect(await pinning.refusal(of: try receipt().base64) == nil)
+    }
+
+    @Test func `P16: a responder that is not there is no rejection, and no matter once the leaf has ended`()
+        async throws
+    {
+        let authority = try ReceiptAuthority(responder: "http://127.0.0.1:1/")
+        let bytes = try ReceiptBytes(ReceiptAttributes.content(), authority)
+        for (mode, now, expected) in [
+            (.off, ReceiptAuthority.creationDate, nil), (.soft, ReceiptAuthority.creationDate, nil),
+            (.hard, ReceiptAuthority.creationDate, .notBelieved(.statusUnknown)), (.hard, Date(), nil),
+        ] as [(OCSPMode, Date, ReceiptFailure?)] {
+            let statuses = CertificateStatuses(http: .shared, patience: .milliseconds(200), now: { now })
+            let verifier = try authority.verifier(revocation: RevocationCheck(mode, statuses))
+            #expect(await verifier.refusal(of: bytes.base64) == expected, "\(mode) \(now)")
+        }
+        #expect(ReceiptFailure.notBelieved(.statusUnknown).isRetryable)
+        #expect(!ReceiptFailure.notBelieved(.revoked).isRetryable)
     }
 
     @Test func `another number of certificates is refused, and a signer that is none of them`() async throws {

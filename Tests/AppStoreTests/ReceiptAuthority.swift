@@ -42,7 +42,10 @@ struct ReceiptAuthority: Sendable {
     /// - Parameters:
     ///   - isSHA1: the certificates are signed as Apple's were until 2021.
     ///   - isForeign: the same names below another root's key.
-    init(_ defect: Defect? = nil, isSHA1: Bool = false, isForeign: Bool = false) throws {
+    ///   - responder: where the leaf says that its status is told.
+    init(
+        _ defect: Defect? = nil, isSHA1: Bool = false, isForeign: Bool = false, responder: String? = nil
+    ) throws {
         let keys = try Self.keys.get()
         let rootKey = isForeign ? keys.foreignRoot : keys.root
         let names = try ["Root", "Intermediate", "Leaf"].map { name in
@@ -90,6 +93,12 @@ struct ReceiptAuthority: Sendable {
         ]
         if defect != .leafWithoutMarker { extensions.append(Self.marker(TestAuthority.receiptSigning)) }
         if defect == .leafUnknownCriticalExtension { extensions.append(Self.marker([1, 2, 3], critical: true)) }
+        if let responder {
+            let access = AuthorityInformationAccess([
+                .init(method: .ocspServer, location: .uniformResourceIdentifier(responder))
+            ])
+            extensions.append(try .init(access, critical: false))
+        }
         let leaf = try certificate(
             defect == .leafIsEC ? .init(P256.Signing.PrivateKey().publicKey) : .init(keys.leaf.publicKey), 2,
             by: keys.intermediate, 1,
@@ -104,13 +113,13 @@ struct ReceiptAuthority: Sendable {
 
     func verifier(
         environments: Set<StoreEnvironment> = [.production, .sandbox], bundleId: String = Payload.bundleId,
-        acceptsXcode: Bool = false
+        acceptsXcode: Bool = false, revocation: RevocationCheck? = nil
     ) throws -> AppReceiptVerifier {
         AppReceiptVerifier(
             app: try AppIdentity(
                 bundleId: bundleId, environments: environments, acceptsUnsignedXcodeData: acceptsXcode),
             anchors: try TrustAnchors(rootCertificates: [chain[2]], acceptAppleRoots: false),
-            now: { Self.creationDate })
+            revocation: revocation, now: { Self.creationDate })
     }
 
     private static func marker(_ oid: ASN1ObjectIdentifier, critical: Bool = false) -> Certificate.Extension {

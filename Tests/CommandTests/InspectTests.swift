@@ -10,7 +10,7 @@ import Testing
     private static let bundleId = "com.example.game"
     private static let reasons = [
         "malformed", "algorithm", "chain_length", "certificate", "untrusted_root", "missing_oid", "expired",
-        "signature", "wrong_app", "wrong_environment", "unsigned",
+        "signature", "wrong_app", "wrong_environment", "unsigned", "certificate_revoked", "certificate_status_unknown",
     ]
 
     private let store: AppStoreSimulator
@@ -19,10 +19,12 @@ import Testing
         store = try AppStoreSimulator(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
-    private func inspect(_ token: String, _ more: String...) async throws -> BuiltProgram.Outcome {
+    private func inspect(
+        _ token: String, _ more: String..., of other: AppStoreSimulator? = nil
+    ) async throws -> BuiltProgram.Outcome {
         try await withFolder { folder in
             let root = "\(folder)/root.der"
-            try Data(store.rootCertificateDER).write(to: URL(filePath: root))
+            try Data((other ?? store).rootCertificateDER).write(to: URL(filePath: root))
             let options = ["--bundle-id", Self.bundleId, "--environment", "Production", "--root", root]
             return try await BuiltProgram(
                 arguments: ["inspect"] + options + more + [try token.written(to: folder, as: "token")]
@@ -48,6 +50,30 @@ import Testing
         #expect(payload?["transactionId"] as? String == id)
         #expect(payload?["bundleId"] as? String == Self.bundleId)
         #expect(outcome.output.split(separator: "\n").count == 1)
+    }
+
+    @Test func revokedCertificates() async throws {
+        let named = try AppStoreSimulator(
+            .init(namesResponder: true), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask { try await named.run() }
+            _ = try await named.boundPort
+            let sale = try #require(try await named.sell(SaleRequest(app: Self.bundleId, productId: "p")).first)
+            for (mode, request, reason) in [
+                ("off", .init(leaf: .revoked), nil), ("soft", .init(leaf: .revoked), "certificate_revoked"),
+                ("hard", .init(leaf: .good, manner: .error), "certificate_status_unknown"),
+                ("hard", .init(leaf: .good, manner: .signed), nil),
+            ] as [(String, ResponderRequest, String?)] {
+                try named.set(request)
+                let outcome = try await inspect(sale.signedTransaction, "--ocsp", mode, of: named)
+                #expect(outcome.status == (reason == nil ? 0 : 1), "\(outcome.complaint)")
+                #expect(outcome.json["reason"] as? String == reason)
+            }
+            let unusable = try await inspect(sale.signedTransaction, "--ocsp", "maybe", of: named)
+            #expect(unusable.status == 2)
+            group.cancelAll()
+            while let result = await group.nextResult() { _ = result }
+        }
     }
 
     @Test func appReceipt() async throws {

@@ -53,6 +53,7 @@ struct ConfigurationFile: Encodable, Sendable {
         var rootCertificates = ["root.der"]
         /// What the tests of verifyReceipt mean; nil: as the credentials are.
         var legacyReceipts: [String]? = ["verifyReceipt"]
+        var ocsp: String?
         var serverApi: ServerAPI?
         var verifyReceipt: VerifyReceipt?
         var products: [Product]

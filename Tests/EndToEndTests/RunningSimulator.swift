@@ -11,7 +11,7 @@ struct RunningSimulator: Sendable {
     static func start() async throws -> RunningSimulator {
         var logger = Logger(label: "app-store")
         logger.logLevel = .critical
-        let store = try AppStoreSimulator(SimulatorConfiguration(seed: 1), logger: logger)
+        let store = try AppStoreSimulator(SimulatorConfiguration(seed: 1, namesResponder: true), logger: logger)
         let running = Task { try await store.run() }
         let port = try await store.boundPort
         for (app, bundle, id) in [

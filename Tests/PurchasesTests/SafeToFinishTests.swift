@@ -28,7 +28,7 @@ import Testing
         arguments: [
             Reason.malformed, .algorithm, .chainLength, .certificate, .untrustedRoot, .missingOID, .expired, .signature,
             .unsigned, .wrongApp, .wrongEnvironment, .notAuthenticated, .accountNotFound, .appleRefused, .notFound,
-            .invalidTransactionID, .takenOver,
+            .invalidTransactionID, .takenOver, .certificateRevoked,
         ])
     func ourFault(reason: Reason) {
         #expect(!SafeToFinish.judge(state: "rejected", reason: reason.rawValue, hasFacts: true))

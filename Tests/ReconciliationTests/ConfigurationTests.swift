@@ -57,6 +57,37 @@ import Testing
         }
     }
 
+    @Test("P16: ocsp is off unless the file says otherwise, quoted or not, and belongs to the app's hash")
+    func ocsp() throws {
+        // One set of files: each has a key of its own, which belongs to the hash.
+        let files = try ConfigurationFiles()
+        defer { files.remove() }
+        func app(_ line: String) throws -> AppConfiguration {
+            let yaml = try Self.change("confirmWithApple: stale", line)
+            return try #require(try Configuration.parse(yaml, directory: files.directory).apps["game"])
+        }
+        for (line, mode) in [
+            ("confirmWithApple: stale", .off), ("ocsp: off", .off), ("ocsp: 'off'", .off), (#"ocsp: "off""#, .off),
+            ("ocsp: soft", .soft), (#"ocsp: "soft""#, .soft), ("ocsp: hard", .hard),
+        ] as [(String, OCSPMode)] {
+            #expect(try app(line).ocsp == mode, "\(line)")
+        }
+        #expect(try app("ocsp: off").hash == app("confirmWithApple: stale").hash)
+        #expect(try Set([app("ocsp: off").hash, app("ocsp: soft").hash, app("ocsp: hard").hash]).count == 3)
+    }
+
+    @Test("P17: the hash covers what is in the files of the roots")
+    func rootHash() throws {
+        let files = try ConfigurationFiles()
+        defer { files.remove() }
+        let before = try Configuration.parse(Self.sample, directory: files.directory)
+        let other = try AppStoreSimulator(logger: .silent)
+        try Data(other.rootCertificateDER).write(to: files.directory.appending(path: "roots/test.der"))
+        let after = try Configuration.parse(Self.sample, directory: files.directory)
+        #expect(before.hash != after.hash)
+        #expect(before.apps["game"]?.hash != after.apps["game"]?.hash)
+    }
+
     @Test(
         "payloads stay 90 days, or whole days from one to ten years",
         arguments: [
@@ -261,6 +292,7 @@ import Testing
             ("maxAge: 7d", "maxAge: week", "apps[0].makeUp.maxAge"),
             ("usersPerCustomer: 3", "usersPerCustomer: 3.5", "apps[0].makeUp.usersPerCustomer"),
             ("confirmWithApple: stale", "confirmWithApple: sometimes", "apps[0].confirmWithApple"),
+            ("confirmWithApple: stale", "ocsp: false", "apps[0].ocsp"),
             ("[roots/test.der]", "[roots/none.der]", "apps[0].rootCertificates"),
             ("[roots/test.der]", "[gateway.pem]", "apps[0].rootCertificates"),
             ("privateKeyFile: key.p8", "privateKeyFile: none.p8", "apps[0].serverApi.privateKeyFile"),

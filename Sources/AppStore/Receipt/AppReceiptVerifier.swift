@@ -4,7 +4,8 @@ package import Foundation
 import Synchronization
 import X509
 
-/// Turns a legacy app receipt into Apple's word about one app, or says why not. Needs no network.
+/// Turns a legacy app receipt into Apple's word about one app, or says why not. Needs no network but for
+/// a ``RevocationCheck``.
 ///
 /// The order of checks is that of apple-facts 6.2. Certificates are judged at the receipt's creation date, or at `now`
 /// where it has none, or at a date the caller gives. The device hash is not looked at: a server does not know the
@@ -15,21 +16,27 @@ import X509
 package final class AppReceiptVerifier: Sendable {
     private let app: AppIdentity
     private let anchors: TrustAnchors
+    private let revocation: RevocationCheck?
     private let now: @Sendable () -> Date
     private let knownChains = Mutex(KnownChains<[UInt8], _RSA.Signing.PublicKey>())
 
     package init(
-        app: AppIdentity, anchors: TrustAnchors, now: @escaping @Sendable () -> Date = { Date() }
+        app: AppIdentity, anchors: TrustAnchors, revocation: RevocationCheck? = nil,
+        now: @escaping @Sendable () -> Date = { Date() }
     ) {
         self.app = app
         self.anchors = anchors
+        self.revocation = revocation
         self.now = now
     }
+
+    /// The chains of the receipts of late.
+    var issuesInUse: [[CertificateIssue]] { knownChains.withLock { $0.chains.map(\.issues) } }
 
     /// Verifies a receipt in standard base64; line breaks are passed over.
     ///
     /// - Parameter date: judges the certificates at this time instead of the receipt's creation date.
-    /// - Throws: why it is not Apple's word about this app; never retryable.
+    /// - Throws: why it is not Apple's word about this app; retryable only where a responder gave no answer.
     package func receipt(_ base64: String, at date: Date? = nil) async throws(ReceiptFailure) -> AppReceipt {
         try await receipt(octets: try AppReceipt.octets(base64: Array(base64.utf8)), at: date)
     }
@@ -84,6 +91,8 @@ package final class AppReceiptVerifier: Sendable {
         if known?.validity != chain.validity {
             knownChains.withLock { $0.insert(chain, for: signed.presented) }
         }
+        // Last: only what an anchor of ours vouches for makes us ask somebody.
+        try await revocation?.check(chain.issues)
     }
 
     private func newChain(

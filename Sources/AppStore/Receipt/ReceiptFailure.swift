@@ -1,8 +1,8 @@
 /// Why a legacy receipt was not read, or not believed. Closed, as P20 of our requirements wants it: reading never ends
 /// in a nil that says nothing.
 ///
-/// Never retryable: the same bytes give the same answer until roots or configuration change. The description names the
-/// case only, never the data.
+/// Retryable where a responder gave no answer (``VerificationFailure``); otherwise the same bytes give the same answer
+/// until roots or configuration change. The description names the case only, never the data.
 package enum ReceiptFailure: Error, Hashable, Sendable, CustomStringConvertible {
     /// More than ``AppReceipt/bytesMax``.
     case tooLarge
@@ -17,7 +17,7 @@ package enum ReceiptFailure: Error, Hashable, Sendable, CustomStringConvertible 
     /// Readable, but not Apple's word about this app.
     case notBelieved(VerificationFailure.Reason)
 
-    package var isRetryable: Bool { false }
+    package var isRetryable: Bool { reason.isRetryable }
 
     /// The same in the list that `makegood inspect`, the database and the API share.
     package var reason: VerificationFailure.Reason {

@@ -139,6 +139,8 @@ package struct AppConfiguration: Sendable {
     /// False: a held purchase is not safe to finish, although its facts are stored.
     package let finishHeld: Bool
     package let rootCertificates: [[UInt8]]
+    /// Whether responders are asked if a certificate was revoked.
+    package let ocsp: OCSPMode
     package let serverAPI: ServerAPI?
     package let verifyReceipt: VerifyReceipt?
     /// Over everything that decides about receipts: a change makes held rows due.
@@ -168,6 +170,8 @@ package struct AppConfiguration: Sendable {
                 throw reader.error("rootCertificates", "names a file that holds no certificate")
             }
         }
+        // Read as it is written: YAML's own reading of a bare off is false.
+        let ocsp: OCSPMode = try reader.word("ocsp") ?? .off
         let serverAPI = try reader.section("serverApi").map { section throws(ConfigurationError) in
             try readServerAPI(section, directory: directory)
         }
@@ -182,13 +186,13 @@ package struct AppConfiguration: Sendable {
         }
         return AppConfiguration(
             id: id, identity: identity, policy: policy, hasGrantFrom: grantFrom != nil, finishHeld: finishHeld,
-            rootCertificates: roots, serverAPI: serverAPI, verifyReceipt: verifyReceipt,
-            hash: digest(identity, policy, finishHeld, roots, serverAPI, verifyReceipt))
+            rootCertificates: roots, ocsp: ocsp, serverAPI: serverAPI, verifyReceipt: verifyReceipt,
+            hash: digest(identity, policy, finishHeld, roots, ocsp, serverAPI, verifyReceipt))
     }
 
     private static func digest(
-        _ identity: AppIdentity, _ policy: AppPolicy, _ finishHeld: Bool, _ roots: [[UInt8]], _ serverAPI: ServerAPI?,
-        _ verifyReceipt: VerifyReceipt?
+        _ identity: AppIdentity, _ policy: AppPolicy, _ finishHeld: Bool, _ roots: [[UInt8]], _ ocsp: OCSPMode,
+        _ serverAPI: ServerAPI?, _ verifyReceipt: VerifyReceipt?
     ) -> Data {
         var hash = SHA256()
         let products = policy.products.values.sorted { $0.id < $1.id }
@@ -201,6 +205,8 @@ package struct AppConfiguration: Sendable {
         hash.update(data: Data("\(identity.bundleId) \(identity.appAppleId ?? 0) \(environments)".utf8))
         hash.update(data: Data("\(policyText) \(finishHeld) \(products)".utf8))
         for root in roots { hash.update(data: root) }
+        // A file that does not name it has the hash it always had.
+        if ocsp != .off { hash.update(data: Data("ocsp \(ocsp)".utf8)) }
         // Written out: their descriptions leave out the secrets.
         let credentials = [
             serverAPI?.issuerID, serverAPI?.keyID, serverAPI?.privateKeyPEM, serverAPI?.productionURL,

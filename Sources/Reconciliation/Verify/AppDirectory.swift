@@ -25,15 +25,19 @@ package struct AppServices: Sendable {
         [.production, .sandbox].filter(identity.environments.contains)
     }
 
-    /// - Parameter callLimit: of one call to Apple.
+    /// - Parameters:
+    ///   - callLimit: of one call to Apple.
+    ///   - statuses: what responders said of certificates, for all apps; nil for its own.
     package init(
-        _ configuration: AppConfiguration, http: HTTPClient, callLimit: Duration = RetrySchedule.callLimit
+        _ configuration: AppConfiguration, http: HTTPClient, callLimit: Duration = RetrySchedule.callLimit,
+        statuses: CertificateStatuses? = nil
     ) async throws(ConfigurationError) {
         self.configuration = configuration
         do {
             let anchors = try TrustAnchors(rootCertificates: configuration.rootCertificates)
-            verifier = SignedDataVerifier(app: configuration.identity, anchors: anchors)
-            appReceipts = AppReceiptVerifier(app: configuration.identity, anchors: anchors)
+            let revocation = RevocationCheck(configuration.ocsp, statuses ?? CertificateStatuses(http: http))
+            verifier = SignedDataVerifier(app: configuration.identity, anchors: anchors, revocation: revocation)
+            appReceipts = AppReceiptVerifier(app: configuration.identity, anchors: anchors, revocation: revocation)
         } catch {
             throw ConfigurationError(key: "\(configuration.id).rootCertificates", problem: "holds no certificate")
         }
@@ -73,6 +77,7 @@ package struct AppServices: Sendable {
 package final class AppDirectory: Sendable {
     private let http: HTTPClient
     private let judges: Bool
+    private let statuses: CertificateStatuses
     private let apps = Mutex<[String: AppServices]>([:])
 
     /// - Parameter judges: whether this process judges receipts. Only then a new configuration wakes what the old one
@@ -80,6 +85,7 @@ package final class AppDirectory: Sendable {
     package init(http: HTTPClient, judges: Bool = true) {
         self.http = http
         self.judges = judges
+        statuses = CertificateStatuses(http: http)
     }
 
     package subscript(_ appID: String) -> AppServices? { apps.withLock { $0[appID] } }
@@ -95,7 +101,8 @@ package final class AppDirectory: Sendable {
             let start = try await ledger.run(
                 Statements.rememberApp, Statements.AppStart(appID: app.id, configurationHash: Array(app.hash)))
             if !app.hasGrantFrom, let firstStart = start.first { app.policy.grantFrom = firstStart }
-            updated[app.id] = try await AppServices(app, http: http, callLimit: ledger.schedule.callLimit)
+            updated[app.id] = try await AppServices(
+                app, http: http, callLimit: ledger.schedule.callLimit, statuses: statuses)
         }
         let before = apps.withLock { [updated] apps in
             defer { apps = updated }

@@ -62,6 +62,8 @@ extension Reason {
             case .wrongApp: .wrongApp
             case .wrongEnvironment: .wrongEnvironment
             case .unsigned: .unsigned
+            case .revoked: .certificateRevoked
+            case .statusUnknown: .certificateStatusUnknown
             }
     }
 }

@@ -83,6 +83,7 @@ package struct Examiner: Sendable {
         do throws(VerificationFailure) {
             signed = try await app.verifier.transaction(jws)
         } catch {
+            if error.isRetryable { return .retry(Reason(error.reason), call: nil) }
             return .finding(.receipt(.rejected(Reason(error.reason))))
         }
         if let signedAt = signed.signedDate, signedAt.timeIntervalSince(receipt.readAt) > Self.clockAheadMax {

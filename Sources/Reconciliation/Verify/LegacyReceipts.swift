@@ -95,6 +95,7 @@ extension Examiner {
         do throws(ReceiptFailure) {
             verified = try await app.appReceipts.receipt(base64)
         } catch {
+            if error.isRetryable { return .retry(Reason(error.reason)) }
             if case .notBelieved = error { return .whole(.rejected(Reason(error.reason))) }
             do throws(ReceiptFailure) {
                 return .question(try TransactionReceipt(base64: base64))

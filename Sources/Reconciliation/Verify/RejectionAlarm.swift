@@ -26,6 +26,7 @@ final class RejectionAlarm: Sendable {
         case .wrongEnvironment: "environments"
         case .untrustedRoot: "rootCertificates"
         case .clockAhead: "the clock of the database"
+        case .certificateRevoked: "ocsp"
         default: nil
         }
     }

@@ -81,6 +81,29 @@ import Testing
         }
     }
 
+    @Test("P16: a revoked certificate rejects, a silent responder never does; off asks nobody")
+    func revocation() async throws {
+        try await VerifyLab.with(namesResponder: true) { lab in
+            let sale = try await lab.sell()
+            let row = lab.row(.signedTransaction(sale.signedTransaction))
+            let granted = Seen.entries([sale.purchase.transactionId: .coins])
+            let examiner = lab.examiner()
+            for (mode, request, expected) in [
+                (.off, .init(leaf: .revoked, manner: .signed), granted),
+                (.soft, .init(leaf: .revoked, manner: .signed), .whole(.rejected(.certificateRevoked))),
+                (.hard, .init(leaf: .revoked, manner: .signed), .whole(.rejected(.certificateRevoked))),
+                (.soft, .init(leaf: .good, manner: .error), granted),
+                (.hard, .init(leaf: .good, manner: .error), .retry(.certificateStatusUnknown)),
+                (.hard, .init(leaf: .good, manner: .signed), granted),
+            ] as [(OCSPMode, ResponderRequest, Seen)] {
+                try lab.store.set(request)
+                // Each knows of no answer yet.
+                let app = try await lab.app(ocsp: mode)
+                #expect(Seen(await examiner.examine(row, for: app)) == expected, "\(mode)")
+            }
+        }
+    }
+
     @Test("design 4: a signedDate more than five minutes ahead is a retry, never a rejection")
     func clockAhead() async throws {
         try await VerifyLab.with { lab in

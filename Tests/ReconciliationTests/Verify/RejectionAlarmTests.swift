@@ -19,6 +19,6 @@ import Testing
     @Test("every reason that may be our own mistake names its setting, no other does")
     func settings() {
         let named = Reason.allCases.filter { RejectionAlarm.setting($0) != nil }
-        #expect(Set(named) == [.wrongApp, .wrongEnvironment, .untrustedRoot, .clockAhead])
+        #expect(Set(named) == [.wrongApp, .wrongEnvironment, .untrustedRoot, .clockAhead, .certificateRevoked])
     }
 }

@@ -21,9 +21,11 @@ struct VerifyLab: Sendable {
     let halts: HaltBoard
     let http: HTTPClient
 
-    static func with(_ body: (VerifyLab) async throws -> Void) async throws {
+    static func with(
+        namesResponder: Bool = false, _ body: (VerifyLab) async throws -> Void
+    ) async throws {
         try await LedgerLab.with { lab in
-            let store = try AppStoreSimulator(.init(seed: 1), logger: .silent)
+            let store = try AppStoreSimulator(.init(seed: 1, namesResponder: namesResponder), logger: .silent)
             try await withThrowingTaskGroup(of: Void.self) { group in
                 group.addTask { try await store.run() }
                 let base = "http://127.0.0.1:\(try await store.boundPort)"
@@ -43,6 +45,7 @@ struct VerifyLab: Sendable {
     func app(
         environments: [String] = ["Production"], secret: String? = nil, hasServerAPI: Bool = true,
         hasVerifyReceipt: Bool = true, legacyReceipts: String? = nil, hasRoot: Bool = true, bundleID: String = bundleID,
+        ocsp: OCSPMode = .off,
         _ policy: (inout AppPolicy) -> Void = { _ in }
     ) async throws -> AppServices {
         let directory = FileManager.default.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString)")
@@ -63,6 +66,7 @@ struct VerifyLab: Sendable {
         if let strategies = legacyReceipts ?? (hasVerifyReceipt ? "verifyReceipt" : nil) {
             lines.append("    legacyReceipts: \(strategies)")
         }
+        if ocsp != .off { lines.append("    ocsp: \(ocsp)") }
         if hasRoot { lines.append("    rootCertificates: [root.der]") }
         if hasServerAPI {
             lines.append(

@@ -1,0 +1,29 @@
+package import Foundation
+import X509
+
+/// A certificate that an app relies on now, and when it ends.
+package struct CertificateInUse: Hashable, Sendable {
+    package enum Kind: String, CaseIterable, Sendable {
+        /// Given in the configuration: its end is the operator's business.
+        case configuredRoot = "configured_root"
+        /// Apple's, seen in what was verified: Apple replaces it in time, and its successor comes with the data.
+        case leaf
+        case intermediate
+        /// What a chain led to: a root given in the configuration, or Apple's, which is built in.
+        case root
+    }
+
+    package let kind: Kind
+    /// Its name as the certificate says it.
+    package let subject: String
+    /// In hexadecimal.
+    package let serialNumber: String
+    package let end: Date
+
+    init(_ kind: Kind, _ certificate: Certificate) {
+        self.kind = kind
+        subject = "\(certificate.subject)"
+        serialNumber = certificate.serialNumber.bytes.map { String(format: "%02x", $0) }.joined()
+        end = certificate.notValidAfter
+    }
+}

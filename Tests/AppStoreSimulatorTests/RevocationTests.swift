@@ -1,0 +1,267 @@
+import AppStoreSimulator
+import AsyncHTTPClient
+import Foundation
+import Synchronization
+import Testing
+
+@testable import AppStore
+
+/// Goal: who wants responders asked never grants by a revoked certificate, never rejects because nobody answers (P16),
+/// and waits for nobody twice. Method: the verifier against the simulator's responder over real HTTP; where hours pass,
+/// the verifier's clock is set.
+@Suite struct RevocationTests {
+    /// A clock that is set.
+    private final class Clock: Sendable {
+        private let ahead = Mutex<TimeInterval>(0)
+
+        var now: Date { Date() + ahead.withLock { $0 } }
+        func advance(hours: Double) { ahead.withLock { $0 += hours * 3600 } }
+    }
+
+    private struct Shop {
+        let store: AppStoreSimulator
+        let statuses: CertificateStatuses
+        let clock: Clock
+
+        static func with(patience: Duration = .seconds(5), _ body: (Shop) async throws -> Void) async throws {
+            try await RunningSimulator.with(.init(seed: 1, namesResponder: true)) { running in
+                let clock = Clock()
+                let statuses = CertificateStatuses(http: .shared, patience: patience) { clock.now }
+                try await body(Shop(store: running.simulator, statuses: statuses, clock: clock))
+            }
+        }
+
+        /// One that knows no chain yet.
+        func verifier(_ mode: OCSPMode) throws -> SignedDataVerifier {
+            SignedDataVerifier(
+                app: try AppIdentity(bundleId: "com.example.game", environments: [.production, .sandbox]),
+                anchors: try TrustAnchors(rootCertificates: [store.rootCertificateDER], acceptAppleRoots: false),
+                revocation: RevocationCheck(mode, statuses), now: { clock.now })
+        }
+
+        func sell() async throws -> String {
+            let sold = try await store.sell(SaleRequest(app: "com.example.game", productId: "coins"))
+            return try #require(sold.first).signedTransaction
+        }
+
+        var asked: [Int] { [store.responderAsked.leaf, store.responderAsked.intermediate] }
+    }
+
+    private static func seen(_ verifier: SignedDataVerifier, _ jws: String) async -> VerificationFailure.Reason? {
+        do throws(VerificationFailure) {
+            _ = try await verifier.transaction(jws)
+            return nil
+        } catch {
+            return error.reason
+        }
+    }
+
+    /// What a responder says, and what soft and hard make of it.
+    static let answers: [(ResponderRequest, VerificationFailure.Reason?, VerificationFailure.Reason?)] = [
+        (.init(manner: .signed), nil, nil),
+        (.init(manner: .delegated), nil, nil),
+        (.init(leaf: .revoked), .revoked, .revoked),
+        (.init(intermediate: .revoked), .revoked, .revoked),
+        (.init(leaf: .revoked, manner: .delegated), .revoked, .revoked),
+        (.init(leaf: .unknown), nil, .statusUnknown),
+        (.init(intermediate: .unknown), nil, .statusUnknown),
+        (.init(manner: .undelegated), nil, .statusUnknown),
+        (.init(manner: .forged), nil, .statusUnknown),
+        (.init(manner: .stale), nil, .statusUnknown),
+        (.init(manner: .tryLater), nil, .statusUnknown),
+        (.init(manner: .error), nil, .statusUnknown),
+        (.init(manner: .garbage), nil, .statusUnknown),
+        (.init(manner: .silent), nil, .statusUnknown),
+        // Nobody in the middle can take a certificate from us.
+        (.init(leaf: .revoked, manner: .forged), nil, .statusUnknown),
+        (.init(leaf: .revoked, manner: .undelegated), nil, .statusUnknown),
+        (.init(leaf: .revoked, manner: .stale), nil, .statusUnknown),
+    ]
+
+    @Test(arguments: answers.indices)
+    func `P16: what each answer means in each mode`(_ index: Int) async throws {
+        let (request, soft, hard) = Self.answers[index]
+        for (mode, expected) in [(OCSPMode.off, nil), (.soft, soft), (.hard, hard)] {
+            try await Shop.with(patience: request.manner == .silent ? .milliseconds(300) : .seconds(5)) { shop in
+                try shop.store.set(request)
+                let jws = try await shop.sell()
+                #expect(try await Self.seen(shop.verifier(mode), jws) == expected, "\(mode) \(request)")
+                #expect((shop.asked == [0, 0]) == (mode == .off))
+            }
+        }
+    }
+
+    @Test func `P16: a responder that is not there is no rejection`() async throws {
+        var sold: (Shop, jws: String)?
+        try await Shop.with(patience: .milliseconds(500)) { sold = ($0, try await $0.sell()) }
+        // The simulator has ended: connections are refused.
+        let (shop, jws) = try #require(sold)
+        #expect(try await Self.seen(shop.verifier(.soft), jws) == nil)
+        #expect(try await Self.seen(shop.verifier(.hard), jws) == .statusUnknown)
+    }
+
+    @Test func `one question for each certificate, however many receipts wait for it`() async throws {
+        try await Shop.with { shop in
+            try shop.store.set(ResponderRequest(delayMilliseconds: 300))
+            let verifier = try shop.verifier(.hard)
+            var request = SaleRequest(app: "com.example.game", productId: "coins")
+            request.count = 200
+            let sold = try await shop.store.sell(request)
+            let start = ContinuousClock.now
+            let failures = await withTaskGroup(of: VerificationFailure.Reason?.self) { group in
+                for sale in sold { group.addTask { await Self.seen(verifier, sale.signedTransaction) } }
+                return await group.reduce(into: []) { if let reason = $1 { $0.append(reason) } }
+            }
+            #expect(failures.isEmpty)
+            #expect(shop.asked == [1, 1])
+            #expect(ContinuousClock.now - start < .seconds(5))
+            // Another app's verifier, and one after a reload, asks nobody.
+            #expect(try await Self.seen(shop.verifier(.hard), sold[0].signedTransaction) == nil)
+            #expect(shop.asked == [1, 1])
+        }
+    }
+
+    @Test func `an answer is good until its next update, an hour at least, and is renewed while nobody waits`()
+        async throws
+    {
+        try await Shop.with { shop in
+            let verifier = try shop.verifier(.hard)
+            let jws = try await shop.sell()
+            try shop.store.set(ResponderRequest(validSeconds: 60))
+            #expect(await Self.seen(verifier, jws) == nil)
+            shop.clock.advance(hours: 0.9)
+            #expect(await Self.seen(verifier, jws) == nil)
+            #expect(shop.asked == [1, 1])
+            // Over, but still counted: nobody waits for the slow responder.
+            shop.clock.advance(hours: 0.2)
+            try shop.store.set(ResponderRequest(delayMilliseconds: 2000, validSeconds: 3 * 3600))
+            let start = ContinuousClock.now
+            #expect(await Self.seen(verifier, jws) == nil)
+            #expect(ContinuousClock.now - start < .seconds(1))
+            try await Self.eventually { shop.asked == [2, 2] }
+            // Its clock has moved on by 1.1 of the 3 hours. Where the renewal is still under way, this waits for it.
+            shop.clock.advance(hours: 1.8)
+            #expect(await Self.seen(verifier, jws) == nil)
+            #expect(shop.asked == [2, 2])
+        }
+    }
+
+    @Test func `an answer is good for a day at most`() async throws {
+        try await Shop.with { shop in
+            let verifier = try shop.verifier(.hard)
+            let jws = try await shop.sell()
+            try shop.store.set(ResponderRequest(validSeconds: 30 * 86_400))
+            #expect(await Self.seen(verifier, jws) == nil)
+            shop.clock.advance(hours: 23.9)
+            #expect(await Self.seen(verifier, jws) == nil)
+            #expect(shop.asked == [1, 1])
+            shop.clock.advance(hours: 0.2)
+            #expect(await Self.seen(verifier, jws) == nil)
+            try await Self.eventually { shop.asked == [2, 2] }
+        }
+    }
+
+    @Test func `P16: dead for a day, it rejects nothing; back again, it is asked again`() async throws {
+        try await Shop.with { shop in
+            let hard = try shop.verifier(.hard)
+            let soft = try shop.verifier(.soft)
+            let jws = try await shop.sell()
+            try shop.store.set(ResponderRequest(manner: .error))
+            for _ in 0..<24 {
+                #expect(await Self.seen(hard, jws) == .statusUnknown)
+                #expect(await Self.seen(soft, jws) == nil)
+                shop.clock.advance(hours: 1)
+            }
+            try shop.store.set(ResponderRequest(manner: .signed, validSeconds: 48 * 3600))
+            #expect(await Self.seen(hard, jws) == nil)
+        }
+    }
+
+    @Test func `a responder without an answer is left alone for a while, and then nobody waits for it`() async throws {
+        try await Shop.with(patience: .seconds(1)) { shop in
+            let soft = try shop.verifier(.soft)
+            let jws = try await shop.sell()
+            try shop.store.set(ResponderRequest(manner: .silent))
+            #expect(await Self.seen(soft, jws) == nil)
+            #expect(shop.asked == [1, 1])
+            let start = ContinuousClock.now
+            for _ in 0..<20 { #expect(await Self.seen(soft, jws) == nil) }
+            #expect(shop.asked == [1, 1])
+            shop.clock.advance(hours: 0.02)
+            #expect(await Self.seen(soft, jws) == nil)
+            #expect(ContinuousClock.now - start < .milliseconds(900))
+            try await Self.eventually { shop.asked == [2, 2] }
+        }
+    }
+
+    @Test func `what is good stays good while its responder is away, for a quarter of an hour`() async throws {
+        try await Shop.with { shop in
+            let hard = try shop.verifier(.hard)
+            let jws = try await shop.sell()
+            try shop.store.set(ResponderRequest(validSeconds: 60))
+            #expect(await Self.seen(hard, jws) == nil)
+            try shop.store.set(ResponderRequest(manner: .error))
+            shop.clock.advance(hours: 1.1)
+            #expect(await Self.seen(hard, jws) == nil)
+            shop.clock.advance(hours: 0.2)
+            #expect(await Self.seen(hard, jws) == .statusUnknown)
+        }
+    }
+
+    @Test func `who cuts off the responder brings no revoked certificate back; only the responder does`() async throws {
+        try await Shop.with { shop in
+            let soft = try shop.verifier(.soft)
+            let jws = try await shop.sell()
+            try shop.store.set(ResponderRequest(leaf: .revoked))
+            #expect(await Self.seen(soft, jws) == .revoked)
+            try shop.store.set(ResponderRequest(manner: .error))
+            for _ in 0..<3 {
+                shop.clock.advance(hours: 30)
+                #expect(await Self.seen(soft, jws) == .revoked)
+            }
+            try shop.store.set(ResponderRequest(leaf: .good, manner: .signed, validSeconds: 200 * 3600))
+            shop.clock.advance(hours: 1)
+            try await Self.eventually { await Self.seen(soft, jws) == nil }
+        }
+    }
+
+    @Test func `nobody is asked about what names no responder, or has ended`() async throws {
+        try await RunningSimulator.with { running in
+            let statuses = CertificateStatuses(http: .shared)
+            let shop = Shop(store: running.simulator, statuses: statuses, clock: Clock())
+            let (hard, jws) = (try shop.verifier(.hard), try await shop.sell())
+            #expect(await Self.seen(hard, jws) == nil)
+            #expect(shop.asked == [0, 0])
+        }
+        try await Shop.with { shop in
+            let jws = try await shop.sell()
+            // The leaf lasts two years, and the purchase was signed while it did.
+            shop.clock.advance(hours: 3 * 365 * 24)
+            #expect(try await Self.seen(shop.verifier(.soft), jws) == nil)
+            #expect(shop.asked[0] == 0)
+        }
+    }
+
+    @Test func `the certificates in use are told with their ends`() async throws {
+        try await Shop.with { shop in
+            let verifier = try shop.verifier(.off)
+            #expect(verifier.certificatesInUse.map(\.kind) == [.configuredRoot])
+            _ = try await verifier.transaction(try await shop.sell())
+            let used = verifier.certificatesInUse
+            #expect(Set(used.map(\.kind)) == Set(CertificateInUse.Kind.allCases))
+            #expect(used.first?.end == used.first { $0.kind == .root }?.end)
+            let leaf = try #require(used.first { $0.kind == .leaf })
+            #expect(abs(leaf.end.timeIntervalSinceNow - 2 * 365 * 86_400) < 86_400)
+            #expect(leaf.subject.contains("Receipt Signing"))
+        }
+    }
+
+    private static func eventually(_ condition: () async throws -> Bool) async throws {
+        let start = ContinuousClock.now
+        while ContinuousClock.now - start < .seconds(20) {
+            if try await condition() { return }
+            try await Task.sleep(for: .milliseconds(20))
+        }
+        Issue.record("never happened")
+    }
+}

@@ -1,0 +1,87 @@
+import AppStore
+import AppStoreSimulator
+import Foundation
+import Logging
+import Synchronization
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: the end of a certificate is told in time, by a number for alarms and once a day in words (P17). Method: the
+/// certificates of a simulated App Store, looked at from the years in which they end.
+@Suite struct CertificateWatchTests {
+    private static let day: TimeInterval = 86_400
+
+    /// Keeps what was logged.
+    private final class Lines: Sendable {
+        let all = Mutex<[(level: Logger.Level, metadata: Logger.Metadata)]>([])
+
+        var logger: Logger { Logger(label: "test") { _ in Handler(lines: self) } }
+        func take() -> [(level: Logger.Level, metadata: Logger.Metadata)] {
+            all.withLock { lines in
+                defer { lines = [] }
+                return lines
+            }
+        }
+    }
+
+    private struct Handler: LogHandler {
+        let lines: Lines
+        var metadata: Logger.Metadata = [:]
+        var logLevel = Logger.Level.trace
+
+        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+            get { metadata[key] }
+            set { metadata[key] = newValue }
+        }
+
+        func log(event: LogEvent) {
+            lines.all.withLock { $0.append((event.level, event.metadata ?? [:])) }
+        }
+    }
+
+    @Test("P17: named once a day from 60 days before its end; a root of ours after it too, Apple's leaf not")
+    func warnings() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app()
+            _ = try await app.verifier.transaction(try await lab.sell().signedTransaction)
+            let used = Set(app.verifier.certificatesInUse)
+            let leaf = try #require(used.first { $0.kind == .leaf })
+            let root = try #require(used.first { $0.kind == .configuredRoot })
+            let lines = Lines()
+            let watch = CertificateWatch(apps: AppDirectory(http: lab.http), logger: lines.logger)
+            var warnings = CertificateWatch.Warnings()
+            func kinds(_ date: Date) -> Set<String> {
+                watch.look(at: app, now: date, &warnings)
+                let lines = lines.take()
+                #expect(lines.allSatisfy { $0.level == .warning && $0.metadata["app.id"] == "game" })
+                return Set(lines.compactMap { $0.metadata["certificate.kind"].map { "\($0)" } })
+            }
+            #expect(kinds(Date()).isEmpty)
+            let before = leaf.end - 59 * Self.day
+            #expect(kinds(leaf.end - 61 * Self.day).isEmpty)
+            #expect(kinds(before) == ["leaf"])
+            for minutes in 1...3 { #expect(kinds(before + Double(minutes) * 60).isEmpty) }
+            #expect(kinds(before + Self.day + 1) == ["leaf"])
+            #expect(kinds(leaf.end + 1).isEmpty)
+            #expect(kinds(root.end - Self.day) == ["configured_root", "intermediate", "root"])
+            #expect(kinds(root.end + Self.day) == ["configured_root"])
+        }
+    }
+
+    @Test("P17: the first end of each kind; of Apple's only what has not ended, of ours everything")
+    func firstEnds() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app()
+            _ = try await app.verifier.transaction(try await lab.sell().signedTransaction)
+            let used = Set(app.verifier.certificatesInUse)
+            let ends = Dictionary(used.map { ($0.kind, $0.end) }) { min($0, $1) }
+            #expect(ends.count == CertificateInUse.Kind.allCases.count)
+            #expect(CertificateWatch.firstEnds(used, now: Date()) == ends)
+            let late = CertificateWatch.firstEnds(used, now: .distantFuture)
+            #expect(late[.configuredRoot] == ends[.configuredRoot])
+            #expect(late[.leaf]?.timeIntervalSince1970 == .infinity)
+            #expect(CertificateWatch.firstEnds([], now: Date()).values.allSatisfy { $0 > .distantFuture })
+        }
+    }
+}
