@@ -7,7 +7,7 @@ import ServiceLifecycle
 /// Finds what no message told us: due rows are published again, apps in turn, oldest first. Any number may run.
 ///
 /// It feeds, it does not flood: each second a queue is filled up to a depth, so a fresh purchase never has more than
-/// that many rescued ones before it, and a backlog, a slow Apple, dead workers or an open breaker all show as depth.
+/// that many rescued ones before it, and a backlog, a slow Apple, dead workers all show as depth.
 package struct Scheduler: Service {
     package static let tickInterval: Duration = .seconds(1)
     /// Where a tick found more due rows than the queue had room for: a million of them end within minutes, as fast as
@@ -71,7 +71,7 @@ package struct Scheduler: Service {
             rescueDelayMax: Self.rescueDelayMax * ledger.schedule.scale)
         // Only an empty queue with workers proves that earlier messages reached one.
         claim.mayPark = depth == 0 && consumers > 0
-        // Nobody takes: an open breaker, or no worker. Again would count rescues that nobody had a chance to answer.
+        // Nobody takes: no worker is there. Again would count rescues that nobody had a chance to answer.
         claim.repeats = depth == 0 || consumers > 0
         claim.apps = all.filter { !halted.contains($0) && !halts.isPaused($0) }
         var claimed = await self.claim(claim)
