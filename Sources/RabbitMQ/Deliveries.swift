@@ -3,7 +3,7 @@ import Synchronization
 
 /// A consumer's deliveries, across reconnects. Ends when the consumer is drained or closed, or the task cancelled.
 ///
-/// Holds what the broker may send unsettled, the sum of the prefetches, and no more: when a connection ends, what it
+/// Holds what the broker may send unsettled, the sum of the prefetches times the bodies per message, and no more: when a connection ends, what it
 /// brought and nobody took is dropped, because the broker delivers it again. Several tasks may iterate; each delivery
 /// goes to one of them.
 package struct Deliveries: AsyncSequence, Sendable {

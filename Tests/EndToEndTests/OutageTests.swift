@@ -248,8 +248,8 @@ extension EndToEnd {
                     }
                     try await group.waitForAll()
                 }
-                try await system.wait("the calls to fill the worker's share") {
-                    system.appStore.store.openCalls.now == 64
+                try await system.wait("as many calls as a worker dares while nothing was answered") {
+                    system.appStore.store.openCalls.now == ConcurrencyLimit.start
                 }
                 for sale in try await system.appStore.sell(20) {
                     system.owe(sale, to: "quick")
@@ -258,7 +258,7 @@ extension EndToEnd {
                     #expect(answer.state == "granted")
                     #expect(ContinuousClock.now - start < .seconds(2))
                 }
-                #expect(system.appStore.store.openCalls.most == 64)
+                #expect(system.appStore.store.openCalls.most == ConcurrencyLimit.start)
                 system.appStore.store.clearFaults()
                 try await system.settleDebts(within: .seconds(120))
             }

@@ -35,6 +35,10 @@ package final class AppleDesk: Sendable {
     /// Whether asking would be in vain now: Apple is down where it is asked first, or refuses our credentials.
     package func isAway(_ service: ServiceCall.Service, for app: AppServices) async -> Bool {
         guard halts.halt(of: service, for: app) == nil else { return true }
+        return await isDown(service, for: app)
+    }
+
+    private func isDown(_ service: ServiceCall.Service, for app: AppServices) async -> Bool {
         guard let first = app.lookUpOrder.first else { return true }
         return await governor.isDown(AppleHost(service, first))
     }
@@ -47,7 +51,10 @@ package final class AppleDesk: Sendable {
     ) async throws(AppleRefusal) -> (answer: Answer, calls: [ServiceCall]) {
         let halt = halts.halt(of: service, for: app)
         if let halt {
-            guard await halts.takesProbe(halt) else { throw AppleRefusal(.halt(.halted)) }
+            // A probe that could not be made is not worth two writes for each message.
+            guard await !isDown(service, for: app), await halts.takesProbe(halt) else {
+                throw AppleRefusal(.halt(.halted))
+            }
         }
         do {
             let (answer, calls) = try await question()

@@ -38,9 +38,11 @@ struct AppleHostReporter: Sendable {
             let isNews = reports.contains { told[$0.host, default: .closed] != $0.breaker }
             if isNews || due <= .now {
                 let rows = reports.filter { isNews || !$0.isQuiet || calls[$0.host, default: 0] > 0 }
-                if !rows.isEmpty { _ = try? await ledger.run(Statements.reportAppleHosts, (worker, rows)) }
-                for report in reports { told[report.host] = report.breaker }
-                calls = [:]
+                // What the database did not take is news again.
+                if rows.isEmpty || (try? await ledger.run(Statements.reportAppleHosts, (worker, rows))) != nil {
+                    for report in reports { told[report.host] = report.breaker }
+                    calls = [:]
+                }
                 due = .now + Self.restingInterval
             }
             try? await Task.sleep(for: Self.interval)

@@ -1,6 +1,7 @@
 /// Stops asking Apple when asking is in vain. A pure value: time is a parameter.
 ///
-/// Open: half or more of at least 20 calls within 10 s failed. Then one probe at a time, after 5 s, doubling to 60 s.
+/// Open: half or more of at least 20 calls within 10 s failed; or 8 in a row did, and nothing went well for as long: a
+/// host that hangs is asked too rarely for the first. Then one probe at a time, after 5 s, doubling to 60 s.
 package struct Breaker: Sendable {
     package enum State: Sendable, Equatable {
         case closed
@@ -11,12 +12,17 @@ package struct Breaker: Sendable {
 
     package static let window: Duration = .seconds(10)
     package static let callsMin = 20
+    package static let rowMin = 8
     package static let pauseMin: Duration = .seconds(5)
     package static let pauseMax: Duration = .seconds(60)
 
     package private(set) var state: State = .closed
     private var calls: [(at: ContinuousClock.Instant, failed: Bool)] = []
     private var failures = 0
+    /// Failures since the last call that went well.
+    private var row = 0
+    /// When a call went well last, or the first was asked for.
+    private var goodAt: ContinuousClock.Instant?
     private var pause = Self.pauseMin
     private let scale: Double
 
@@ -33,6 +39,7 @@ package struct Breaker: Sendable {
     /// Call now and then: an open breaker becomes half-open when its pause is over.
     package mutating func tick(_ now: ContinuousClock.Instant) {
         if case .open(let until) = state, until <= now { state = .halfOpen }
+        if goodAt == nil { goodAt = now }
     }
 
     /// - Parameter failed: Apple could not be reached, did not answer in time, or answered 5xx or nonsense. An answer
@@ -49,6 +56,8 @@ package struct Breaker: Sendable {
                 state = .closed
             }
         case .closed:
+            row = failed ? row + 1 : 0
+            goodAt = failed ? goodAt ?? now : now
             calls.append((now, failed))
             failures += failed ? 1 : 0
             let oldest = now - Self.window
@@ -58,7 +67,8 @@ package struct Breaker: Sendable {
                 expired += 1
             }
             calls.removeFirst(expired)
-            if calls.count >= Self.callsMin, failures * 2 >= calls.count { open(now) }
+            let isSilent = row >= Self.rowMin && goodAt.map { now - $0 >= Self.window } ?? false
+            if isSilent || calls.count >= Self.callsMin && failures * 2 >= calls.count { open(now) }
         }
     }
 
@@ -66,5 +76,7 @@ package struct Breaker: Sendable {
         state = .open(until: now + pause * scale)
         calls = []
         failures = 0
+        row = 0
+        goodAt = nil
     }
 }

@@ -166,7 +166,9 @@ package actor Governor {
             // Nobody waits for a host that is down.
             if after != .closed { for place in waiters.keys where place.host == host { serve(place) } }
         }
-        for place in (blocked[host] ?? []).sorted(by: { $0.lane < $1.lane }) { serve(place) }
+        // Of a lane whoever has waited longest, or one app would keep another from a host that has little room.
+        let turn = { (place: Place) in (place.lane, self.waiters[place]?.first?.id ?? .max) }
+        for place in (blocked[host] ?? []).sorted(by: { turn($0) < turn($1) }) { serve(place) }
     }
 
     /// Apple said 429: nobody calls there until then.

@@ -85,8 +85,13 @@ package struct VerifyWorker: Service {
 
     private func handle(_ delivery: Delivery) async {
         let isLocal = delivery.queue == doorbell.queues.verify(.local)
+        let takenAt = ContinuousClock.now
         if isLocal { await local.enter() }
         defer { if isLocal { local.leave() } }
+        // Stopping: what waited for its turn goes back to the queue. And whoever waited behind a database that is away
+        // for as long as anybody waits for it leaves the rest to the row's due time.
+        if isLocal, Task.isShuttingDownGracefully { return }
+        guard ContinuousClock.now - takenAt < Self.databasePatience else { return consumer.acknowledge([delivery]) }
         switch await bench.settle(delivery.body, redelivered: delivery.redelivered) {
         case .done:
             CrashPoint.afterCommitBeforeAck.reached()

@@ -34,11 +34,30 @@ import Testing
     @Test("calls older than ten seconds do not count")
     func window() {
         var breaker = Self.breaker(String(repeating: "x", count: 19))
-        breaker.record(failed: true, at: Self.after(12))
+        breaker.record(failed: false, at: Self.after(2))
+        breaker.record(failed: true, at: Self.after(12.1))
         #expect(breaker.state == .closed)
         var dense = Self.breaker(String(repeating: "x", count: 19))
         dense.record(failed: true, at: Self.after(9.9))
         #expect(dense.isOpen)
+    }
+
+    @Test("a host that hangs: eight in a row, and nothing that went well for ten seconds, however rarely it is asked")
+    func hanging() {
+        for (count, last, isOpen) in [(8, 20.0, true), (7, 20, false), (8, 9.9, false)] {
+            var breaker = Breaker()
+            breaker.tick(Self.start)
+            for _ in 0..<count { breaker.record(failed: true, at: Self.after(last)) }
+            #expect(breaker.isOpen == isOpen, "\(count) after \(last) s")
+        }
+        var rare = Breaker()
+        for call in 1...7 { rare.record(failed: true, at: Self.after(Double(call) * 20)) }
+        #expect(!rare.isOpen)
+        rare.record(failed: false, at: Self.after(150))
+        for call in 8...14 { rare.record(failed: true, at: Self.after(Double(call) * 20)) }
+        #expect(!rare.isOpen)
+        rare.record(failed: true, at: Self.after(300))
+        #expect(rare.isOpen)
     }
 
     @Test("open for 5 s, then one probe; each failed probe doubles the pause to at most a minute; success closes")
