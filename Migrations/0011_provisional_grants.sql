@@ -20,6 +20,7 @@ create table provisional_grants (
 );
 create index provisional_grants_by_user on provisional_grants (app_id, user_id, taken_at);
 create index provisional_grants_by_app on provisional_grants (app_id, taken_at);
+create index provisional_grants_granted_at on provisional_grants using brin (granted_at) with (autosummarize = on);
 create index provisional_grants_unconfirmed on provisional_grants (app_id, granted_at)
     where granted_at is not null and confirmed_at is null and revoked_at is null;
 
@@ -39,6 +40,10 @@ begin
     select p.receipt_id into holder from provisional_grants p where p.transaction_id = purchase;
     if found then
         return holder = receipt;
+    end if;
+    -- Granted before: there is nothing to give.
+    if exists (select from grants g where g.transaction_id = purchase) then
+        return false;
     end if;
     if (select count(*) from provisional_grants p
             where p.app_id = app and p.user_id = usr and p.taken_at >= today) >= per_user

@@ -32,6 +32,14 @@ package struct ListedPurchase: Sendable, Equatable {
         return transaction
     }
 
+    /// Whether Apple was asked about it before, in vain, or it was held.
+    fileprivate var wasAnswered: Bool {
+        switch before {
+        case .open(.notFoundYet), .held: true
+        default: false
+        }
+    }
+
     /// What it is while Apple gives no answer: a held purchase whose facts are stored does not become unknown.
     package func waiting(_ reason: Reason) -> Verdict.Entry {
         var decision = Decision.open(reason)
@@ -85,7 +93,7 @@ package struct ReceiptPlan: Sendable, Equatable {
         // What Apple does not find must not stand before what nobody asked for yet.
         let urgency = { (purchase: ListedPurchase) in
             (
-                purchase.listed.id == named ? 0 : purchase.before == .open(.notFoundYet) ? 2 : 1,
+                purchase.listed.id == named ? 0 : purchase.wasAnswered ? 2 : 1,
                 -purchase.listed.purchasedAt.timeIntervalSince1970, purchase.listed.id
             )
         }

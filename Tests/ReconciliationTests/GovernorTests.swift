@@ -150,9 +150,6 @@ extension Governor {
             let switched = await load()
             #expect(switched.granted(.repair) >= 2 * switched.granted(.fresh))
             #expect(try await lab.texts("select state from v_apple where what = 'lanes'") == ["repair first"])
-            #expect(
-                try await lab.number(
-                    "select count(*) from v_call_budgets where repairs_per_second > fresh_per_second") == 1)
             try await lab.run("update lane_orders set until = now()")
             #expect(try await lab.number("select count(*) from v_apple where what = 'lanes'") == 0)
             let usual = await load()
@@ -207,7 +204,7 @@ extension Governor {
         try await Task.sleep(for: .milliseconds(500))
         wanted.withLock { $0 = [] }
         await Self.load([governor], .fresh, perSecond: 10, seconds: 2, callsPerSecond: 5000, calls)
-        #expect(wanted.withLock { $0 }.allSatisfy { $0 <= 3 }, "\(wanted.withLock { $0 })")
+        #expect(wanted.withLock { $0 }.allSatisfy { $0 <= 5 }, "\(wanted.withLock { $0 })")
     }
 
     @Test("workers of an old and a new configuration, with slices of different lengths, keep to one budget")

@@ -32,17 +32,15 @@ extension Statements {
 
     package typealias KnownPurchase = (stored: Transaction?, isGranted: Bool, before: Decision?)
 
-    /// What is known of every purchase that a receipt lists: one row each, in order. Key look-ups only. What was given on
-    /// trust is not granted here: Apple has yet to be asked.
+    /// What is known of every purchase that a receipt lists: one row each, in order. Key look-ups only.
     package static let knownPurchases = Statement<ListedQuestion, KnownPurchase>(
         "history.known_purchases",
         """
-        select g.id is not null and not exists (select from provisional_grants p where p.transaction_id = g.id
-            and p.granted_at is not null and p.confirmed_at is null and p.revoked_at is null), o.state, o.reason, t.*
+        select g.is_granted is not null, o.state, o.reason, t.*
         from unnest($3::text[], $4::text[], $5::text[]) with ordinality as i(id, purchase_key, environment, n)
         left join lateral (
-          (select transaction_id as id from grants where transaction_id = i.id)
-          union all (select transaction_id from grants where purchase_key = i.purchase_key) limit 1) g on true
+          (select true as is_granted from grants where transaction_id = i.id)
+          union all (select true from grants where purchase_key = i.purchase_key) limit 1) g on true
         left join lateral (select state, reason from outcomes
           where receipt_id = $1 and transaction_id = i.id offset 0) o on true
         left join lateral (

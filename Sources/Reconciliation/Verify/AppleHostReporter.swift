@@ -38,8 +38,12 @@ struct AppleHostReporter: Sendable {
             let isNews = reports.contains { told[$0.host, default: .closed] != $0.breaker }
             if isNews || due <= .now {
                 let rows = reports.filter { isNews || !$0.isQuiet || calls[$0.host, default: 0] > 0 }
+                let isTold =
+                    if rows.isEmpty { true } else {
+                        (try? await ledger.run(Statements.reportAppleHosts, (worker, rows))) != nil
+                    }
                 // What the database did not take is news again.
-                if rows.isEmpty || (try? await ledger.run(Statements.reportAppleHosts, (worker, rows))) != nil {
+                if isTold {
                     for report in reports { told[report.host] = report.breaker }
                     calls = [:]
                 }

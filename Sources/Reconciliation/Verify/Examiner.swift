@@ -117,11 +117,17 @@ package struct Examiner: Sendable {
             let current = try await lookUp(
                 transaction.id, lane: receipt.callLane, for: app,
                 in: [StoreEnvironment(rawValue: transaction.environment)])
-            return decide([current], of: receipt, for: app)
+            // The purchase itself, under whatever id: another one of its chain is no word about it.
+            guard current.id == transaction.id || current.purchaseKey == transaction.purchaseKey else {
+                return .retry(.appleAnswer, call: nil)
+            }
+            var confirmed = current
+            confirmed.id = transaction.id
+            return decide([confirmed], of: receipt, for: app)
         } catch {
             // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
             guard case .reject(.invalidTransactionID) = error.fate else {
-                return bridge([transaction], of: receipt, for: app, after: error)
+                return bridge(transaction, of: receipt, for: app, after: error)
             }
             throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
         }
@@ -129,20 +135,19 @@ package struct Examiner: Sendable {
 
     // MARK: Apple is away
 
-    /// What becomes of transactions that were verified here and that Apple should have confirmed, after it refused. Only
-    /// where it could not be reached may they be given on trust (B10): what it says about a purchase, a limit of its own
-    /// or our credentials is no outage.
-    func bridge(
-        _ transactions: [Transaction], of receipt: StoredReceipt, for app: AppServices, after refusal: AppleRefusal
+    /// What becomes of a signed transaction that was verified here and that Apple should have confirmed, after it refused.
+    /// Only where it could not be reached may it be given on trust (B10): what it says about a purchase, a limit of its
+    /// own or our credentials is no outage. Legacy receipts are not given on trust: what they say of many purchases is as
+    /// old as they are.
+    private func bridge(
+        _ transaction: Transaction, of receipt: StoredReceipt, for app: AppServices, after refusal: AppleRefusal
     ) -> Examination {
         let otherwise = examination(of: refusal)
         // Once is enough: the rest is up to Apple.
         guard refusal.isOutage, receipt.reason != Reason.unconfirmed.rawValue else { return otherwise }
-        let claim = claim(receipt)
-        let entries = transactions.map {
-            Verdict.Entry(transaction: $0, decision: app.policy.decide($0, claim: claim))
-        }
-        return entries.contains(where: app.policy.mayBeProvisional) ? .bridge(entries, otherwise: otherwise) : otherwise
+        let entry = Verdict.Entry(
+            transaction: transaction, decision: app.policy.decide(transaction, claim: claim(receipt)))
+        return app.policy.mayBeProvisional(entry) ? .bridge([entry], otherwise: otherwise) : otherwise
     }
 
     // MARK: Bare ids

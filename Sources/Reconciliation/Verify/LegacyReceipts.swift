@@ -33,17 +33,7 @@ extension Examiner {
             }
         }
         let refusal = refusals.first(where: \.isTry) ?? refusals.first ?? AppleRefusal(.hold(.credentialsMissing))
-        return try await examineWithoutApple(base64, of: receipt, for: app, refusal)
-    }
-
-    /// No strategy can answer now, while the receipt itself may hold purchases that Apple signed.
-    private func examineWithoutApple(
-        _ base64: String, of receipt: StoredReceipt, for app: AppServices, _ refusal: AppleRefusal
-    ) async throws(AppleRefusal) -> Examination {
-        guard refusal.isOutage, case .purchases(let listed, _) = await read(base64, of: receipt, for: app) else {
-            throw refusal
-        }
-        return bridge(listed.map(\.snapshot), of: receipt, for: app, after: refusal)
+        throw refusal
     }
 
     /// In the local lane nothing waits for Apple: to the other one, or on to the next strategy where asking is in vain.
@@ -281,14 +271,7 @@ private struct LookUpRound {
         let first = unanswered.first { $0.refusal.isTry } ?? unanswered.first
         // Nothing new to write: another strategy may do better.
         if let first, !hasFound, !entries.contains(where: isGrant) { throw first.refusal }
-        let rest: Examination.Rest =
-            switch first?.refusal.fate {
-            case .retry(let reason): .retry(reason, call: first?.refusal.calls.last.map(Verdict.Call.init))
-            case .postpone(let reason, let until): .postpone(reason, until: until)
-            case .halt(let reason), .hold(let reason), .reject(let reason): .postpone(reason, until: nil)
-            case nil: historyRest ?? .postpone(.historyPending, until: nil)
-            }
-        // Only what Apple was asked about counts as an attempt.
+        // Only what Apple was asked about counts as an attempt, and only an attempt climbs the ladder.
         let historyReason = if case .retry(let reason, _) = historyRest { reason } else { Reason.historyPending }
         let open =
             unanswered.map { purchase, refusal in
@@ -296,6 +279,14 @@ private struct LookUpRound {
             } + waiting.map { $0.waiting(historyReason) }
         let isOpen = { (entry: Verdict.Entry) in if case .open = entry.decision { true } else { false } }
         guard open.contains(where: isOpen) else { return .finding(.transactions(entries + open)) }
+        let isTry = open.contains { $0.decision != .open(.historyPending) && isOpen($0) }
+        let rest: Examination.Rest =
+            switch first?.refusal.fate {
+            case .retry(let reason) where isTry: .retry(reason, call: first?.refusal.calls.last.map(Verdict.Call.init))
+            case .postpone(let reason, let until): .postpone(reason, until: until)
+            case .halt(let reason), .hold(let reason), .reject(let reason): .postpone(reason, until: nil)
+            case .retry, nil: historyRest ?? .postpone(.historyPending, until: nil)
+            }
         return .partly(entries + open, rest)
     }
 }

@@ -240,7 +240,9 @@ struct VerifyBench: Sendable {
     private func brake(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
+        // What was given on trust went through them then, and would count against itself now.
         guard case .transactions(let entries) = finding, let userID = receipt.userID,
+            receipt.reason != Reason.unconfirmed.rawValue,
             entries.contains(where: { app.policy.needsBrakes($0, userID: userID) })
         else { return finding }
         var braked: [Verdict.Entry] = []

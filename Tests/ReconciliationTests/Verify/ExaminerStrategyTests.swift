@@ -288,7 +288,11 @@ import Testing
             try lab.store.fault(fault)
             let signed = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple)
             let asking = try await lab.app { $0.confirmWithApple = .always }
-            for _ in 0..<Breaker.callsMin { _ = await examiner.examine(signed, for: asking) }
+            let legacy = try await lab.app(legacyReceipts: "verifyReceipt")
+            for _ in 0..<Breaker.callsMin {
+                _ = await examiner.examine(signed, for: asking)
+                _ = await examiner.examine(lab.row(.receipt(sale.receipt)), for: legacy)
+            }
             #expect(await desk.isAway(.serverApi, for: app))
             let calls = lab.store.calls().count
             #expect(Seen(await examiner.examine(row, for: app)) == .entries([id: .coins]))

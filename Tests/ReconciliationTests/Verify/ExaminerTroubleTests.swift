@@ -257,7 +257,10 @@ import Testing
     func hostsApart() async throws {
         try await VerifyLab.with { lab in
             let (sale, test) = (try await lab.sell(), try await lab.sell { $0.environment = .sandbox })
-            let app = try await lab.app(environments: ["Production", "Sandbox"]) { $0.confirmWithApple = .always }
+            let app = try await lab.app(environments: ["Production", "Sandbox"]) {
+                $0.confirmWithApple = .always
+                $0.sandboxPurchases = .grant
+            }
             let governor = lab.governor()
             let examiner = lab.examiner(governor: governor)
             var fault = FaultRequest(.status, on: .transactionInfo)
