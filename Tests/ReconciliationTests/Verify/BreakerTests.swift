@@ -33,7 +33,7 @@ import Testing
 
     @Test("calls older than ten seconds do not count")
     func window() {
-        var breaker = Self.breaker(String(repeating: "x", count: 19))
+        var breaker = Self.breaker(String(repeating: "x", count: 18))
         breaker.record(failed: false, at: Self.after(2))
         breaker.record(failed: true, at: Self.after(12.1))
         #expect(breaker.state == .closed)
