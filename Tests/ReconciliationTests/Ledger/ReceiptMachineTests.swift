@@ -452,7 +452,8 @@ private struct MachineWorld {
                 .init(
                     receiptID: hand.receipt.id, appID: app, userID: userID, transactions: wanted,
                     limits: .init(perUserPerDay: 9, perAppPerDay: 9))))
-        for transaction in wanted where model.places[transaction.id] == nil {
+        // What was granted before needs none.
+        for transaction in wanted where model.places[transaction.id] == nil && model.grants[transaction.id] == nil {
             model.places[transaction.id] = hand.receipt.id
         }
         #expect(placed == Set(wanted.map(\.id).filter { model.places[$0] == hand.receipt.id }))
