@@ -13,7 +13,6 @@ final class Slots: Sendable {
     init(_ count: Int) { state = Mutex(State(free: count)) }
 
     func enter() async {
-        if takeOne() { return }
         await withCheckedContinuation { continuation in
             let mayEnter = state.withLock { state in
                 if state.free > 0 {
@@ -34,13 +33,5 @@ final class Slots: Sendable {
             return next
         }
         next?.resume()
-    }
-
-    private func takeOne() -> Bool {
-        state.withLock { state in
-            guard state.free > 0 else { return false }
-            state.free -= 1
-            return true
-        }
     }
 }

@@ -2,7 +2,6 @@ import Foundation
 import Logging
 import Postgres
 import Purchases
-import Synchronization
 import TestServers
 import Testing
 
@@ -23,9 +22,9 @@ struct LedgerLab: Sendable {
         endsSound: Bool = true, isAlone: Bool = false, _ body: (LedgerLab) async throws -> Void
     ) async throws {
         // One at a time may want to be alone, or two would wait for each other.
-        let places = isAlone ? Gate.places : 1
-        for _ in 0..<places { await Gate.shared.enter() }
-        defer { for _ in 0..<places { Gate.shared.leave() } }
+        let places = isAlone ? slotsMax : 1
+        for _ in 0..<places { await slots.enter() }
+        defer { for _ in 0..<places { slots.leave() } }
         let test = try await TestDatabase.make()
         let configuration = Self.configuration(test.url)
         let lab = LedgerLab(
@@ -54,39 +53,8 @@ struct LedgerLab: Sendable {
     }
 
     /// Tests run side by side, and a server has about a hundred sessions for all of them.
-    private final class Gate: Sendable {
-        static let places = 6
-        static let shared = Gate(places)
-
-        private let state: Mutex<(free: Int, waiting: [CheckedContinuation<Void, Never>])>
-
-        init(_ free: Int) { state = Mutex((free, [])) }
-
-        func enter() async {
-            await withCheckedContinuation { continuation in
-                let isFree = state.withLock { state in
-                    if state.free > 0 {
-                        state.free -= 1
-                        return true
-                    }
-                    state.waiting.append(continuation)
-                    return false
-                }
-                if isFree { continuation.resume() }
-            }
-        }
-
-        func leave() {
-            let next = state.withLock { state -> CheckedContinuation<Void, Never>? in
-                if state.waiting.isEmpty {
-                    state.free += 1
-                    return nil
-                }
-                return state.waiting.removeFirst()
-            }
-            next?.resume()
-        }
-    }
+    private static let slotsMax = 6
+    private static let slots = Slots(slotsMax)
 
     static func configuration(_ url: String, name: String = "makegood-tests") -> PostgresConfiguration {
         PostgresConfiguration(
