@@ -109,6 +109,8 @@ struct BenchGovernorCommand: AsyncParsableCommand {
         _ host: AppleHost, _ allowance: Governor.Allowance, _ governor: Governor, _ length: Duration
     ) async -> Bool {
         guard case .granted(let pass) = await governor.admit(host, within: allowance, lane: .fresh) else {
+            // As a worker's does, it comes again later.
+            try? await Task.sleep(for: length)
             return false
         }
         try? await Task.sleep(for: length)

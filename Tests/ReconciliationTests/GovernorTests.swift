@@ -354,14 +354,42 @@ extension Governor {
         }
     }
 
-    @Test("leased by slices: 40 calls of a second cost a few statements, not 40")
+    @Test("repairs are not kept out of a small host by fresh purchases: of ten calls one is for who waits longest")
+    func repairsAtSmallHost() async throws {
+        let governor = Governor(
+            callsMax: 1, lease: { _ in .init(calls: 0, endsIn: .seconds(1), stoppedFor: .zero) }, stop: { _, _ in },
+            logger: .silent)
+        let host = AppleHost(.verifyReceipt, .production)
+        let calls = Calls()
+        let out = try #require(await governor.pass(host, .fresh))
+        await withDiscardingTaskGroup { group in
+            func wait(_ lane: CallLane) async {
+                group.addTask {
+                    guard let pass = await governor.pass(host, lane) else { return }
+                    calls.note(lane, .granted)
+                    await governor.leave(pass, .answered)
+                }
+                try? await Task.sleep(for: .milliseconds(20))
+            }
+            await wait(.repair)
+            for _ in 0..<20 { await wait(.fresh) }
+            await governor.leave(out, .answered)
+        }
+        let place = calls.order.firstIndex(of: .repair)
+        #expect(place.map { $0 < 10 } == true, "\(calls.order)")
+        #expect(calls.order.count == 21)
+    }
+
+    @Test("leased by slices: 40 calls of a second cost a few statements, not 40, also where a host is nearly full")
     func statementsPerSlice() async throws {
         let asked = Mutex(0)
         let governor = Governor(
+            callsMax: 8,
             lease: { question in
                 asked.withLock { $0 += 1 }
                 return .init(calls: question.wanted, endsIn: .milliseconds(250), stoppedFor: .zero)
             }, stop: { _, _ in }, logger: .silent)
+        for _ in 0..<7 { _ = try #require(await governor.pass(AppleHost(.serverApi, .production), .fresh)) }
         let calls = Calls()
         await Self.load([governor], .fresh, perSecond: 200, seconds: 3, callsPerSecond: 5000, calls)
         #expect(calls.granted() == 600)

@@ -1,3 +1,5 @@
+import DequeModule
+
 /// Stops asking Apple when asking is in vain. A pure value: time is a parameter.
 ///
 /// Open: half or more of at least 20 calls within 10 s failed; or 8 in a row did, and nothing went well for as long: a
@@ -13,11 +15,13 @@ package struct Breaker: Sendable {
     package static let window: Duration = .seconds(10)
     package static let callsMin = 20
     package static let rowMin = 8
+    /// More than that are not remembered.
+    package static let callsMax = 1000
     package static let pauseMin: Duration = .seconds(5)
     package static let pauseMax: Duration = .seconds(60)
 
     package private(set) var state: State = .closed
-    private var calls: [(at: ContinuousClock.Instant, failed: Bool)] = []
+    private var calls: Deque<(at: ContinuousClock.Instant, failed: Bool)> = []
     private var failures = 0
     /// Failures since the last call that went well.
     private var row = 0
@@ -61,12 +65,10 @@ package struct Breaker: Sendable {
             calls.append((now, failed))
             failures += failed ? 1 : 0
             let oldest = now - Self.window
-            var expired = 0
-            while expired < calls.count, calls[expired].at < oldest || calls.count - expired > 1000 {
-                failures -= calls[expired].failed ? 1 : 0
-                expired += 1
+            while let first = calls.first, first.at < oldest || calls.count > Self.callsMax {
+                failures -= first.failed ? 1 : 0
+                calls.removeFirst()
             }
-            calls.removeFirst(expired)
             let isSilent = row >= Self.rowMin && goodAt.map { now - $0 >= Self.window } ?? false
             if isSilent || calls.count >= Self.callsMin && failures * 2 >= calls.count { open(now) }
         }

@@ -19,6 +19,8 @@ package struct ConcurrencyLimit: Sendable, Equatable {
     package private(set) var calls: Int
     /// No setback yet: how many it can take is not known.
     package private(set) var isRamping: Bool
+    /// Whether the host bears less than it may be asked.
+    package var isCut: Bool { !isRamping && calls < callsMax }
     /// Of this round.
     private var answers = 0
     private var failures = 0

@@ -56,6 +56,8 @@ package actor Governor {
     private static let passAge: Duration = .milliseconds(100)
     /// Timers are no better than that.
     private static let tolerance: Duration = .milliseconds(2)
+    /// How late a wait may end. One timer for all who wait: each its own would cost more than the calls.
+    private static let watchInterval: Duration = .milliseconds(50)
 
     fileprivate struct Place: Hashable {
         let host: AppleHost
@@ -72,7 +74,10 @@ package actor Governor {
     }
 
     private struct Waiter {
+        /// In order of arrival.
         let id: Int
+        let since: ContinuousClock.Instant
+        let deadline: ContinuousClock.Instant
         let continuation: CheckedContinuation<Admission, Never>
     }
 
@@ -92,8 +97,11 @@ package actor Governor {
     /// Of all places: each holds a receipt in flight, and a message before which others wait.
     private let waitersMax: Int
     private var waitersCount = 0
+    private var isWatching = false
     private var lastID = 0
+    /// Calls since the last report, and of all time.
     private var begun: [AppleHost: Int] = [:]
+    private var granted: [AppleHost: Int] = [:]
 
     /// - Parameters:
     ///   - callsMax: at the same time, to each host.
@@ -144,9 +152,9 @@ package actor Governor {
         return await withCheckedContinuation { continuation in
             lastID += 1
             waitersCount += 1
-            let id = lastID
-            waiters[place, default: []].append(Waiter(id: id, continuation: continuation))
-            Task { await expire(id, at: place, since: now, by: deadline ?? now + Self.patience) }
+            waiters[place, default: []].append(
+                Waiter(id: lastID, since: now, deadline: deadline ?? now + Self.patience, continuation: continuation))
+            watch()
             serve(place)
         }
     }
@@ -167,7 +175,10 @@ package actor Governor {
             if after != .closed { for place in waiters.keys where place.host == host { serve(place) } }
         }
         // Of a lane whoever has waited longest, or one app would keep another from a host that has little room.
-        let turn = { (place: Place) in (place.lane, self.waiters[place]?.first?.id ?? .max) }
+        let isForAnyLane = isForAnyLane(host)
+        let turn = { (place: Place) in
+            (isForAnyLane ? CallLane.fresh : place.lane, self.waiters[place]?.first?.id ?? .max)
+        }
         for place in (blocked[host] ?? []).sorted(by: { turn($0) < turn($1) }) { serve(place) }
     }
 
@@ -216,9 +227,16 @@ package actor Governor {
         hosts[host]?.limit.isRamping == true && room(host, now) == 0 && !isDown(host, now)
     }
 
+    /// Whether the next call there is for who has waited longest, whatever the lane: one of ten is, or fresh purchases
+    /// would keep the others out of a host that has little room.
+    private func isForAnyLane(_ host: AppleHost) -> Bool { (granted[host] ?? 0) % 10 == 9 }
+
     /// Whether others wait for room at this host whose turn comes before.
     private func isBehind(_ place: Place) -> Bool {
-        blocked[place.host]?.contains { $0.lane <= place.lane && waiters[$0]?.isEmpty == false } ?? false
+        let isForAnyLane = isForAnyLane(place.host)
+        return blocked[place.host]?.contains {
+            (isForAnyLane || $0.lane <= place.lane) && waiters[$0]?.isEmpty == false
+        } ?? false
     }
 
     private func isReady(_ place: Place, _ now: ContinuousClock.Instant) -> Bool {
@@ -227,6 +245,7 @@ package actor Governor {
 
     private func grant(_ place: Place, _ now: ContinuousClock.Instant) -> Admission {
         begun[place.host, default: 0] += 1
+        granted[place.host, default: 0] += 1
         accounts[place]?.take()
         return .granted(
             Pass(
@@ -284,9 +303,9 @@ package actor Governor {
         guard let budget = place.budget, let slice = account.slice else { return }
         let asked = ContinuousClock.now
         // Of a host in trouble no more than it has room for: other processes may use it.
-        let isRamping = hosts[place.host]?.limit.isRamping == true
+        let isCut = hosts[place.host]?.limit.isCut == true
         let wanted = min(
-            account.wanted(waiting: waiters[place]?.count ?? 0), isRamping ? .max : max(1, room(place.host, asked)))
+            account.wanted(waiting: waiters[place]?.count ?? 0), isCut ? max(1, room(place.host, asked)) : .max)
         let answer: Statements.Lease
         do {
             answer = try await lease(
@@ -316,18 +335,31 @@ package actor Governor {
         }
     }
 
-    private func expire(
-        _ id: Int, at place: Place, since: ContinuousClock.Instant, by deadline: ContinuousClock.Instant
-    ) async {
-        try? await Task.sleep(until: deadline, clock: .continuous)
-        while isFilling(place.host, .now), .now < since + Self.rampPatience {
-            try? await Task.sleep(for: .milliseconds(500))
+    private func watch() {
+        guard !isWatching else { return }
+        isWatching = true
+        Task {
+            while waitersCount > 0 {
+                try? await Task.sleep(for: Self.watchInterval)
+                expire(.now)
+            }
+            isWatching = false
         }
-        guard let index = waiters[place]?.firstIndex(where: { $0.id == id }),
-            let waiter = waiters[place]?.remove(at: index)
-        else { return }
-        waitersCount -= 1
-        waiter.continuation.resume(returning: refuse(place, until: nil))
+    }
+
+    /// Refuses those who have waited long enough.
+    private func expire(_ now: ContinuousClock.Instant) {
+        for (place, queue) in waiters where queue.contains(where: { $0.deadline <= now }) {
+            let isFilling = isFilling(place.host, now)
+            let isOver = { (waiter: Waiter) in
+                waiter.deadline <= now && !(isFilling && now < waiter.since + Self.rampPatience)
+            }
+            waiters[place] = queue.filter { !isOver($0) }
+            for waiter in queue where isOver(waiter) {
+                waitersCount -= 1
+                waiter.continuation.resume(returning: refuse(place, until: nil))
+            }
+        }
     }
 
     private func refuse(_ place: Place, until wait: Duration? = nil, hostDown: Bool = false) -> Admission {
