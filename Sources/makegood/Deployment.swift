@@ -45,9 +45,11 @@ enum Deployment {
         try LibPQVersion.loaded.check()
         try LibRabbitMQVersion.loaded.check()
         var settings = try Settings()
-        let files = try OpenFiles.limit(raisedTo: DescriptorShares.most(settings))
+        let (hasClients, callsApple) = (roles.contains(.ingest), roles.contains(.worker))
+        let filesMost = DescriptorShares.most(settings, hasClients: hasClients, callsApple: callsApple)
+        let files = try OpenFiles.limit(raisedTo: filesMost)
         let shares = try DescriptorShares(
-            files: files, settings, hasClients: roles.contains(.ingest), callsApple: roles.contains(.worker))
+            files: files, settings, hasClients: hasClients, callsApple: callsApple)
         settings.appleInFlight = shares.appleInFlight
         let configuration = try settings.loadConfiguration()
         let name = roles.map(\.rawValue).joined(separator: "-")
@@ -55,7 +57,7 @@ enum Deployment {
         broker.connectionName = "makegood-\(name)"
         let registry = PrometheusRegistry.bootstrap()
         let logger = logger(settings)
-        if files < DescriptorShares.most(settings) {
+        if files < filesMost {
             logger.notice("fewer connections than there could be: ulimit -n", metadata: ["files": "\(files)"])
         }
         try await checkSchema(settings, logger)

@@ -52,7 +52,9 @@ struct Doctor {
         } catch {
             return findings + [.fail("settings", "\(error)", "mend the environment; the README lists every variable")]
         }
-        if let limit = try? OpenFiles.limit(raisedTo: DescriptorShares.most(settings)) {
+        if let limit = try? OpenFiles.limit(
+            raisedTo: DescriptorShares.most(settings, hasClients: true, callsApple: true))
+        {
             findings.append(Self.files(limit, settings))
         }
         findings += await configuration(settings)

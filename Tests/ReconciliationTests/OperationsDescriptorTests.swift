@@ -40,10 +40,15 @@ import Testing
     func plenty() throws {
         for inFlight in [1, 64, 2000, 10_000] {
             let environment = ["MAKEGOOD_APPLE_IN_FLIGHT": "\(inFlight)"]
-            let files = DescriptorShares.most(try Settings(environment: environment))
-            let shares = try Self.shares(files, hasClients: true, callsApple: true, environment)
-            #expect(shares.clients == 10_000 && shares.appleInFlight == inFlight)
-            #expect(try Self.shares(1 << 20, hasClients: true, callsApple: true, environment) == shares)
+            for (hasClients, callsApple) in [(true, false), (false, true), (true, true)] {
+                let files = DescriptorShares.most(
+                    try Settings(environment: environment), hasClients: hasClients, callsApple: callsApple)
+                let shares = try Self.shares(files, hasClients: hasClients, callsApple: callsApple, environment)
+                #expect(shares.clients == (hasClients ? 10_000 : 0))
+                if callsApple { #expect(shares.appleInFlight == inFlight) }
+                #expect(
+                    try Self.shares(1 << 20, hasClients: hasClients, callsApple: callsApple, environment) == shares)
+            }
         }
     }
 

@@ -11,6 +11,8 @@ package struct DescriptorShares: Sendable, Equatable {
     package let appleInFlight: Int
 
     private static let operationsMax = 64
+    /// Of what is shared, one in so many, while that is less.
+    private static let operationsPart = 4
     /// Production and sandbox, of the App Store Server API and of verifyReceipt. Idle connections stay for a while.
     private static let appleHosts = 4
     /// A process of all three roles, without its loops and writers: input and output, timers and signals, listeners,
@@ -22,9 +24,12 @@ package struct DescriptorShares: Sendable, Equatable {
     /// Left for all these connections at the least: 64 are enough with two loops and two writers.
     private static let sharedMin = 22
 
-    /// What a process with these settings can make use of.
-    package static func most(_ settings: Settings) -> Int {
-        own(settings) + HTTPLimits.connectionsMax + operationsMax + appleHosts * settings.appleInFlight
+    /// What a process with these settings can make use of; the roles as below.
+    package static func most(_ settings: Settings, hasClients: Bool, callsApple: Bool) -> Int {
+        let shared =
+            operationsMax + (hasClients ? HTTPLimits.connectionsMax : 0)
+            + (callsApple ? appleHosts * settings.appleInFlight : 0)
+        return own(settings) + max(shared, operationsMax * operationsPart)
     }
 
     /// - Parameters:
@@ -41,7 +46,7 @@ package struct DescriptorShares: Sendable, Equatable {
             throw ConfigurationError(
                 key: "ulimit -n", problem: "is \(files): this process needs at least \(own + Self.sharedMin)")
         }
-        operations = min(Self.operationsMax, shared / 4)
+        operations = min(Self.operationsMax, shared / Self.operationsPart)
         let rest = shared - operations
         let forCalls = hasClients ? max(rest / 2, rest - HTTPLimits.connectionsMax) : rest
         let calls = callsApple ? min(Self.appleHosts * settings.appleInFlight, forCalls) : 0
