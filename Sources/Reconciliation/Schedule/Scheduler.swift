@@ -12,9 +12,10 @@ package struct Scheduler: Service {
     package static let tickInterval: Duration = .seconds(1)
     /// Where a tick found more due rows than the queue had room for: a million of them end within minutes, as fast as
     /// the workers take them, and the queue is no deeper for it.
-    package static let busyTickInterval: Duration = .milliseconds(250)
-    /// A queue is filled up to this many ready messages …
-    package static let depthMax = 1000
+    package static let busyTickInterval: Duration = .milliseconds(150)
+    /// A queue is filled up to this many ready messages: a third of a second's work for a worker, and more than it does
+    /// until the next busy tick …
+    package static let depthMax = 600
     /// … and gets this many in any case, so that a wrong depth stops nothing.
     package static let publishMin = 10
     /// What a halted app still gets for Apple's queue: enough for one to carry the probe.
