@@ -163,7 +163,14 @@ package struct Rights: Sendable {
         table(
             "tallies",
             [.ingest: [.select, .insert, .update("received")], .scheduler: [.select], .support: [.select]]),
-        table("orders", [.worker: ownersOfOrders, .scheduler: ownersOfOrders, .support: ownersOfOrders]),
+        table(
+            "orders",
+            [
+                .ingest: [.select, .insert],
+                .worker: [.select, .update("product_id", "transaction_id", "bound_at")],
+                .scheduler: ownersOfOrders, .support: [.select],
+            ]),
+        table("user_tokens", [.ingest: [.select, .insert], .worker: [.select], .support: [.select]]),
         table(
             "apps",
             [
