@@ -12,8 +12,9 @@ struct Makegood: AsyncParsableCommand {
             """,
         subcommands: [
             IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
-            RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self, SupportCommand.self,
-            UsersCommand.self, SimulateCommand.self, InspectCommand.self, BenchCommand.self, LoadCommand.self,
+            RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self, ExplainCommand.self,
+            SupportCommand.self, UsersCommand.self, SimulateCommand.self, InspectCommand.self, BenchCommand.self,
+            LoadCommand.self,
             ChaosCommand.self, FuzzCommand.self,
         ])
 }

@@ -99,6 +99,8 @@ struct ConfigurationFile: Encodable, Sendable {
         case claimant = "claimant-key-of-the-tests"
         /// The app backend: reads the feed of events.
         case backend = "backend-key-of-the-tests"
+        /// Customer support: reads the stories of one app.
+        case support = "support-key-of-the-tests"
 
         fileprivate var key: Key {
             let hash = SHA256.hash(data: Data(rawValue.utf8)).map { String(format: "%02x", $0) }.joined()
@@ -108,6 +110,7 @@ struct ConfigurationFile: Encodable, Sendable {
                 case .game: (["intake"], ["game"])
                 case .claimant: (["intake", "claim"], ["*"])
                 case .backend: (["events"], ["*"])
+                case .support: (["support"], ["game"])
                 }
             return Key(name: "\(self)", keySha256: hash, scopes: scopes, apps: apps)
         }

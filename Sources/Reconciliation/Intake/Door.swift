@@ -23,6 +23,10 @@ package struct Caller: Sendable, Equatable {
         guard scopes.contains(scope) else { throw .missingScope(scope) }
     }
 
+    package func require(_ scope: Scope, or other: Scope) throws(Problem) {
+        guard scopes.contains(scope) || scopes.contains(other) else { throw .missingScope(scope, or: other) }
+    }
+
     /// Whether a receipt is this caller's business: a user's own, or one of the key's apps.
     package func mayRead(appID: String, userID owner: String?) -> Bool {
         guard apps.contains(appID) else { return false }

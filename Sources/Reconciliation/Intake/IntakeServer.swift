@@ -4,7 +4,7 @@ package import Logging
 import NIOCore
 import ServiceLifecycle
 
-/// The HTTP server of ingest: receipts, events, and health and metrics where they have no port of their own.
+/// The HTTP server of ingest: receipts, events, stories and lists of purchases, and health and metrics where they have no port of their own.
 ///
 /// One `run()` owns everything that lives as long as the listener. Put it last in the service group, so that it is the
 /// first to be told of a shutdown: readiness turns 503 at once, the listener stays open for the drain delay while
@@ -24,6 +24,8 @@ package struct IntakeServer: Service {
     private let gate: ConnectionGate
     private let receipts: ReceiptRoutes
     private let events: EventRoutes
+    private let explain: ExplainRoutes
+    private let purchases: PurchaseRoutes
     package let address = ListeningAddress()
 
     /// - Parameter connectionsMax: more wait in the backlog.
@@ -46,6 +48,8 @@ package struct IntakeServer: Service {
             ledger: ledger, doorbell: doorbell, configuration: configuration, door: door, longPoll: longPoll,
             bodies: BodyReader(bytesMax: settings.bodyBytesMax, clock: clock))
         events = EventRoutes(ledger: ledger, configuration: configuration, door: door, health: health)
+        explain = ExplainRoutes(ledger: ledger, configuration: configuration, door: door)
+        purchases = PurchaseRoutes(ledger: ledger, configuration: configuration, door: door)
     }
 
     /// Serves until graceful shutdown or cancellation; called once.
@@ -91,6 +95,8 @@ package struct IntakeServer: Service {
         router.add(middleware: AnswerMiddleware(health: health, gate: gate, logger: logger))
         receipts.add(to: router)
         events.add(to: router)
+        explain.add(to: router)
+        purchases.add(to: router)
         if settings.operationsPort == nil { operations.add(to: router) }
         return Application(
             router: router,

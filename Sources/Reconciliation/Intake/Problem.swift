@@ -93,8 +93,9 @@ extension Problem {
             ])
     }
 
-    package static func missingScope(_ scope: Scope) -> Problem {
-        Problem(.forbidden, "missing_scope", "needs the scope \(scope.rawValue)")
+    package static func missingScope(_ scope: Scope, or other: Scope? = nil) -> Problem {
+        let wanted = [scope, other].compactMap { $0?.rawValue }.joined(separator: " or ")
+        return Problem(.forbidden, "missing_scope", "needs the scope \(wanted)")
     }
 
     /// Unknown and foreign apps read alike, so that nobody can list them.

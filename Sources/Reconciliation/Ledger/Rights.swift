@@ -51,8 +51,9 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "details", "payload_sha256", "due_at"),
                     .select(
-                        "id", "app_id", "user_id", "kind", "lane", "state", "reason", "transaction_id", "is_vouched",
-                        "rescues", "received_at", "judged_at", "due_at"),
+                        "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
+                        "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
+                        "received_at", "judged_at", "due_at", "settled_at"),
                     .update("due_at"),
                 ],
                 .worker: [
@@ -71,7 +72,8 @@ package struct Rights: Sendable {
                 ],
                 .support: [
                     .select(
-                        "id", "app_id", "user_id", "order_id", "kind", "lane", "state", "reason", "attempt", "rescues",
+                        "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
+                        "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at"),
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
@@ -107,11 +109,7 @@ package struct Rights: Sendable {
         table(
             "transactions",
             [
-                .ingest: [
-                    .select(
-                        "transaction_id", "app_id", "original_transaction_id", "product_id", "quantity", "environment",
-                        "purchased_at")
-                ],
+                .ingest: storiesOfTransactions,
                 .worker: [
                     .select, .insert,
                     .update(
@@ -119,27 +117,27 @@ package struct Rights: Sendable {
                         "customer_id"),
                 ],
                 .scheduler: [.select("transaction_id", "revoked_at", "signed_at")],
-                .support: [.select("transaction_id", "revoked_at", "signed_at")],
+                .support: storiesOfTransactions,
             ]),
         table(
             "grants",
             [
-                .ingest: [.select("transaction_id", "goods")],
+                // GET …/explain and …/purchases are ingest's.
+                .ingest: storiesOfGrants,
                 .worker: [.select, .insert],
-                .scheduler: booksOfGrants, .support: booksOfGrants,
+                .scheduler: booksOfGrants, .support: booksOfGrants + storiesOfGrants,
             ]),
         table(
             "outcomes",
             [
-                .ingest: [.select("receipt_id", "transaction_id", "state", "reason")],
+                .ingest: [.select],
                 .worker: [.select, .insert, .update("state", "reason", "binding_source", "decided_at")],
                 .scheduler: [.select("receipt_id", "transaction_id", "state", "reason", "decided_at")],
-                .support: [
-                    .select("receipt_id", "transaction_id", "state", "reason", "decided_at"),
-                    .update("state", "reason"),
-                ],
+                .support: [.select, .update("state", "reason")],
             ]),
-        table("attempts", [.worker: [.insert], .scheduler: booksOfAttempts, .support: booksOfAttempts]),
+        table(
+            "attempts",
+            [.ingest: [.select], .worker: [.insert], .scheduler: booksOfAttempts, .support: [.select]]),
         table(
             "events",
             [
@@ -150,7 +148,7 @@ package struct Rights: Sendable {
                     .select("event_id"),
                 ],
                 .scheduler: [.select("xid", "event_id", "type", "transaction_id", "receipt_id", "at")],
-                .support: [.select("xid", "event_id", "type", "transaction_id", "receipt_id", "at")],
+                .support: [.select("xid", "event_id", "app_id", "type", "transaction_id", "receipt_id", "at")],
             ]),
         table(
             "halts",
@@ -163,7 +161,14 @@ package struct Rights: Sendable {
         table(
             "tallies",
             [.ingest: [.select, .insert, .update("received")], .scheduler: [.select], .support: [.select]]),
-        table("orders", [.worker: ownersOfOrders, .scheduler: ownersOfOrders, .support: ownersOfOrders]),
+        table(
+            "orders",
+            [
+                .ingest: [.select, .insert],
+                .worker: [.select, .update("product_id", "transaction_id", "bound_at")],
+                .scheduler: ownersOfOrders, .support: [.select],
+            ]),
+        table("user_tokens", [.ingest: [.select, .insert], .worker: [.select], .support: [.select]]),
         table(
             "apps",
             [
@@ -198,10 +203,16 @@ package struct Rights: Sendable {
         table(
             "provisional_grants",
             [
+                .ingest: booksOfProvisionalGrants,
                 .worker: [.select, .insert, .update("granted_at", "confirmed_at", "revoked_at", "event_id")],
                 .scheduler: booksOfProvisionalGrants, .support: booksOfProvisionalGrants,
             ]),
-        table("audits", [.support: [.insert("actor", "action", "details")]]),
+        table(
+            "audits",
+            [
+                .ingest: [.select("at", "actor", "action", "details")],
+                .support: [.select("at", "actor", "action", "details"), .insert("actor", "action", "details")],
+            ]),
         table(
             "schema_migrations",
             [.ingest: [.select], .worker: [.select], .scheduler: [.select], .support: [.select]]),
@@ -246,6 +257,17 @@ package struct Rights: Sendable {
     private static let booksOfGrants = [
         Right.select(
             "transaction_id", "purchase_key", "receipt_id", "app_id", "user_id", "binding_source", "granted_at")
+    ]
+    /// What is told of a purchase (Support/Story.swift), and never which customer of Apple's it is.
+    private static let storiesOfTransactions = [
+        Right.select(
+            "transaction_id", "app_id", "environment", "original_transaction_id", "product_id", "kind", "quantity",
+            "purchased_at", "expires_at", "revoked_at", "app_account_token", "ownership", "signed_at", "facts")
+    ]
+    private static let storiesOfGrants = [
+        Right.select(
+            "transaction_id", "receipt_id", "app_id", "user_id", "product_id", "quantity", "goods", "binding_source",
+            "granted_at")
     ]
     private static let booksOfProvisionalGrants = [
         Right.select("transaction_id", "receipt_id", "app_id", "event_id", "granted_at", "confirmed_at", "revoked_at")

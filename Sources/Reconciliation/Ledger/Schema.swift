@@ -14,6 +14,8 @@ package enum Schema {
         migration(9, "history_walks", PackageResources._009_history_walks_sql),
         migration(10, "apple_hosts", PackageResources._010_apple_hosts_sql),
         migration(11, "provisional_grants", PackageResources._011_provisional_grants_sql),
+        migration(12, "orders", PackageResources._012_orders_sql),
+        migration(13, "story_lookups", PackageResources._013_story_lookups_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -35,8 +35,12 @@ package final class UserRegister: Sendable {
     package func reveal(_ users: Set<UserName>, _ keys: UserKeys) async throws(LedgerError) -> [UserName: RevealedUser]
     {
         guard !users.isEmpty else { return [:] }
+        return Self.reveal(try await ledger.run(Statements.registeredUsers, Array(users)), keys)
+    }
+
+    static func reveal(_ rows: [Statements.RegisteredUser], _ keys: UserKeys) -> [UserName: RevealedUser] {
         var revealed: [UserName: RevealedUser] = [:]
-        for row in try await ledger.run(Statements.registeredUsers, Array(users)) {
+        for row in rows {
             guard let sealed = row.sealed else {
                 revealed[row.name] = .erased
                 continue

@@ -104,6 +104,15 @@ import Testing
                 try await database.run(
                     Statements.enterUsers, [EnteredUser(appID: "game", key: player.key, sealed: sealed)])
                 #expect(try await database.run(Statements.registeredUsers, [player]).count == 1)
+                let explainer = Explainer(database: database, keys: keys)
+                #expect(try await explainer.story(of: .receipt(id), for: .support(apps: ["game"])) != nil)
+                #expect(try await explainer.story(of: .transaction("t1"), for: .player(["game": "u1"])) == nil)
+                #expect(try await explainer.story(of: .order(id), for: .player(["game": "u1"])) == nil)
+                let user = UserName(appID: "game", key: "u1")
+                let page = Statements.PurchasePage(user: user, before: .newest, limit: 10)
+                #expect(try await database.run(Statements.grantedPurchases, page).isEmpty)
+                #expect(try await database.run(Statements.postedPurchases, page).count == 2)
+                try await database.run(Statements.spending, .init(user: user, from: .now, to: .now))
             }
             let posted = Posted(id: id, userID: "u1", appID: "game")
             try await Self.with(.worker, in: lab) { database in
@@ -174,6 +183,11 @@ import Testing
             try await Self.with(.support, in: lab) { database in
                 let repairs = Repairs(database: database, actor: "ann")
                 #expect(try await repairs.countRejected("game", reason: nil, since: nil).count == 1)
+                let explainer = Explainer(database: database, keys: keys)
+                for subject in [id.uuidString, "t1"] {
+                    #expect(try await explainer.story(ofAny: subject, for: .people)?.standing.state == "granted")
+                }
+                #expect(try await explainer.story(ofAny: UUID().uuidString, for: .people) == nil)
                 #expect(try await repairs.rejudge("game", reason: nil, since: nil) == 1)
                 #expect(try await repairs.redrive([.parked, .held], appID: nil, reason: nil) == 0)
                 try await repairs.pause("game")
@@ -230,9 +244,11 @@ import Testing
               quantity, goods, binding_source)
             values ('1', '1', 'game', 'Production', 'thief', gen_random_uuid(), 'p', 1, '[]', 'poster')
             """),
-        // Scheduler and support keep the books, which compare owners.
-        Refusal([.ingest, .dashboard], "select user_id from grants"),
-        Refusal([.scheduler, .support, .dashboard], "select goods from grants"),
+        // Scheduler and support keep the books, which compare owners; ingest and support tell a purchase's story.
+        Refusal([.dashboard], "select user_id from grants"),
+        Refusal([.scheduler, .dashboard], "select goods from grants"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select customer_id from grants"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select customer_id from transactions"),
         Refusal(everybody, "update events set user_id = 'thief'"),
         Refusal(everybody, "update stored_payloads set body = ''"),
         Refusal(everybody, "update proof_headers set header = ''"),
@@ -273,8 +289,7 @@ import Testing
         Refusal([.dashboard], "select user_id from receipts"),
         Refusal([.scheduler, .support, .dashboard], "select body from kept_payloads"),
         Refusal([.ingest, .worker, .dashboard], "select changed_proofs(60)"),
-        Refusal([.scheduler, .support, .dashboard], "select facts from transactions"),
-        Refusal([.ingest], "select facts from transactions"),
+        Refusal([.scheduler, .dashboard], "select facts from transactions"),
         // The clear ids of protected users: delivery, which ingest serves, and support read them; nobody rewrites one.
         Refusal([.worker, .scheduler, .dashboard], "select sealed from users"),
         Refusal([.worker, .scheduler, .dashboard], "select user_key from users"),

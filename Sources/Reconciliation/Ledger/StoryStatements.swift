@@ -1,0 +1,428 @@
+package import Foundation
+package import Postgres
+package import Purchases
+
+/// What a story is asked for by: one of three kinds of id.
+package enum StorySubject: Sendable, Equatable {
+    case receipt(UUID)
+    case transaction(String)
+    case order(UUID)
+
+    package var kind: String {
+        switch self {
+        case .receipt: "receipt"
+        case .transaction: "transaction"
+        case .order: "order"
+        }
+    }
+
+    package var id: String {
+        switch self {
+        case .receipt(let id), .order(let id): id.uuidString.lowercased()
+        case .transaction(let id): id
+        }
+    }
+}
+
+/// Who reads a story: what he may not see is not found.
+package enum StoryReader: Sendable, Equatable {
+    /// At the database itself.
+    case people
+    /// A key with the scope `support`: everything in these apps.
+    case support(apps: Set<String>)
+    /// By app, as the tables name him: his own receipts, orders and grants.
+    case player([String: String])
+}
+
+/// The keys of everything that a story is made of, in one app.
+package struct StoryKeys: Sendable, Equatable {
+    package let appID: String
+    package let receipts: [UUID]
+    package let transactions: [String]
+    package let orders: [UUID]
+}
+
+/// The stored rows of a story, all of the same moment. Times are the database's clock.
+package struct StoryRows: Sendable {
+    package struct Receipt: Sendable, Decodable {
+        package let id: UUID
+        /// As the tables name users: the key, where they are protected.
+        package let userId: String?
+        package let orderId: String?
+        package let kind: String
+        package let lane: String
+        /// The transaction that the poster named.
+        package let transactionId: String?
+        package let originalTransactionId: String?
+        package let isVouched: Bool
+        package let state: ReceiptState
+        package let reason: String?
+        package let attempt: Int
+        package let receivedAt: Date
+        package let judgedAt: Date?
+        package let dueAt: Date?
+        package let settledAt: Date?
+        /// How many purchases it holds: of those with many, not all are told.
+        package let purchases: Int
+    }
+
+    package struct Outcome: Sendable, Decodable {
+        package let receiptId: UUID
+        package let transactionId: String
+        package let state: String
+        package let reason: String?
+        package let bindingSource: String?
+        package let decidedAt: Date
+    }
+
+    package struct Attempt: Sendable, Decodable {
+        package let receiptId: UUID
+        package let attempt: Int
+        package let at: Date
+        package let reason: String?
+        package let service: String?
+        package let environment: String?
+        package let httpStatus: Int?
+        package let code: Int?
+        package let milliseconds: Int?
+    }
+
+    /// Apple's facts.
+    package struct Transaction: Sendable, Decodable {
+        package let transactionId: String
+        package let originalTransactionId: String
+        package let environment: String
+        package let productId: String
+        package let kind: String?
+        package let quantity: Int
+        package let purchasedAt: Date
+        package let expiresAt: Date?
+        package let revokedAt: Date?
+        package let appAccountToken: UUID?
+        package let ownership: String?
+        package let signedAt: Date?
+        /// A JSON object: what else Apple said.
+        package let facts: String
+    }
+
+    package struct Grant: Sendable, Decodable {
+        package let transactionId: String
+        package let receiptId: UUID
+        package let userId: String
+        package let productId: String
+        package let quantity: Int
+        package let goods: [AppPolicy.Goods]
+        package let bindingSource: String
+        package let grantedAt: Date
+    }
+
+    /// What was given on trust.
+    package struct Trust: Sendable, Decodable {
+        package let transactionId: String
+        package let grantedAt: Date
+        package let confirmedAt: Date?
+        package let revokedAt: Date?
+    }
+
+    package struct Event: Sendable, Decodable {
+        package let eventId: UUID
+        package let type: String
+        package let transactionId: String
+        package let at: Date
+    }
+
+    package struct Order: Sendable, Decodable {
+        package let id: UUID
+        package let userId: String
+        package let productId: String
+        package let item: String?
+        package let quantity: Int
+        package let promotion: String?
+        package let channel: String
+        /// JSON; nil: the catalogue held nothing when it was placed.
+        package let goods: String?
+        package let priceMilliunits: Int?
+        package let currency: String?
+        package let placedAt: Date
+        package let payBy: Date
+        package let reservedFor: String?
+        package let transactionId: String?
+        package let boundAt: Date?
+    }
+
+    /// What a person did by command: to the whole app, or to a user of the story.
+    package struct Command: Sendable, Decodable {
+        package let at: Date
+        package let actor: String
+        package let action: String
+        /// A JSON object.
+        package let details: String
+    }
+
+    package struct Halt: Sendable, Decodable {
+        package let service: String
+        package let environment: String
+        package let reason: String
+        package let since: Date
+        package let probeAt: Date
+    }
+
+    package let now: Date
+    package let receipts: [Receipt]
+    package let outcomes: [Outcome]
+    package let attempts: [Attempt]
+    package let transactions: [Transaction]
+    package let grants: [Grant]
+    package let trusts: [Trust]
+    package let events: [Event]
+    package let orders: [Order]
+    package let commands: [Command]
+    package let halts: [Halt]
+}
+
+/// The rows behind `explain`: look-ups by keys and indexes alone, however large the tables are.
+extension Statements {
+    /// Purchases of one receipt, and receipts of one purchase, that a story tells of: the named and the newest.
+    package static let storyPurchasesMax = 50
+    package static let storyReceiptsMax = 20
+    /// Tries of one receipt, and commands: the newest.
+    package static let storyLinesMax = 200
+
+    package struct StoryQuestion<ID: Sendable>: Sendable {
+        package let id: ID
+        package let reader: StoryReader
+
+        package init(id: ID, reader: StoryReader) {
+            self.id = id
+            self.reader = reader
+        }
+
+        /// `$2` to `$5`, behind the id.
+        fileprivate var values: [Value] {
+            switch reader {
+            case .people: [.texts([]), .texts([]), .bool(true), .bool(false)]
+            case .support(let apps): [.texts(apps.sorted()), .texts([]), .bool(false), .bool(false)]
+            case .player(let users):
+                [
+                    .texts(users.map(\.key)), .texts(users.map(\.value)), .bool(false), .bool(true),
+                ]
+            }
+        }
+    }
+
+    private static func isInReach(_ app: String) -> String { "($4 or \(app) = any($2::text[]))" }
+    /// The player, as the tables of this app name him.
+    private static func player(_ app: String) -> String { "($3::text[])[array_position($2::text[], \(app))]" }
+    /// Whether a row `r` of receipts is the reader's business.
+    private static let isReadable = """
+        \(isInReach("r.app_id")) and (not $5 or r.user_id = \(player("r.app_id")) or r.user_id is null and exists (
+            select from orders o
+            where o.id::text = lower(r.order_id) and o.app_id = r.app_id and o.user_id = \(player("r.app_id"))))
+        """
+    /// Orders that the transactions `t.list` are bound to.
+    private static let boundOrders = """
+        select o.id from unnest(t.list) as i(id)
+          cross join lateral (select id from orders where transaction_id = i.id offset 0) o
+        """
+
+    /// Keys by a receipt's id; nothing where there is none for this reader.
+    package static let findReceiptStory = Statement<StoryQuestion<UUID>, StoryKeys>(
+        "story.find_receipt",
+        """
+        select r.app_id, array[r.id], t.list,
+          array(select id from orders where id::text = lower(r.order_id) union \(boundOrders))
+        from receipts r
+        cross join lateral (select array(
+          select transaction_id from outcomes where receipt_id = r.id
+          order by (transaction_id = r.transaction_id) desc nulls last, transaction_id desc
+          limit \(storyPurchasesMax)) as list) t
+        where r.id = $1 and \(isReadable)
+        """,
+        bind: { [.uuid($0.id)] + $0.values }, read: storyKeys)
+
+    /// Keys by a transaction's id, one row per app: a bare id may be asked about in another app than Apple sold it in.
+    /// Where Apple sold it comes first. A player finds what he has posted himself and what was granted to him.
+    package static let findTransactionStory = Statement<StoryQuestion<String>, StoryKeys>(
+        "story.find_transaction",
+        """
+        with posted as (
+          select r.id, r.app_id
+          from (
+            select receipt_id, granted_at as at from grants where transaction_id = $1
+            union all
+            select receipt_id, decided_at from outcomes where transaction_id = $1 and state <> 'granted') p
+          cross join lateral (
+            select id, app_id, user_id, order_id from receipts where id = p.receipt_id offset 0) r
+          where \(isReadable)
+          order by p.at desc limit \(storyReceiptsMax)),
+        known as (
+          select k.app_id from transactions k
+          where k.transaction_id = $1 and \(isInReach("k.app_id")) and (not $5 or exists (
+            select from grants g
+            where g.transaction_id = $1 and g.app_id = k.app_id and g.user_id = \(player("g.app_id")))))
+        select a.app_id, array(select id from posted p where p.app_id = a.app_id), t.list, array(\(boundOrders))
+        from (select app_id from posted union select app_id from known) a, (select array[$1::text] as list) t
+        order by a.app_id in (select app_id from known) desc, a.app_id
+        """,
+        bind: { [.text($0.id)] + $0.values }, read: storyKeys)
+
+    /// Keys by an order's id, with the submissions that name it.
+    package static let findOrderStory = Statement<StoryQuestion<UUID>, StoryKeys>(
+        "story.find_order",
+        """
+        select o.app_id, p.list, t.list, array[o.id]
+        from orders o
+        cross join lateral (select array(
+          select receipt_id from grants where transaction_id = o.transaction_id
+          union (
+            select receipt_id from outcomes where transaction_id = o.transaction_id and state <> 'granted'
+            order by decided_at desc limit \(storyReceiptsMax))
+          union (
+            select id from receipts where lower(order_id) = o.id::text and app_id = o.app_id
+            order by received_at desc limit \(storyReceiptsMax))) as list) p
+        cross join lateral (select array(
+          select o.transaction_id where o.transaction_id is not null
+          union (
+            select d.transaction_id from unnest(p.list) as i(id)
+            cross join lateral (select transaction_id from outcomes where receipt_id = i.id offset 0) d
+            order by 1 desc limit \(storyPurchasesMax))) as list) t
+        where o.id = $1 and \(isInReach("o.app_id")) and (not $5 or o.user_id = \(player("o.app_id")))
+        """,
+        bind: { [.uuid($0.id)] + $0.values }, read: storyKeys)
+
+    private static let storyKeys: @Sendable (borrowing RowReader) throws(PostgresError) -> StoryKeys = {
+        row throws(PostgresError) in
+        StoryKeys(
+            appID: try row.text(0), receipts: try row.uuids(1), transactions: try row.texts(2),
+            orders: try row.uuids(3))
+    }
+
+    /// One row: everything that is stored under these keys, of one moment.
+    package static let readStory = Statement<StoryKeys, StoryRows>(
+        "story.read",
+        "select now(),\n"
+            + StoryQueries.all.map { "(select coalesce(jsonb_agg(to_jsonb(x)), '[]') from (\n\($0)) x)" }
+            .joined(separator: ",\n"),
+        bind: { keys in
+            [
+                .text(keys.appID), .uuids(keys.receipts), .texts(keys.transactions), .uuids(keys.orders),
+                .uuids(keys.events),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            StoryRows(
+                now: try row.date(0), receipts: try row.storedJSON(1), outcomes: try row.storedJSON(2),
+                attempts: try row.storedJSON(3), transactions: try row.storedJSON(4), grants: try row.storedJSON(5),
+                trusts: try row.storedJSON(6), events: try row.storedJSON(7), orders: try row.storedJSON(8),
+                commands: try row.storedJSON(9), halts: try row.storedJSON(10))
+        })
+}
+
+extension StoryKeys {
+    /// Events have no index but their ids, and those follow from what they tell. That of Apple's later word about what
+    /// was given on trust stands with it.
+    fileprivate var events: [UUID] {
+        transactions.flatMap { id in
+            ["purchase.granted", "purchase.confirmed"].map {
+                DerivedID.event(appID: appID, transactionID: id, type: $0)
+            }
+        }
+    }
+}
+
+/// What a story reads, in the order of `StoryRows`. `$1` app, `$2` receipts, `$3` transactions, `$4` orders, `$5` events.
+private enum StoryQueries {
+    static let all = [
+        receipts, outcomes, attempts, transactions, grants, trusts, events, orders, commands, halts,
+    ]
+
+    private static let receipts = """
+        select id, user_id as "userId", order_id as "orderId", kind, lane, transaction_id as "transactionId",
+          original_transaction_id as "originalTransactionId", is_vouched as "isVouched", state, reason, attempt,
+          extract(epoch from received_at) as "receivedAt", extract(epoch from judged_at) as "judgedAt",
+          extract(epoch from due_at) as "dueAt", extract(epoch from settled_at) as "settledAt",
+          (select count(*) from outcomes where receipt_id = r.id) as purchases
+        from receipts r where id = any($2::uuid[]) and app_id = $1
+        """
+    private static let outcomes = """
+        select receipt_id as "receiptId", transaction_id as "transactionId", state, reason,
+          binding_source as "bindingSource", extract(epoch from decided_at) as "decidedAt"
+        from outcomes where receipt_id = any($2::uuid[]) and transaction_id = any($3::text[])
+        """
+    private static let attempts = """
+        select receipt_id as "receiptId", attempt, extract(epoch from at) as at, reason, service, environment,
+          http_status as "httpStatus", code, duration_ms as milliseconds
+        from unnest($2::uuid[]) as i(id) cross join lateral (
+          select receipt_id, attempt, at, reason, service, environment, http_status, code, duration_ms
+          from attempts where receipt_id = i.id order by attempt desc limit \(Statements.storyLinesMax)) a
+        """
+    private static let transactions = """
+        select transaction_id as "transactionId", original_transaction_id as "originalTransactionId", environment,
+          product_id as "productId", kind, quantity, extract(epoch from purchased_at) as "purchasedAt",
+          extract(epoch from expires_at) as "expiresAt", extract(epoch from revoked_at) as "revokedAt",
+          app_account_token as "appAccountToken", ownership, extract(epoch from signed_at) as "signedAt",
+          facts::text as facts
+        from transactions where transaction_id = any($3::text[]) and app_id = $1
+        """
+    private static let grants = """
+        select transaction_id as "transactionId", receipt_id as "receiptId", user_id as "userId",
+          product_id as "productId", quantity, goods, binding_source as "bindingSource",
+          extract(epoch from granted_at) as "grantedAt"
+        from grants where transaction_id = any($3::text[]) and app_id = $1
+        """
+    private static let trusts = """
+        select transaction_id as "transactionId", extract(epoch from granted_at) as "grantedAt",
+          extract(epoch from confirmed_at) as "confirmedAt", extract(epoch from revoked_at) as "revokedAt"
+        from provisional_grants where transaction_id = any($3::text[]) and app_id = $1 and granted_at is not null
+        """
+    private static let events = """
+        select event_id as "eventId", type, transaction_id as "transactionId", extract(epoch from at) as at
+        from (
+          select event_id from unnest($5::uuid[]) as i(event_id)
+          union select event_id from provisional_grants where transaction_id = any($3::text[])) i
+        cross join lateral (
+          select type, transaction_id, at from events where event_id = i.event_id and app_id = $1 offset 0) e
+        """
+    private static let orders = """
+        select id, user_id as "userId", product_id as "productId", item, quantity, promotion, channel,
+          goods::text as goods, price_milliunits as "priceMilliunits", currency,
+          extract(epoch from placed_at) as "placedAt", extract(epoch from pay_by) as "payBy",
+          reserved_for as "reservedFor", transaction_id as "transactionId", extract(epoch from bound_at) as "boundAt"
+        from orders where id = any($4::uuid[]) and app_id = $1
+        """
+    /// Those about the app while the receipts were open, those about all apps, and those about their users ever since.
+    private static let commands = """
+        select extract(epoch from c.at) as at, c.actor, c.action, c.details::text as details
+        from (
+          select min(received_at) as first, max(coalesce(settled_at, now())) as last, array_agg(user_id) as users
+          from receipts where id = any($2::uuid[]) and app_id = $1) w
+        cross join lateral (
+          (select at, actor, action, details from audits
+            where details ->> 'app' = $1 and at between w.first and now()
+              and (details ->> 'user' = any(w.users) or details ->> 'user' is null and at <= w.last)
+            order by at desc limit \(Statements.storyLinesMax))
+          union all
+          (select at, actor, action, details from audits
+            where details ->> 'app' is null and at between w.first and w.last
+            order by at desc limit \(Statements.storyLinesMax))) c
+        """
+    private static let halts = """
+        select service, environment, reason, extract(epoch from since) as since,
+          extract(epoch from probe_at) as "probeAt"
+        from halts where app_id = $1
+        """
+}
+
+extension RowReader {
+    /// A JSON column of our own making whose times are seconds since 1970.
+    func storedJSON<Value: Decodable>(_ index: Int) throws(PostgresError) -> Value {
+        let decoder = JSONDecoder()
+        decoder.dateDecodingStrategy = .secondsSince1970
+        let text = try json(index)
+        do {
+            return try decoder.decode(Value.self, from: Data(text.utf8))
+        } catch {
+            throw undecodable(index)
+        }
+    }
+}

@@ -1,0 +1,67 @@
+import Foundation
+package import Hummingbird
+import Postgres
+
+/// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain`, `/v1/orders/{id}/explain`: the story of one
+/// purchase, from stored rows.
+///
+/// A key with the scope `support` reads all of it, for its apps. A gateway's token reads what is its user's own, without
+/// other users and without anything internal. What is not the caller's is 404, like what does not exist.
+package struct ExplainRoutes: Sendable {
+    private let ledger: Ledger
+    private let configuration: ConfigurationHolder
+    private let door: Door
+
+    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door) {
+        self.ledger = ledger
+        self.configuration = configuration
+        self.door = door
+    }
+
+    package func add(to router: Router<HTTPContext>) {
+        router.serve(
+            "/v1/receipts/:id/explain",
+            [.get: { try await explain($0, UUID(uuidString: Self.id($1)).map(StorySubject.receipt)) }])
+        router.serve(
+            "/v1/orders/:id/explain",
+            [.get: { try await explain($0, UUID(uuidString: Self.id($1)).map(StorySubject.order)) }])
+        router.serve(
+            "/v1/transactions/:id/explain",
+            [
+                .get: {
+                    try await explain($0, Self.id($1).removingPercentEncoding.flatMap(StorySubject.init(transaction:)))
+                }
+            ])
+    }
+
+    private static func id(_ context: HTTPContext) -> String { context.parameters.get("id") ?? "" }
+
+    private func explain(_ request: Request, _ subject: StorySubject?) async throws -> Response {
+        let caller = try await door.admit(request.headers)
+        try caller.require(caller.userID == nil ? .support : .intake)
+        let keys = configuration.current.userKeys
+        guard let subject, let story = try await story(of: subject, for: caller.reader(keys), keys) else {
+            throw Problem.notFound
+        }
+        return Response(json: story.json)
+    }
+
+    private func story(
+        of subject: StorySubject, for reader: StoryReader, _ keys: UserKeys?
+    ) async throws(LedgerError) -> Story? {
+        do throws(PostgresError) {
+            return try await Explainer(database: ledger.database, keys: keys).story(of: subject, for: reader)
+        } catch {
+            throw LedgerError(error)
+        }
+    }
+}
+
+extension Caller {
+    /// What of a story is this caller's business.
+    fileprivate func reader(_ keys: UserKeys?) -> StoryReader {
+        guard let userID else { return .support(apps: apps) }
+        return .player(
+            Dictionary(uniqueKeysWithValues: apps.map { ($0, keys?.key(of: userID, app: $0) ?? userID) }))
+    }
+}

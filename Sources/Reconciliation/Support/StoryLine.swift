@@ -1,0 +1,312 @@
+package import Foundation
+import Purchases
+
+/// One thing that happened, as a row says it.
+package struct StoryLine: Sendable {
+    /// In the order in which things happen that have the same time.
+    package enum What: String, Sendable, CaseIterable {
+        case orderPlaced = "order_placed"
+        case bought
+        case posted
+        case halted
+        /// Apple was asked, and its answer did not end it.
+        case attempt
+        case decided
+        case orderBound = "order_bound"
+        case granted
+        case givenOnTrust = "given_on_trust"
+        case confirmed
+        case takenBack = "taken_back"
+        case refunded
+        /// The app backend, by an event.
+        case told
+        /// Somebody did something by command.
+        case command
+    }
+
+    package let at: Date
+    package let what: What
+    /// For people, in English.
+    package let text: String
+    /// The same for programs.
+    package let facts: [JSONValue.Member]
+
+    fileprivate init(_ at: Date, _ what: What, _ text: String, _ facts: [(String, JSONValue?)]) {
+        self.at = at
+        self.what = what
+        self.text = text
+        self.facts = facts.compactMap { name, value in value.map { .init(name, $0) } }
+    }
+
+    static func all(_ rows: StoryRows, app: String, _ audience: Audience) -> [StoryLine] {
+        let teller = StoryTeller(rows: rows, app: app, audience: audience)
+        let rank = Dictionary(uniqueKeysWithValues: What.allCases.enumerated().map { ($1, $0) })
+        return teller.lines.sorted { ($0.at, rank[$0.what] ?? 0) < ($1.at, rank[$1.what] ?? 0) }
+    }
+}
+
+/// Puts rows into words. What a player may not see is not among the rows any more.
+private struct StoryTeller {
+    let rows: StoryRows
+    let app: String
+    let audience: Audience
+
+    var lines: [StoryLine] {
+        var lines = rows.orders.flatMap(orders) + rows.transactions.flatMap(purchases)
+        lines += rows.receipts.flatMap(receipts) + rows.attempts.map(attempt) + rows.outcomes.compactMap(outcome)
+        lines += rows.grants.map(grant) + rows.trusts.flatMap(trusts) + rows.events.map(event)
+        lines += rows.commands.map(command)
+        if rows.receipts.contains(where: { !$0.state.isEnded }) { lines += rows.halts.map(halt) }
+        return lines
+    }
+
+    private func orders(_ order: StoryRows.Order) -> [StoryLine] {
+        let id = order.id.uuidString.lowercased()
+        let goods = order.goods.flatMap { try? JSONValue(parsing: Array($0.utf8)) }
+        let promise = order.goods.map { ", promised \(Self.text(goods: $0)) if paid by \(order.payBy.rfc3339)" } ?? ""
+        let item = order.item.map { " (\($0))" } ?? ""
+        let placed = StoryLine(
+            order.placedAt, .orderPlaced,
+            "\(name(order.userId)) placed order \(id) for \(order.quantity) × \(order.productId)\(item)\(promise)",
+            [
+                ("orderId", .string(id)), ("user", .string(name(order.userId))),
+                ("productId", .string(order.productId)),
+                ("item", order.item.map(JSONValue.string)), ("quantity", .integer(order.quantity)),
+                ("promotion", order.promotion.map(JSONValue.string)), ("channel", .string(order.channel)),
+                ("goods", goods), ("priceMilliunits", order.priceMilliunits.map(JSONValue.integer)),
+                ("currency", order.currency.map(JSONValue.string)), ("payBy", .string(order.payBy.rfc3339)),
+                ("reservedFor", order.reservedFor.map(JSONValue.string)),
+            ])
+        guard let transaction = order.transactionId, let boundAt = order.boundAt else { return [placed] }
+        return [
+            placed,
+            StoryLine(
+                boundAt, .orderBound, "order \(id) was bound to transaction \(transaction)",
+                [("orderId", .string(id)), ("transactionId", .string(transaction))]),
+        ]
+    }
+
+    private func purchases(_ transaction: StoryRows.Transaction) -> [StoryLine] {
+        let id = transaction.transactionId
+        let apple = (try? JSONValue(parsing: Array(transaction.facts.utf8))) ?? .object([])
+        let price = Self.integer(apple["price"])
+        var currency: String?
+        if case .string(let word)? = apple["currency"] { currency = word }
+        let cost = price.map { ", for \(Self.text(milliunits: $0)) \(currency ?? "")" } ?? ""
+        var facts: [(String, JSONValue?)] = [
+            ("transactionId", .string(id)), ("productId", .string(transaction.productId)),
+            ("quantity", .integer(transaction.quantity)), ("environment", .string(transaction.environment)),
+            ("priceMilliunits", price.map(JSONValue.integer)), ("currency", currency.map(JSONValue.string)),
+            ("expiresAt", transaction.expiresAt.map { .string($0.rfc3339) }),
+        ]
+        if audience.isSupport {
+            facts += [
+                ("originalTransactionId", .string(transaction.originalTransactionId)),
+                ("type", transaction.kind.map(JSONValue.string)),
+                ("appAccountToken", transaction.appAccountToken.map { .string($0.uuidString.lowercased()) }),
+                ("ownership", transaction.ownership.map(JSONValue.string)),
+                ("signedAt", transaction.signedAt.map { .string($0.rfc3339) }), ("apple", apple),
+            ]
+        }
+        let bought = StoryLine(
+            transaction.purchasedAt, .bought,
+            "Apple sold \(transaction.quantity) × \(transaction.productId) as transaction \(id) "
+                + "(\(transaction.environment)\(cost))", facts)
+        guard let revokedAt = transaction.revokedAt else { return [bought] }
+        return [
+            bought,
+            StoryLine(
+                revokedAt, .refunded, "Apple took transaction \(id) back (refund or revocation)",
+                [("transactionId", .string(id))]),
+        ]
+    }
+
+    private func receipts(_ receipt: StoryRows.Receipt) -> [StoryLine] {
+        let id = receipt.id.uuidString.lowercased()
+        let kind = Proof.Kind(rawValue: receipt.kind).map(Self.text) ?? receipt.kind
+        // Where the post names nobody, its order does.
+        let poster = (receipt.userId ?? owner(ofOrder: receipt.orderId)).map(name)
+        var text = "\(poster ?? "somebody") posted \(kind) as receipt \(id)"
+        if let named = receipt.transactionId { text += ", naming transaction \(named)" }
+        if let order = receipt.orderId { text += ", for order \(order)" }
+        if receipt.isVouched, audience.isSupport { text += ", vouched for by a trusted backend" }
+        if receipt.purchases > Statements.storyPurchasesMax {
+            text += "; it holds \(receipt.purchases) purchases, of which \(Statements.storyPurchasesMax) are told here"
+        }
+        let posted = StoryLine(
+            receipt.receivedAt, .posted, text,
+            [
+                ("receiptId", .string(id)), ("user", poster.map(JSONValue.string)), ("proof", .string(receipt.kind)),
+                ("transactionId", receipt.transactionId.map(JSONValue.string)),
+                ("originalTransactionId", receipt.originalTransactionId.map(JSONValue.string)),
+                ("orderId", receipt.orderId.map(JSONValue.string)),
+                ("isVouched", audience.isSupport ? .bool(receipt.isVouched) : nil),
+            ])
+        // What is decided about its purchases has lines of its own.
+        guard let reason = receipt.reason, receipt.purchases == 0, let at = receipt.settledAt ?? receipt.judgedAt
+        else { return [posted] }
+        let state = receipt.state == .received ? "tried again later" : receipt.state.rawValue
+        return [
+            posted,
+            StoryLine(
+                at, .decided, "receipt \(id): \(state), because \(reason)",
+                [
+                    ("receiptId", .string(id)), ("state", .string(receipt.state.rawValue)), ("reason", .string(reason)),
+                ]),
+        ]
+    }
+
+    private func attempt(_ attempt: StoryRows.Attempt) -> StoryLine {
+        var words = [attempt.service, attempt.environment].compactMap(\.self)
+        if let status = attempt.httpStatus { words.append("HTTP \(status)") }
+        if let code = attempt.code { words.append("code \(code)") }
+        if let milliseconds = attempt.milliseconds { words.append("\(milliseconds) ms") }
+        return StoryLine(
+            attempt.at, .attempt,
+            "try \(attempt.attempt) brought nothing: \(([attempt.reason ?? "no reason"] + words).joined(separator: ", "))",
+            [
+                ("receiptId", .string(attempt.receiptId.uuidString.lowercased())),
+                ("attempt", .integer(attempt.attempt)),
+                ("reason", attempt.reason.map(JSONValue.string)), ("service", attempt.service.map(JSONValue.string)),
+                ("environment", attempt.environment.map(JSONValue.string)),
+                ("httpStatus", attempt.httpStatus.map(JSONValue.integer)),
+                ("code", attempt.code.map(JSONValue.integer)),
+                ("milliseconds", attempt.milliseconds.map(JSONValue.integer)),
+            ])
+    }
+
+    /// Nothing where the grant itself tells it.
+    private func outcome(_ outcome: StoryRows.Outcome) -> StoryLine? {
+        let id = outcome.transactionId
+        let grant = rows.grant(of: id)
+        if outcome.state == "granted", grant != nil { return nil }
+        var (state, reason) = (outcome.state, outcome.reason)
+        // A player's own receipt brought it to another account.
+        if state == "granted" { (state, reason) = ("already_granted", Reason.ownedByAnotherUser.rawValue) }
+        var text = "transaction \(id): \(state)"
+        if let reason { text += ", because \(reason)" }
+        if state == "already_granted", let grant {
+            text += ", to \(name(grant.userId)) at \(grant.grantedAt.rfc3339)"
+        }
+        return StoryLine(
+            outcome.decidedAt, .decided, text,
+            [
+                ("receiptId", .string(outcome.receiptId.uuidString.lowercased())), ("transactionId", .string(id)),
+                ("state", .string(state)), ("reason", reason.map(JSONValue.string)),
+                ("owner", state == "already_granted" ? grant.map { .string(name($0.userId)) } : nil),
+            ])
+    }
+
+    private func grant(_ grant: StoryRows.Grant) -> StoryLine {
+        let goods = grant.goods.map {
+            JSONValue.object([.init("item", .string($0.item)), .init("amount", .integer($0.amount))])
+        }
+        var text = "transaction \(grant.transactionId) was granted to \(name(grant.userId)): \(Self.text(grant.goods))"
+        var facts: [(String, JSONValue?)] = [
+            ("transactionId", .string(grant.transactionId)), ("user", .string(name(grant.userId))),
+            ("productId", .string(grant.productId)), ("quantity", .integer(grant.quantity)), ("goods", .array(goods)),
+        ]
+        if audience.isSupport {
+            text += "; " + (BindingSource(rawValue: grant.bindingSource)?.because ?? grant.bindingSource)
+            facts += [
+                ("bindingSource", .string(grant.bindingSource)),
+                ("receiptId", .string(grant.receiptId.uuidString.lowercased())),
+            ]
+        }
+        return StoryLine(grant.grantedAt, .granted, text, facts)
+    }
+
+    private func trusts(_ trust: StoryRows.Trust) -> [StoryLine] {
+        let id = trust.transactionId
+        let facts: [(String, JSONValue?)] = [("transactionId", .string(id))]
+        var lines = [
+            StoryLine(trust.grantedAt, .givenOnTrust, "transaction \(id) was given before Apple confirmed it", facts)
+        ]
+        if let at = trust.confirmedAt {
+            lines.append(StoryLine(at, .confirmed, "Apple confirmed transaction \(id), given on trust", facts))
+        }
+        if let at = trust.revokedAt {
+            lines.append(StoryLine(at, .takenBack, "Apple denied transaction \(id), given on trust", facts))
+        }
+        return lines
+    }
+
+    private func event(_ event: StoryRows.Event) -> StoryLine {
+        let id = event.eventId.uuidString.lowercased()
+        return StoryLine(
+            event.at, .told,
+            "the app backend may read \(event.type) of transaction \(event.transactionId) as event \(id)",
+            [
+                ("eventId", .string(id)), ("type", .string(event.type)),
+                ("transactionId", .string(event.transactionId)),
+            ])
+    }
+
+    private func command(_ command: StoryRows.Command) -> StoryLine {
+        StoryLine(
+            command.at, .command, "\(command.actor) ran \(command.action) \(command.details)",
+            [
+                ("actor", .string(command.actor)), ("action", .string(command.action)),
+                ("details", try? JSONValue(parsing: Array(command.details.utf8))),
+            ])
+    }
+
+    private func halt(_ halt: StoryRows.Halt) -> StoryLine {
+        let isPause = halt.service == Halt.everyService
+        return StoryLine(
+            halt.since, .halted,
+            isPause ? "\(app) was paused by hand" : "\(halt.service) in \(halt.environment) was halted: \(halt.reason)",
+            [
+                ("service", .string(halt.service)), ("environment", .string(halt.environment)),
+                ("reason", .string(halt.reason)),
+            ])
+    }
+
+    // MARK: Words
+
+    private func name(_ user: String) -> String { audience.name(user, app: app) }
+
+    private func owner(ofOrder id: String?) -> String? {
+        guard let id = id.flatMap(UUID.init(uuidString:)) else { return nil }
+        return rows.orders.first { $0.id == id }?.userId
+    }
+
+    private static func text(_ kind: Proof.Kind) -> String {
+        switch kind {
+        case .signedTransaction: "a signed transaction"
+        case .receipt: "an app receipt"
+        case .identifier: "a bare id"
+        }
+    }
+
+    private static func text(_ goods: [AppPolicy.Goods]) -> String {
+        goods.isEmpty ? "no goods" : goods.map { "\($0.amount) \($0.item)" }.joined(separator: ", ")
+    }
+
+    /// An order's goods: as they stand where they are not in our shape.
+    private static func text(goods json: String) -> String {
+        (try? JSONDecoder().decode([AppPolicy.Goods].self, from: Data(json.utf8))).map(text) ?? json
+    }
+
+    private static func integer(_ value: JSONValue?) -> Int? {
+        guard case .number(let text)? = value else { return nil }
+        return Int(text)
+    }
+
+    /// 1990 is 1.99.
+    private static func text(milliunits: Int) -> String {
+        let decimals = String(abs(milliunits % 1000) + 1000).dropFirst()
+        let sign = milliunits < 0 ? "-" : ""
+        return "\(sign)\(abs(milliunits / 1000)).\(decimals.hasSuffix("0") ? decimals.dropLast() : decimals)"
+    }
+}
+
+extension BindingSource {
+    /// Why it is this user's, for support.
+    fileprivate var because: String {
+        switch self {
+        case .poster: "who posted it showed Apple's own data (row 10)"
+        case .shared: "shared with who posted it, without goods (row 0d)"
+        }
+    }
+}

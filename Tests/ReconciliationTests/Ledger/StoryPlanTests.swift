@@ -1,0 +1,131 @@
+import Foundation
+import Testing
+
+@testable import Postgres
+@testable import Reconciliation
+
+/// Goal: a story and a page of purchases cost the same in a database of ten years: key look-ups, whatever the plan
+/// (B14). Method: 50,000 receipts and what belongs to them; every plan with its values, by EXPLAIN, and then the plans
+/// without them (`force_generic_plan`), by PostgreSQL's own count of whole tables that were read.
+@Suite(.serialized, .timeLimit(.minutes(8))) struct StoryPlanTests {
+    private static let tables = [
+        "receipts", "outcomes", "transactions", "grants", "attempts", "events", "orders", "audits",
+        "provisional_grants",
+    ]
+
+    @Test("B14: no story and no list reads a whole table")
+    func plans() async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false) { lab in
+            try await fill(lab)
+            let receipt = try #require(
+                try await lab.texts("select receipt_id::text from grants where transaction_id = 't777'").first
+                    .flatMap(UUID.init(uuidString:)))
+            let order = try #require(
+                try await lab.texts("select id::text from orders where transaction_id = 't777'").first
+                    .flatMap(UUID.init(uuidString:)))
+            let keys = StoryKeys(appID: "game", receipts: [receipt], transactions: ["t777", "t778"], orders: [order])
+            let page = Statements.PurchasePage(
+                user: UserName(appID: "game", key: "u777"), before: .newest, limit: 51)
+            let tenDaysAgo = Int(Date.now.timeIntervalSince1970 - 10 * 86_400) * 1_000_000
+            let later = Statements.PurchasePage(
+                user: page.user, before: PurchaseCursor(at: tenDaysAgo, key: "t5"), limit: 51)
+            let month = Statements.SpendingQuestion(
+                user: page.user, from: .now.addingTimeInterval(-30 * 86_400), to: .now)
+            for isGeneric in [false, true] {
+                let mode = isGeneric ? "force_generic_plan" : "force_custom_plan"
+                try await lab.run("set plan_cache_mode = \(mode)")
+                let before = try await wholeReads(lab)
+                for reader in [
+                    StoryReader.people, .support(apps: ["game", "other"]), .player(["game": "u777", "other": "u777"]),
+                ] {
+                    try await check(Statements.findReceiptStory, .init(id: receipt, reader: reader), lab)
+                    try await check(Statements.findOrderStory, .init(id: order, reader: reader), lab)
+                    try await check(Statements.findTransactionStory, .init(id: "t777", reader: reader), lab)
+                }
+                try await check(Statements.readStory, keys, lab)
+                for page in [page, later] {
+                    try await check(Statements.grantedPurchases, page, lab)
+                    try await check(Statements.postedPurchases, page, lab)
+                }
+                try await check(Statements.spending, month, lab)
+                #expect(try await wholeReads(lab) == before, "\(mode)")
+            }
+        }
+    }
+
+    private func check<Parameters: Sendable, Row: Sendable>(
+        _ statement: Statement<Parameters, Row>, _ parameters: Parameters, _ lab: LedgerLab
+    ) async throws {
+        let rows = try await lab.database.run(statement, parameters)
+        #expect(!rows.isEmpty, "\(statement.name) found nothing")
+        let explain = Statement<Parameters, String>(
+            "test.explain", "explain \(statement.sql)", bind: statement.bind,
+            read: { row throws(PostgresError) in try row.text(0) })
+        let plan = try await lab.database.run(explain, parameters)
+        let whole = plan.filter { line in Self.tables.contains { line.contains("Seq Scan on \($0) ") } }
+        #expect(whole == [], "\(statement.name):\n\(plan.joined(separator: "\n"))")
+    }
+
+    /// How often one of the tables was read from its beginning.
+    private func wholeReads(_ lab: LedgerLab) async throws -> Int {
+        try await lab.run("select pg_stat_force_next_flush()")
+        return try await lab.number(
+            """
+            select sum(seq_scan)::int8 from pg_stat_user_tables
+            where relname in (\(Self.tables.map { "'\($0)'" }.joined(separator: ", ")))
+            """)
+    }
+
+    private func fill(_ lab: LedgerLab) async throws {
+        for sql in [
+            """
+            insert into receipts (id, app_id, user_id, order_id, kind, lane, is_vouched, details, payload_sha256, state,
+              received_at, settled_at)
+            select ('00000000-0000-8000-8000-' || lpad(n::text, 12, '0'))::uuid, 'game', 'u' || n % 5000, null,
+              'signed_transaction', 'local', false, '{}', '\\x00', 'granted', now() - n * interval '1 minute', now()
+            from generate_series(1, 50000) n
+            """,
+            """
+            insert into outcomes (receipt_id, transaction_id, state, binding_source, decided_at)
+            select id, 't' || n, case when n % 20 = 0 then 'rejected' else 'granted' end, 'poster', received_at
+            from (select id, received_at, right(id::text, 12)::int as n from receipts) r
+            """,
+            """
+            insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, quantity,
+              purchased_at, facts)
+            select transaction_id, 'game', 'Production', transaction_id, 'coins', 1, decided_at, '{"price": 1990, "currency": "USD"}'
+            from outcomes
+            """,
+            """
+            insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id, quantity,
+              goods, binding_source, granted_at)
+            select o.transaction_id, o.transaction_id, 'game', 'Production', r.user_id, r.id, 'coins', 1, '[]', 'poster',
+              o.decided_at
+            from outcomes o join receipts r on r.id = o.receipt_id where o.state = 'granted'
+            """,
+            """
+            insert into attempts (receipt_id, attempt, at, reason)
+            select id, 1, received_at, 'apple_unavailable' from receipts
+            """,
+            """
+            insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+            select gen_random_uuid(), app_id, 'purchase.granted', user_id, transaction_id, receipt_id, '{}' from grants
+            """,
+            """
+            insert into orders (id, app_id, user_id, product_id, placed_at, transaction_id, bound_at)
+            select gen_random_uuid(), app_id, user_id, 'coins', granted_at, transaction_id, granted_at from grants
+            """,
+            """
+            insert into audits (at, actor, action, details)
+            select now() - n * interval '1 minute', 'ann', 'queue.redrive', jsonb_build_object('app', 'app' || n % 50)
+            from generate_series(1, 50000) n
+            """,
+            """
+            insert into provisional_grants (transaction_id, receipt_id, app_id, user_id, product_id, event_id, granted_at)
+            select transaction_id, receipt_id, app_id, user_id, 'coins', gen_random_uuid(), granted_at from grants
+            where transaction_id like '%7'
+            """,
+            "analyze",
+        ] { try await lab.run(sql) }
+    }
+}

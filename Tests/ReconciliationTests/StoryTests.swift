@@ -1,0 +1,304 @@
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: `explain` tells what happened, where it stands and what comes next, in order and from stored rows alone, and a
+/// player learns nothing of others or of how we work inside (B14). Method: histories of verdicts on real PostgreSQL,
+/// each read by support, by every player in it, and by strangers.
+@Suite(.timeLimit(.minutes(8))) struct StoryTests {
+    private static let support = StoryReader.support(apps: ["game"])
+    private static func player(_ user: String) -> StoryReader { .player(["game": user]) }
+
+    private static func entry(_ id: String, _ decision: Decision? = nil) -> Verdict.Entry {
+        .purchase(id, decision ?? .grant(goods: Verdict.Entry.coins, source: .poster)) {
+            $0.purchasedAt = .now.addingTimeInterval(-60)
+            $0.signedAt = .now.addingTimeInterval(-50)
+            $0.facts = #"{"price":1990,"currency":"USD"}"#
+        }
+    }
+
+    /// What happened, in order, by the words for programs.
+    private static func words(_ story: Story) -> [String] { story.lines.map(\.what.rawValue) }
+
+    @Test("B14: a granted purchase, by its receipt and by its transaction; another's post of it shows him nobody")
+    func grantedAndClaimedByAnother() async throws {
+        try await LedgerLab.with { lab in
+            let explainer = Explainer(database: lab.database, keys: nil)
+            let first = try await lab.post("owner-1", kind: .signedTransaction, transactionID: "t1")
+            try await lab.settle(first, Self.entry("t1"))
+            let second = try await lab.post("claimant-2", kind: .signedTransaction)
+            #expect(try await lab.settle(second, Self.entry("t1")) == .alreadyGranted)
+
+            let whole = try #require(try await explainer.story(of: .transaction("t1"), for: Self.support))
+            #expect(Self.words(whole) == ["bought", "posted", "granted", "told", "posted", "decided"])
+            #expect(whole.standing.state == "granted" && whole.standing.reason == nil)
+            #expect(whole.next == .nothing)
+            #expect(whole.text.contains("granted to owner-1: 60 coin; who posted it showed"))
+            #expect(whole.text.contains("for 1.99 USD"))
+            #expect(whole.text.contains("transaction t1: already_granted, because owned_by_another_user, to owner-1"))
+            #expect(whole.text.contains(PlayerSentence(.granted, nil).zh))
+
+            let own = try #require(try await explainer.story(of: .transaction("t1"), for: Self.player("owner-1")))
+            #expect(Self.words(own) == ["bought", "posted", "granted"])
+            #expect(own.json.text.contains("granted to you"))
+            for word in ["claimant-2", "owner-1", "bindingSource", "lane", "poster", "eventId"] {
+                #expect(!own.json.text.contains(word), "\(word)")
+            }
+
+            for subject in [StorySubject.transaction("t1"), .receipt(second.id)] {
+                let masked = try #require(try await explainer.story(of: subject, for: Self.player("claimant-2")))
+                #expect(masked.standing.state == "already_granted")
+                #expect(masked.standing.reason == "owned_by_another_user")
+                #expect(Self.words(masked) == ["bought", "posted", "decided"])
+                #expect(!masked.json.text.contains("owner-1") && !masked.json.text.contains("goods"))
+                #expect(masked.standing.sentence == PlayerSentence(.alreadyGranted, .ownedByAnotherUser))
+            }
+            for subject in [StorySubject.transaction("t1"), .receipt(first.id), .receipt(second.id)] {
+                #expect(try await explainer.story(of: subject, for: Self.player("stranger")) == nil)
+                #expect(try await explainer.story(of: subject, for: .player(["other": "owner-1"])) == nil)
+                #expect(try await explainer.story(of: subject, for: .support(apps: ["other"])) == nil)
+            }
+            #expect(try await explainer.story(of: .receipt(first.id), for: Self.player("claimant-2")) == nil)
+            for id in ["t1", first.id.uuidString, second.id.uuidString.lowercased()] {
+                #expect(try await explainer.story(ofAny: id, for: .people) != nil)
+            }
+            for id in ["t2", UUID().uuidString, "", "\u{0}", String(repeating: "1", count: 65)] {
+                #expect(try await explainer.story(ofAny: id, for: .people) == nil)
+            }
+        }
+    }
+
+    @Test("B14: refunded after it was granted: the receipt has ended, and the story says what holds now")
+    func refunded() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await lab.post(kind: .signedTransaction)
+            try await lab.settle(posted, Self.entry("t1"))
+            let later = try await lab.post(kind: .signedTransaction)
+            var refunded = Self.entry("t1").transaction
+            refunded.revokedAt = .now.addingTimeInterval(3600)
+            refunded.signedAt = .now
+            try await lab.settle(later, Verdict.Entry(transaction: refunded, decision: .rejected(.refunded)))
+            for reader in [Self.support, Self.player("u1")] {
+                for subject in [StorySubject.receipt(posted.id), .transaction("t1")] {
+                    let story = try #require(
+                        try await Explainer(database: lab.database, keys: nil).story(of: subject, for: reader))
+                    #expect(story.standing.state == "granted" && story.standing.reason == "refunded")
+                    #expect(Self.words(story).last == "refunded")
+                    #expect(story.standing.sentence.en.contains("refunded"))
+                }
+            }
+        }
+    }
+
+    @Test("B14: Apple was away until the receipt was parked: every try, the commands, and when it goes on")
+    func parked() async throws {
+        var parking = SettleBatch.Parking()
+        parking.after = .zero
+        try await LedgerLab.with(parking: parking) { lab in
+            let explainer = Explainer(database: lab.database, keys: nil)
+            let posted = try await lab.post(kind: .receipt)
+            let fresh = try #require(try await explainer.story(of: .receipt(posted.id), for: Self.support))
+            #expect(fresh.next.by == .makegood && fresh.next.text.contains("a worker judges it"))
+            for attempt in 0..<8 {
+                let call = Verdict.Call(
+                    service: "verifyReceipt", environment: "Production", httpStatus: attempt == 0 ? nil : 500,
+                    code: nil,
+                    milliseconds: 34)
+                try await lab.settle(
+                    lab.verdict(posted, attempt: attempt, .receipt(.open(.appleUnavailable)), call: call))
+            }
+            #expect(try await lab.state(posted) == "parked apple_unavailable")
+            let repairs = Repairs(database: lab.database, actor: "ann")
+            #expect(try await repairs.redrive([.parked], appID: nil, reason: nil) == 1)
+            try await repairs.pause("game")
+
+            let story = try #require(try await explainer.story(of: .receipt(posted.id), for: Self.support))
+            let words = Self.words(story)
+            #expect(words.first == "posted")
+            #expect(words.count { $0 == "attempt" } == 8)
+            #expect(words.suffix(3).sorted() == ["command", "command", "halted"])
+            #expect(
+                story.text.contains(
+                    "try 8 brought nothing: apple_unavailable, verifyReceipt, Production, HTTP 500, 34 ms"))
+            #expect(story.text.contains("ann ran queue.redrive"))
+            #expect(story.next.by == .operator && story.next.text.contains("makegood queue resume --app game"))
+            #expect(story.standing.state == "parked")
+            _ = try await repairs.resume("game")
+            let resumed = try #require(try await explainer.story(of: .receipt(posted.id), for: Self.support))
+            #expect(resumed.next.by == .makegood && resumed.next.at != nil)
+            #expect(resumed.next.text.contains("makegood queue redrive --app game --state parked"))
+
+            let told = try #require(try await explainer.story(of: .receipt(posted.id), for: Self.player("u1")))
+            #expect(Self.words(told) == ["posted", "decided"])
+            #expect(told.standing.sentence == PlayerSentence(.parked, .appleUnavailable))
+            for word in ["ann", "verifyReceipt", "HTTP", "makegood queue", "attempts"] {
+                #expect(!told.json.text.contains(word), "\(word)")
+            }
+        }
+    }
+
+    @Test("B14: held and rejected ones say what helps; a bare id shows nothing of the purchase behind it")
+    func heldAndRejected() async throws {
+        try await LedgerLab.with { lab in
+            let explainer = Explainer(database: lab.database, keys: nil)
+            let owner = try await lab.post("owner-1", kind: .signedTransaction)
+            try await lab.settle(owner, Self.entry("t1", .held(.productUnknown)))
+            let held = try #require(try await explainer.story(of: .transaction("t1"), for: Self.support))
+            #expect(Self.words(held) == ["bought", "posted", "decided"])
+            #expect(held.standing.state == "held" && held.next.by == .operator)
+            #expect(held.next.text.contains("add the product") && held.next.at != nil)
+            let told = try #require(try await explainer.story(of: .transaction("t1"), for: Self.player("owner-1")))
+            #expect(told.json["next"]?["by"] == nil && told.json["next"]?["at"] != nil)
+            #expect(told.json["next"]?["what"] == nil)
+
+            let asker = try await lab.post("asker-2", kind: .identifier, transactionID: "t1")
+            try await lab.settle(lab.verdict(asker, .identifier("t1", .possessionMissing)))
+            let hint = try #require(try await explainer.story(of: .transaction("t1"), for: Self.player("asker-2")))
+            #expect(Self.words(hint) == ["posted", "decided"])
+            #expect(hint.standing.reason == "possession_missing" && hint.next.by == .player)
+            #expect(!hint.json.text.contains("coins") && !hint.json.text.contains("owner-1"))
+            let both = try #require(try await explainer.story(of: .transaction("t1"), for: Self.support))
+            #expect(both.json.text.contains("owner-1") && both.json.text.contains("asker-2"))
+
+            let forged = try await lab.post()
+            try await lab.settle(lab.verdict(forged, .receipt(.rejected(.wrongApp))))
+            let rejected = try #require(try await explainer.story(of: .receipt(forged.id), for: Self.support))
+            #expect(rejected.next.by == .nobody && rejected.next.at == nil)
+            #expect(rejected.next.text.contains("makegood support rejudge --app game --reason wrong_app"))
+            #expect(rejected.next.text.contains("compare bundleId"))
+        }
+    }
+
+    @Test("B14: an order: what it promised, to what it was bound, who named it; a purchase that nobody posted")
+    func orders() async throws {
+        try await LedgerLab.with { lab in
+            let explainer = Explainer(database: lab.database, keys: nil)
+            let (bound, open) = (UUID(), UUID())
+            try await lab.run(
+                """
+                insert into orders (id, app_id, user_id, product_id, item, goods, price_milliunits, currency, placed_at,
+                  transaction_id, bound_at)
+                values ('\(bound)', 'game', 'owner-1', 'coins', 'sword', '[{"item": "coin", "amount": 60}]', 1990, 'USD',
+                  now() - interval '1 hour', 't1', now() + interval '1 second'),
+                  ('\(open)', 'game', 'owner-1', 'coins', null, null, null, null, now(), null, null)
+                """)
+            // Nobody but the order names the user.
+            let submission = Submission(
+                appID: "game", userID: nil, orderID: bound.uuidString, proof: .signedTransaction("a.b.c"))
+            #expect(try await lab.ledger.insert(submission))
+            let posted = Posted(id: submission.receiptID, userID: "owner-1", appID: "game")
+            try await lab.settle(posted, Self.entry("t1"))
+
+            for subject in [StorySubject.order(bound), .receipt(posted.id), .transaction("t1")] {
+                for reader in [Self.support, Self.player("owner-1")] {
+                    let story = try #require(try await explainer.story(of: subject, for: reader))
+                    #expect(Self.words(story).prefix(4) == ["order_placed", "bought", "posted", "granted"])
+                    #expect(Self.words(story).last == "order_bound")
+                    #expect(story.standing.state == "granted")
+                    #expect(story.text.contains("1 × coins (sword), promised 60 coin if paid by "))
+                    let name = reader == Self.support ? "owner-1" : "you"
+                    #expect(story.text.contains("\(name) posted a signed transaction"))
+                }
+            }
+            let waiting = try #require(try await explainer.story(of: .order(open), for: Self.player("owner-1")))
+            #expect(waiting.standing.state == "ordered" && waiting.standing.sentence == .orderOpen)
+            #expect(waiting.next.by == .player && Self.words(waiting) == ["order_placed"])
+            #expect(try await explainer.story(of: .order(bound), for: Self.player("stranger")) == nil)
+            #expect(try await explainer.story(of: .order(open), for: .support(apps: ["other"])) == nil)
+
+            // Named by its user while it is open; held, so nothing is bound.
+            let named = Submission(
+                appID: "game", userID: "owner-1", orderID: open.uuidString.lowercased(),
+                proof: .signedTransaction("d.e.f"))
+            #expect(try await lab.ledger.insert(named))
+            try await lab.settle(
+                Posted(id: named.receiptID, userID: "owner-1", appID: "game"), Self.entry("t2", .held(.review)))
+            let held = try #require(try await explainer.story(of: .order(open), for: Self.support))
+            #expect(held.standing.state == "held" && held.standing.reason == "review")
+            #expect(Self.words(held) == ["bought", "order_placed", "posted", "decided"])
+
+            // From Apple's history alone.
+            let walk = Statements.Walk(appID: "game", environment: "Production", customer: "c")
+            try await lab.database.run(
+                Statements.claimWalk, .init(walk: walk, askedID: "t9", lease: .seconds(30), interval: .seconds(3600)))
+            try await lab.database.run(
+                Statements.storePage,
+                .init(walk: walk, transactions: [Self.entry("t9").transaction], revision: nil, lease: .zero))
+            let unclaimed = try #require(try await explainer.story(of: .transaction("t9"), for: Self.support))
+            #expect(unclaimed.standing.state == "unclaimed" && Self.words(unclaimed) == ["bought"])
+            #expect(try await explainer.story(of: .transaction("t9"), for: Self.player("owner-1")) == nil)
+        }
+    }
+
+    @Test("B10, B14: given on trust, and Apple's word since, whichever it was")
+    func trust() async throws {
+        try await LedgerLab.with { lab in
+            let explainer = Explainer(database: lab.database, keys: nil)
+            let given = Decision.provisional(goods: Verdict.Entry.coins, source: .poster)
+            for (id, isConfirmed) in [("t1", true), ("t2", false)] {
+                let posted = try await lab.post(kind: .signedTransaction)
+                try await lab.database.run(
+                    Statements.takePlaces,
+                    .init(
+                        receiptID: posted.id, appID: "game", userID: "u1", transactions: [Self.entry(id).transaction],
+                        limits: .init(perUserPerDay: 9, perAppPerDay: 9)))
+                try await lab.settle(posted, Self.entry(id, given))
+                let open = try #require(try await explainer.story(of: .transaction(id), for: Self.player("u1")))
+                #expect(open.standing.reason == "unconfirmed" && Self.words(open).last == "given_on_trust")
+                #expect(open.next.by == .makegood && open.next.at != nil)
+                if isConfirmed {
+                    try await lab.settle(posted, Self.entry(id))
+                } else {
+                    try await lab.settle(
+                        posted,
+                        .purchase(id, .rejected(.refunded)) {
+                            $0.revokedAt = .now
+                            $0.signedAt = .now
+                        })
+                }
+                let ended = try #require(try await explainer.story(of: .transaction(id), for: Self.support))
+                #expect(Self.words(ended).contains(isConfirmed ? "confirmed" : "taken_back"))
+                #expect(ended.standing.reason == (isConfirmed ? nil : "refunded"))
+                #expect(ended.next == .nothing)
+                let told = ended.lines.filter { $0.what == .told }.map(\.text)
+                #expect(told.count == 2)
+                #expect(told.contains { $0.contains(isConfirmed ? "purchase.confirmed" : "purchase.revoked") })
+            }
+        }
+    }
+
+    @Test("every state with every reason has a next step that is true of it")
+    func nextSteps() throws {
+        let now = Date.now
+        for state in ReceiptState.allCases {
+            for reason in [nil] + Reason.allCases.map({ Optional($0.rawValue) }) + ["something_new"] {
+                let dueAt = state.isEnded ? nil : now.addingTimeInterval(60)
+                let step = NextStep(
+                    Self.receipt(state, reason, dueAt: dueAt), app: "game", halts: [], now: now)
+                #expect((step.by == .nobody) == state.isEnded, "\(state) \(reason ?? "-")")
+                #expect(step.at == dueAt && !step.text.isEmpty)
+            }
+        }
+        let late = NextStep(
+            Self.receipt(.received, nil, dueAt: now.addingTimeInterval(-1)), app: "game", halts: [], now: now)
+        #expect(late.text.contains("makegood queue status"))
+        let halt = StoryRows.Halt(
+            service: "serverApi", environment: "Production", reason: "unauthorized", since: now, probeAt: now)
+        let dueAt = now.addingTimeInterval(60)
+        let halted = NextStep(Self.receipt(.received, "halted", dueAt: dueAt), app: "game", halts: [halt], now: now)
+        #expect(halted.by == .operator && halted.text.contains("serverApi in Production is halted"))
+        // A halt of what this receipt does not wait for is none of its business.
+        let other = NextStep(Self.receipt(.received, nil, dueAt: dueAt), app: "game", halts: [halt], now: now)
+        #expect(other.by == .makegood)
+    }
+
+    private static func receipt(_ state: ReceiptState, _ reason: String?, dueAt: Date?) -> StoryRows.Receipt {
+        StoryRows.Receipt(
+            id: UUID(), userId: "u1", orderId: nil, kind: "receipt", lane: "apple", transactionId: nil,
+            originalTransactionId: nil, isVouched: false, state: state, reason: reason, attempt: 0, receivedAt: .now,
+            judgedAt: nil, dueAt: dueAt, settledAt: nil, purchases: 0)
+    }
+}
