@@ -56,7 +56,7 @@ package struct PlayerSentence: Sendable, Equatable {
 
     /// What is said beside a grant.
     private static func grantedBut(_ reason: Reason) -> PlayerSentence? {
-        if reason == .unconfirmed { return of(.unconfirmed) }
+        if reason == .unconfirmed || reason == .ownedByAnotherUser { return of(reason) }
         if reason == .refunded {
             return PlayerSentence(
                 zh: "Apple 已为这笔购买退款,相应的商品可能会被收回。",

@@ -172,6 +172,44 @@ import Testing
         }
     }
 
+    @Test("5.1 row 6: granted to its owner because another posted it: each is told what is his to know")
+    func postedForAnother() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            let explainer = Explainer(database: lab.database, keys: nil)
+            let posted = try await lab.post("poster-2", kind: .signedTransaction)
+            try await lab.settle(posted, Self.entry("t1"))
+            // As such a verdict leaves the rows.
+            try await lab.run("update grants set user_id = 'owner-1'")
+            try await lab.run("update outcomes set reason = 'owned_by_another_user'")
+            try await lab.run("update receipts set reason = 'owned_by_another_user'")
+            for subject in [StorySubject.receipt(posted.id), .transaction("t1")] {
+                let poster = try #require(try await explainer.story(of: subject, for: Self.player("poster-2")))
+                #expect(poster.standing == .init(.alreadyGranted, Reason.ownedByAnotherUser.rawValue))
+                #expect(Self.words(poster) == ["bought", "posted", "decided"])
+                #expect(!poster.json.text.contains("owner-1") && !poster.json.text.contains("goods"))
+                let whole = try #require(try await explainer.story(of: subject, for: Self.support))
+                #expect(whole.text.contains("poster-2 posted") && whole.text.contains("granted to owner-1"))
+            }
+            let owner = try #require(try await explainer.story(of: .transaction("t1"), for: Self.player("owner-1")))
+            #expect(owner.standing == .init(.granted, nil) && Self.words(owner) == ["bought", "granted"])
+            #expect(!owner.json.text.contains("poster-2"))
+            #expect(try await explainer.story(of: .receipt(posted.id), for: Self.player("owner-1")) == nil)
+
+            for (user, words) in [
+                ("owner-1", ["t1 granted -"]), ("poster-2", ["t1 already_granted owned_by_another_user"]),
+            ] {
+                let page = Statements.PurchasePage(user: UserName(appID: "game", key: user), before: .newest, limit: 9)
+                let places =
+                    try await lab.database.run(Statements.grantedPurchases, page)
+                    + lab.database.run(Statements.postedPurchases, page)
+                #expect(
+                    places.flatMap(\.topUps).map {
+                        "\($0.transactionId ?? "-") \($0.state.rawValue) \($0.reason ?? "-")"
+                    } == words)
+            }
+        }
+    }
+
     @Test("B14: an order: what it promised, to what it was bound, who named it; a purchase that nobody posted")
     func orders() async throws {
         try await LedgerLab.with { lab in

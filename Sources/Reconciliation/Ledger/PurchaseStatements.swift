@@ -106,7 +106,10 @@ extension Statements {
         """
         select \(microseconds("g.granted_at")), g.transaction_id, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
           'transactionId', g.transaction_id, 'receiptId', r.id, 'state', 'granted',
-          'reason', case when t.revoked_at is not null then 'refunded' else o.reason end, 'goods', g.goods, \(shownFacts))))
+          'reason', case when t.revoked_at is not null then 'refunded'
+            -- What is said to whoever posted it for its owner is not said to the owner.
+            else nullif(o.reason, 'owned_by_another_user') end,
+          'goods', g.goods, \(shownFacts))))
         from (
           select transaction_id, receipt_id, goods, granted_at from grants
           where app_id = $1 and user_id = $2 and granted_at <= \(cursorTime)
@@ -137,7 +140,8 @@ extension Statements {
         cross join lateral (
           select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
               'transactionId', o.transaction_id, 'receiptId', r.id, 'reason', o.reason,
-              'state', case when o.state <> 'open' then o.state when r.state = 'parked' then 'parked' else 'received' end,
+              'state', case when o.reason = 'owned_by_another_user' then 'already_granted'
+                when o.state <> 'open' then o.state when r.state = 'parked' then 'parked' else 'received' end,
               \(shownFacts))) order by t.purchased_at desc, o.transaction_id), '[]') as list
           from (
             select transaction_id, state, reason from outcomes o

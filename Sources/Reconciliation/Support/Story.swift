@@ -98,26 +98,22 @@ package struct Story: Sendable {
         _ receipt: StoryRows.Receipt, _ rows: StoryRows, _ audience: Audience
     ) -> Standing {
         let granted = rows.outcomes.filter { $0.receiptId == receipt.id && $0.state == "granted" }
-        // It brought another account what was bought for it.
-        if !audience.isSupport, receipt.state == .granted, !granted.isEmpty,
-            granted.allSatisfy({ rows.grant(of: $0.transactionId) == nil })
-        {
-            return Standing(.alreadyGranted, Reason.ownedByAnotherUser.rawValue)
-        }
         // Of one purchase, what Apple says of it now counts: a receipt ends before a refund.
-        if granted.count == 1, receipt.purchases == 1, receipt.state == .granted,
+        if granted.count == 1, receipt.purchases == 1, receipt.shownState == .granted,
             let standing = standing(granted[0].transactionId, rows, audience)
         {
             return standing
         }
-        return Standing(receipt.state, receipt.reason)
+        return Standing(receipt.shownState, receipt.reason)
     }
 
     private static func standing(_ transaction: String, _ rows: StoryRows, _ audience: Audience) -> Standing? {
         if let grant = rows.grant(of: transaction) {
             let isRefunded = rows.transactions.contains { $0.transactionId == transaction && $0.revokedAt != nil }
             let outcome = rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == transaction }
-            return Standing(.granted, isRefunded ? Reason.refunded.rawValue : outcome?.reason)
+            // What is said to whoever posted it for its owner is not said of the grant.
+            let reason = outcome?.reason == Reason.ownedByAnotherUser.rawValue ? nil : outcome?.reason
+            return Standing(.granted, isRefunded ? Reason.refunded.rawValue : reason)
         }
         guard
             let outcome = rows.outcomes.filter({ $0.transactionId == transaction }).max(by: {
@@ -145,6 +141,13 @@ package struct Story: Sendable {
         case .unclaimed: return NextStep(by: .player, "nobody has posted it: the app has to post Apple's own proof")
         default: return .nothing
         }
+    }
+}
+
+extension StoryRows.Receipt {
+    /// Whoever brought another account what was bought for it is told no more than if that had been before.
+    var shownState: ReceiptState {
+        state == .granted && reason == Reason.ownedByAnotherUser.rawValue ? .alreadyGranted : state
     }
 }
 

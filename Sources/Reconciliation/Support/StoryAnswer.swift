@@ -43,7 +43,8 @@ extension Story {
 
     private func json(_ receipt: StoryRows.Receipt) -> JSONValue {
         var members: [JSONValue.Member] = [
-            .init("id", .string(receipt.id.uuidString.lowercased())), .init("state", .string(receipt.state.rawValue)),
+            .init("id", .string(receipt.id.uuidString.lowercased())),
+            .init("state", .string(receipt.shownState.rawValue)),
         ]
         if let reason = receipt.reason { members.append(.init("reason", .string(reason))) }
         if let user = receipt.userId { members.append(.init("user", .string(audience.name(user, app: appID)))) }
