@@ -14,6 +14,7 @@ package enum Schema {
         migration(9, "history_walks", PackageResources._009_history_walks_sql),
         migration(10, "apple_hosts", PackageResources._010_apple_hosts_sql),
         migration(11, "provisional_grants", PackageResources._011_provisional_grants_sql),
+        migration(15, "owners_of_places", PackageResources._015_owners_of_places_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {
