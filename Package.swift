@@ -152,7 +152,8 @@ let package = Package(
         .testTarget(
             name: "CommandTests",
             dependencies: [
-                "makegood", "AppStoreSimulator", "Postgres", "RabbitMQ", "TestServers", hummingbird, httpClient,
+                "makegood", "Adversary", "AppStoreSimulator", "Postgres", "RabbitMQ", "TestServers", hummingbird,
+                httpClient,
                 lifecycle, log, nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
             ],
             swiftSettings: house),

@@ -6,18 +6,33 @@ package struct ListedPurchase: Sendable, Equatable {
     package let listed: Transaction
     /// As it is stored, from whatever Apple said of it before.
     package private(set) var stored: Transaction?
-    /// To whomever, under this id or another one of the same purchase.
+    /// For good, or on trust by another receipt: to whomever, under this id or another one of the same purchase.
     package let isGranted: Bool
-    /// What this receipt was told of it before, where that was held or open.
+    /// Given on trust by this receipt: Apple has yet to confirm it.
+    package let isOnTrust: Bool
+    /// What this receipt was told of it before, where that was held, open or rejected.
     package let before: Decision?
 
-    package init(listed: Transaction, stored: Transaction? = nil, isGranted: Bool = false, before: Decision? = nil) {
+    package init(
+        listed: Transaction, stored: Transaction? = nil, isGranted: Bool = false, isOnTrust: Bool = false,
+        before: Decision? = nil
+    ) {
         self.listed = listed
         self.stored = stored
         // Not stored, and the same purchase's.
         self.stored?.webOrderLineItemID = listed.webOrderLineItemID
         self.isGranted = isGranted
+        self.isOnTrust = isOnTrust
         self.before = before
+    }
+
+    /// Whether nothing is known of it but what the receipt itself says: what was held or refunded is no matter of trust,
+    /// and what was given need not be given again.
+    package var isUnheard: Bool {
+        switch before {
+        case nil, .open: !isGranted && !isOnTrust && stored?.revokedAt == nil
+        case .held, .rejected, .grant, .provisional: false
+        }
     }
 
     /// The purchase by the receipt's id, with what Apple says of it now; nil if that is another purchase.
@@ -60,10 +75,10 @@ package struct ListedPurchase: Sendable, Equatable {
 /// than it holds secrets. Pure.
 ///
 /// | of a purchase | is done |
-/// | granted before | nothing: whoever posts it, the grant answers |
+/// | granted before | nothing: whoever posts it, the grant answers, unless it is ours, on trust: then Apple is asked |
 /// | refunded, historical, held, by what is known | judged as known: only a grant needs Apple's word of today |
 /// | would be granted, stored facts are fresh | judged by those |
-/// | would be granted, the named one and the newest, up to `lookUpsMax` | looked up, each by its id |
+/// | would be granted, the named one, what was given on trust, and the newest, up to `lookUpsMax` | looked up by its id |
 /// | would be granted, more than these | waits for the customer's history |
 package struct ReceiptPlan: Sendable, Equatable {
     /// Looked up one by one; a receipt with more than these unknown ones is worth reading a history, 20 to a call.
@@ -90,10 +105,11 @@ package struct ReceiptPlan: Sendable, Equatable {
                 unknown.append(purchase)
             }
         }
-        // What Apple does not find must not stand before what nobody asked for yet.
+        // What was given goes before what was not; what Apple does not find must not stand before what nobody asked for
+        // yet.
         let urgency = { (purchase: ListedPurchase) in
             (
-                purchase.listed.id == named ? 0 : purchase.wasAnswered ? 2 : 1,
+                purchase.listed.id == named ? 0 : purchase.isOnTrust ? 1 : purchase.wasAnswered ? 3 : 2,
                 -purchase.listed.purchasedAt.timeIntervalSince1970, purchase.listed.id
             )
         }
@@ -101,6 +117,9 @@ package struct ReceiptPlan: Sendable, Equatable {
         asked = Array(unknown.prefix(Self.lookUpsMax))
         waiting = Array(unknown.dropFirst(Self.lookUpsMax))
     }
+
+    /// Of those to be looked up, what nothing is known of but what the receipt says.
+    package var unheard: [Transaction] { asked.filter(\.isUnheard).map(\.listed.snapshot) }
 
     /// Nil: Apple must be asked.
     private static func judge(

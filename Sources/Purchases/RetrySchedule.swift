@@ -61,4 +61,10 @@ package struct RetrySchedule: Sendable, Equatable {
     package func heldDelay(age: Duration) -> Duration {
         min(max(age, Self.heldMin * scale), Self.heldMax * scale)
     }
+
+    /// One that was given something on trust waits about as long as the ladder would have let it, though no attempt is
+    /// counted for it: a quarter of its age, from the first rung to what comes after the last.
+    package func confirmDelay(age: Duration) -> Duration {
+        min(max(age / 4, Self.rungs[0] * scale), Self.afterLadder * scale)
+    }
 }

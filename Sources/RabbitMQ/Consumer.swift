@@ -48,8 +48,8 @@ package actor Consumer {
     private var window = AcknowledgementWindow()
     /// By tag: the messages with several bodies that are not settled.
     private var shared: [UInt64: MessageLines] = [:]
-    /// The prefetch each queue shall have; 0 = no consumer.
-    private var prefetches: [String: UInt16] = [:]
+    /// How many unsettled messages each queue may have with us.
+    private let prefetches: [String: UInt16]
     /// Queue to consumer tag, of the consumers that run.
     private var consumers: [String: String] = [:]
     /// Consumer tag to queue, also of those that were cancelled while frames were still to be read.
@@ -87,9 +87,8 @@ package actor Consumer {
         self.logger = logger
         thread = ConnectionThread(name: "amqp-consumer")
         deliveries = Deliveries(mailbox: mailbox)
-        for subscription in subscriptions {
-            prefetches[subscription.queue] = Self.bounded(subscription.prefetch)
-        }
+        prefetches = Dictionary(
+            subscriptions.map { ($0.queue, Self.bounded($0.prefetch)) }, uniquingKeysWith: { _, last in last })
     }
 
     /// For health; never waits.
@@ -119,22 +118,6 @@ package actor Consumer {
             return decided.isEmpty
         }
         if wasEmpty { thread.wake() }
-    }
-
-    /// From now on at most `prefetch` unsettled deliveries from this queue; 0 ends its deliveries.
-    ///
-    /// Survives reconnects. What was delivered before may still be settled and does not count any more.
-    package func setPrefetch(_ prefetch: Int, for queue: String) {
-        let prefetch = Self.bounded(prefetch)
-        guard prefetches[queue] != prefetch else { return }
-        prefetches[queue] = prefetch
-        guard let connection, !isDraining else { return }
-        do {
-            try cancelConsumer(of: queue, connection)
-            try consume(queue, connection)
-        } catch {
-            lose(error)
-        }
     }
 
     /// Takes no more deliveries and ends `deliveries`. What was taken may still be settled; what lies there untaken
@@ -167,7 +150,7 @@ package actor Consumer {
 
     // MARK: On the thread
 
-    private static func bounded(_ prefetch: Int) -> UInt16 { UInt16(min(max(0, prefetch), longestPrefetch)) }
+    private static func bounded(_ prefetch: Int) -> UInt16 { UInt16(min(max(1, prefetch), longestPrefetch)) }
 
     private func connect() {
         do {
@@ -305,7 +288,7 @@ package actor Consumer {
     }
 
     private func consume(_ queue: String, _ connection: BrokerConnection) throws(RabbitMQError) {
-        guard let prefetch = prefetches[queue], prefetch > 0, consumers[queue] == nil else { return }
+        guard let prefetch = prefetches[queue], consumers[queue] == nil else { return }
         // Never the same tag twice: RabbitMQ before 3.10.9 stumbles over a consumer that comes back under its old tag
         // with deliveries in flight.
         lastConsumer += 1
@@ -330,7 +313,7 @@ package actor Consumer {
         let now = ContinuousClock.now
         for (queue, due) in resubscriptions where due <= now {
             resubscriptions[queue] = nil
-            guard consumers[queue] == nil, prefetches[queue, default: 0] > 0 else { continue }
+            guard consumers[queue] == nil else { continue }
             if let declaration = topology.declaration(of: queue) { try connection.declare(declaration) }
             try consume(queue, connection)
         }

@@ -15,7 +15,7 @@ package struct Delivery: Sendable {
 /// A queue to consume from, with its own bound on unsettled deliveries.
 package struct Subscription: Sendable, Hashable {
     package let queue: String
-    /// 1 to 65,535; 0 = not now (`Consumer.setPrefetch` starts it).
+    /// 1 to 65,535; what is outside of it becomes the nearest.
     package let prefetch: Int
 
     package init(queue: String, prefetch: Int) {

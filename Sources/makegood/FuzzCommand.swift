@@ -13,7 +13,8 @@ struct FuzzCommand: AsyncParsableCommand {
             time allows; each follows from the seed and its number. It must return, in a time that follows from its \
             size, and believe nothing but what the genuine inputs say. Then how the time grows where inputs of one kind \
             are doubled: not more than \(FuzzGrowth.factorMax) times.
-            What breaks a rule is kept as a file in --keep. A crash or a hang leaves its input there as <parser>-current.
+            What breaks a rule is kept as a file in --keep, beside what earlier runs found. A crash or a hang leaves its \
+            input there as <parser>-<seed>-current.
             Exit 0 only if nothing did; 3: an input took far too long and was given up.
             """)
 

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import Adversary
+
 /// Goal: what was found once is never found again, and a short run of chance with each build finds nothing. Method: the
 /// program itself in a process of its own, for a trap ends it: first every input of the committed corpus, then bent
 /// ones for a moment, from a seed of chance that stands in the failure.
@@ -32,12 +34,29 @@ import Testing
             for name in ["swapped_payload", "parts"] {
                 try FileManager.default.moveItem(atPath: "\(copy)/jws/\(name)", toPath: "\(copy)/jws/genuine-\(name)")
             }
-            let outcome = try await BuiltProgram.run(
-                "fuzz", "jws", "--seconds", "0", "--corpus", copy, "--keep", "\(folder)/kept", "--no-growth")
-            #expect(outcome.status == 1)
-            #expect(outcome.output.contains("FAILED genuine-swapped_payload is not believed: jws-"))
-            #expect(try FileManager.default.contentsOfDirectory(atPath: "\(folder)/kept").count == 2)
+            // Each run keeps its own findings beside those of the others, that of the same seed too.
+            var kept: Set<String> = []
+            for (number, seed) in ["1", "2", "2"].enumerated() {
+                let outcome = try await BuiltProgram.run(
+                    "fuzz", "jws", "--seconds", "0", "--seed", seed, "--corpus", copy, "--keep", "\(folder)/kept",
+                    "--no-growth")
+                #expect(outcome.status == 1)
+                #expect(outcome.output.contains("FAILED genuine-swapped_payload is not believed: jws-\(seed)-"))
+                let files = Set(try FileManager.default.contentsOfDirectory(atPath: "\(folder)/kept"))
+                #expect(files.isSuperset(of: kept) && files.count == 2 * (number + 1))
+                kept = files
+            }
         }
+    }
+
+    /// Goal: a reader that loops is given up, and so is one that waits for what never comes; one on a busy machine is not.
+    @Test func hangs() {
+        let start = SuspendingClock.now
+        let deadline = FuzzRun.Deadline(bytes: 1000, cpu: .seconds(7), now: start)
+        #expect(!deadline.isOver(cpu: .seconds(7), now: start))
+        #expect(!deadline.isOver(cpu: .seconds(7) + FuzzRun.limit(of: 1000), now: start + .seconds(30)))
+        #expect(deadline.isOver(cpu: .seconds(7) + FuzzRun.limit(of: 1000) * 21, now: start + .seconds(1)))
+        #expect(deadline.isOver(cpu: .seconds(7), now: start + .seconds(61)))
     }
 
     @Test(arguments: [["nonsense"], ["jws", "--seconds", "-1"], ["--renew"], ["jws", "--corpus", "/nonexistent"]])

@@ -42,6 +42,24 @@ extension EndToEnd {
             }
         }
 
+        /// Goal: a legacy receipt that was verified here is given on trust as well, whatever service asks about it.
+        /// Method: as above, with a receipt and either strategy alone.
+        @Test(arguments: ["serverApi", "verifyReceipt"]) func aLegacyReceiptToo(_ strategy: String) async throws {
+            try await System.run { system in
+                try system.trust(purchasesMin: 0)
+                try system.configureGame { $0.legacyReceipts = [strategy] }
+                try await system.startAll()
+                try system.appleGoesDown()
+                let sale = try await system.appStore.sell()
+                system.owe(sale, to: "u1")
+                let answer = try await system.submitReceipt(sale, user: "u1", wait: 20)
+                #expect(answer.state == "received" && answer.reason == "unconfirmed" && answer.safeToFinish == true)
+                system.appStore.store.clearFaults()
+                try await system.wait(.granted, 1)
+                #expect(try await system.told(of: sale) == ["purchase.granted", "purchase.confirmed"])
+            }
+        }
+
         /// Goal: what Apple denies later is taken back, once, and the grant stays on record.
         /// Method: as above, but the purchase is refunded during the outage. The receipt ends granted with the reason
         /// `refunded`, one event takes the goods back; the next purchase of this user is not given on trust.

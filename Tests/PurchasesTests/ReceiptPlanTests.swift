@@ -145,6 +145,35 @@ import Testing
         }
     }
 
+    @Test("B10: unheard of is what is open or new, not granted, not given on trust, and not refunded by any record")
+    func unheard() {
+        let listed = Self.listed()
+        let refunded = Self.stored(listed, ago: 900_000, isRevoked: true)
+        for before in [nil, .open(.appleAnswer), .held(.review), .rejected(.refunded)] as [Decision?] {
+            for stored in [nil, Self.stored(listed, ago: 900_000, isRevoked: false), refunded] {
+                for (isGranted, isOnTrust) in [(false, false), (true, false), (false, true)] {
+                    let purchase = ListedPurchase(
+                        listed: listed, stored: stored, isGranted: isGranted, isOnTrust: isOnTrust, before: before)
+                    let isOpen = before == nil || before == .open(.appleAnswer)
+                    let expected = isOpen && stored?.revokedAt == nil && !isGranted && !isOnTrust
+                    #expect(purchase.isUnheard == expected, "\(purchase)")
+                    #expect(Self.plan([purchase]).unheard == (expected ? [listed.snapshot] : []))
+                }
+            }
+        }
+    }
+
+    @Test("B10: Apple is asked about what was given on trust before all but the named one")
+    func trustFirst() {
+        let all = (0..<20).map { number in
+            ListedPurchase(
+                listed: Self.listed("\(1000 + number)", ago: Double(2000 + number)), isOnTrust: number == 17)
+        }
+        let plan = Self.plan(all, named: "1019")
+        #expect(plan.asked.map(\.listed.id) == ["1019", "1017", "1000", "1001", "1002"])
+        #expect(plan.unheard.map(\.id) == ["1019", "1000", "1001", "1002"])
+    }
+
     @Test("any receipt: each purchase once, no grant without fresh facts, few questions, the urgent first")
     func random() {
         var random = SeededRandom(announcing: "ReceiptPlan")

@@ -47,6 +47,15 @@ import Testing
     @Test("a clock that went back makes no negative wait")
     func heldInThePast() {
         #expect(RetrySchedule().heldDelay(age: .seconds(-5)) == .seconds(600))
+        #expect(RetrySchedule().confirmDelay(age: .seconds(-5)) == .seconds(5))
+    }
+
+    @Test(
+        "B10: what was given on trust is asked about as the ladder would: after seconds first, then every 15 min",
+        arguments: [(0, 5), (20, 5), (120, 30), (480, 120), (3600, 900), (1_000_000, 900)])
+    func confirm(age: Int, seconds: Int) {
+        #expect(RetrySchedule().confirmDelay(age: .seconds(age)) == .seconds(seconds))
+        #expect(RetrySchedule(scale: 0.5).confirmDelay(age: .seconds(age) / 2) == .seconds(seconds) / 2)
     }
 
     /// Goal: the bounds hold for every attempt, chance and scale, not only for those of the tables.

@@ -178,24 +178,12 @@ import Testing
             #expect(try await consumer.takesNothing(for: .milliseconds(300)))
             #expect(try await publisher.depth(of: local) == 23)
 
-            // Nothing from apple any more; what was taken is settled all the same.
-            await consumer.setPrefetch(0, for: apple)
+            // Who settles makes room in that queue alone.
             consumer.acknowledge(fromApple)
+            let next = try await consumer.take(2)
+            #expect(next.allSatisfy { $0.queue == apple })
             #expect(try await consumer.takesNothing(for: .milliseconds(300)))
-            #expect(try await publisher.depth(of: apple) == 28)
-            consumer.acknowledge(taken)
-            let next = try await consumer.take(7)
-            #expect(next.count { $0.queue == local } == 7)
-
-            // The probe of a half-open breaker, then the whole width.
-            await consumer.setPrefetch(1, for: apple)
-            let probe = try await consumer.take(1)
-            #expect(probe[0].queue == apple)
-            #expect(try await consumer.takesNothing(for: .milliseconds(300)))
-            await consumer.setPrefetch(5, for: apple)
-            let wide = try await consumer.take(5)
-            #expect(wide.count { $0.queue == apple } == 5)
-            consumer.acknowledge(probe + wide + next)
+            consumer.acknowledge(taken + next)
             await consumer.close()
             await publisher.close()
         }
@@ -208,48 +196,15 @@ import Testing
             let bench = try await Bench(broker, "work")
             let consumer = Consumer(
                 try BrokerConfiguration(url: proxy.url(broker.url)), topology: bench.topology,
-                subscriptions: [Subscription(queue: bench.queue, prefetch: 10)], logger: .silent)
+                subscriptions: [Subscription(queue: bench.queue, prefetch: 3)], logger: .silent)
             await consumer.start()
-            await consumer.setPrefetch(0, for: bench.queue)
-            try await bench.publisher.publishAll(5, to: bench.queue)
             proxy.breakConnections()
             try await eventually(within: .seconds(5)) { !consumer.isConnected }
             try await eventually(within: .seconds(5)) { consumer.isConnected }
-            #expect(try await consumer.takesNothing(for: .milliseconds(300)))
-            proxy.set(.refusing)
-            proxy.breakConnections()
-            try await eventually(within: .seconds(5)) { !consumer.isConnected }
-            // Changed while there is no connection.
-            await consumer.setPrefetch(3, for: bench.queue)
-            proxy.set(.forwarding)
+            try await bench.publisher.publishAll(5, to: bench.queue)
             #expect(try await consumer.take(3).count == 3)
             #expect(try await consumer.takesNothing(for: .milliseconds(300)))
             await consumer.close()
-            await bench.close()
-        }
-    }
-
-    @Test func turningAConsumerOffAndOnUnderLoadLosesNothing() async throws {
-        try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            try await bench.publisher.publishAll(2_000, to: bench.queue)
-            let consumer = bench.consumer(prefetch: 50)
-            await consumer.start()
-            let switching = Task {
-                for round in 0..<40 {
-                    await consumer.setPrefetch(round % 2 == 0 ? 0 : 50, for: bench.queue)
-                    try await Task.sleep(for: .milliseconds(5))
-                }
-            }
-            var bodies: Set<[UInt8]> = []
-            for await delivery in consumer.deliveries {
-                bodies.insert(delivery.body)
-                consumer.acknowledge([delivery])
-                if bodies.count == 2_000 { break }
-            }
-            try await switching.value
-            await consumer.close()
-            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
             await bench.close()
         }
     }

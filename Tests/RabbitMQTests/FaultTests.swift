@@ -230,7 +230,6 @@ import Testing
             #expect(publisher.state == .disconnected(.closed))
             await publisher.close()
             let consumer = Consumer(configuration, topology: .of(queue), subscriptions: [], logger: .silent)
-            await consumer.setPrefetch(1, for: queue)
             await consumer.close()
             await consumer.start()
             await consumer.drain()

@@ -26,6 +26,8 @@ package struct FuzzRun: Sendable {
     private static let cpuPerByteMax: Duration = isDebug ? .microseconds(40) : .microseconds(2)
     /// An input that takes so many times as long as it may is not waited for.
     private static let hangFactor = 20
+    /// Nor is one that waits so long for others: it uses no CPU time.
+    private static let waitMax: Duration = .seconds(60)
     private static let failuresMax = 20
 
     private let corpus: FuzzCorpus
@@ -45,7 +47,7 @@ package struct FuzzRun: Sendable {
     package func run(_ parser: ParserProbe.Parser, for time: Duration) async throws -> Report {
         let entries = corpus.entries[parser] ?? []
         guard !entries.isEmpty else { throw FuzzCorpus.Unreadable(description: "the corpus has nothing for \(parser)") }
-        var feeding = try Feeding(parser, probe: corpus.probe(), keep: keep)
+        var feeding = try Feeding(parser, probe: corpus.probe(), keep: keep, seed: seed)
         // What may be believed comes first.
         for entry in entries.filter(\.isGenuine) + entries.filter({ !$0.isGenuine }) { await feeding.learn(entry) }
         var mutator = Mutator(parser, corpus: entries.map(\.bytes), seed: seed)
@@ -76,15 +78,18 @@ package struct FuzzRun: Sendable {
         private let parser: ParserProbe.Parser
         private let probe: ParserProbe
         private let keep: URL
+        /// Before the names of what this run keeps.
+        private let prefix: String
         private var genuine: Set<[UInt8]> = []
         private let current: CurrentInput
 
-        init(_ parser: ParserProbe.Parser, probe: ParserProbe, keep: URL) throws {
+        init(_ parser: ParserProbe.Parser, probe: ParserProbe, keep: URL, seed: UInt64) throws {
             self.parser = parser
             self.probe = probe
             self.keep = keep
+            prefix = "\(parser.rawValue)-\(seed)"
             report = Report(parser: parser)
-            current = try CurrentInput(keep.appending(path: "\(parser.rawValue)-current").path)
+            current = try CurrentInput(keep.appending(path: "\(prefix)-current").path)
         }
 
         /// An input of the corpus: a genuine one is believed, and says what may be believed.
@@ -138,19 +143,40 @@ package struct FuzzRun: Sendable {
             report.slowest.removeLast(max(0, report.slowest.count - 3))
         }
 
+        /// What an earlier run has found stays, that of the same seed too: its corpus or its program were others.
         private mutating func fail(_ what: String, _ bytes: [UInt8]) {
-            let file = keep.appending(path: "\(parser.rawValue)-\(report.failures.count)")
+            var number = report.failures.count
+            var file = keep.appending(path: "\(prefix)-\(number)")
+            while FileManager.default.fileExists(atPath: file.path) {
+                number += 1
+                file = keep.appending(path: "\(prefix)-\(number)")
+            }
             try? Data(bytes).write(to: file)
             report.failures.append("\(what): \(file.lastPathComponent)")
         }
+    }
+
+    /// When an input has taken far too long: by CPU time, which other programs do not use up, and by the clock, because
+    /// whoever waits for what never comes uses none.
+    struct Deadline {
+        private let cpu: Duration
+        private let time: SuspendingClock.Instant
+
+        init(bytes: Int, cpu: Duration, now: SuspendingClock.Instant) {
+            let limit = FuzzRun.limit(of: bytes) * FuzzRun.hangFactor
+            self.cpu = cpu + limit
+            time = now + max(limit, FuzzRun.waitMax)
+        }
+
+        func isOver(cpu: Duration, now: SuspendingClock.Instant) -> Bool { cpu > self.cpu || now > time }
     }
 
     /// The file that holds the input being fed: what is left of a trap. A thread watches the time.
     private final class CurrentInput: Sendable {
         private let path: String
         private let descriptor: Int32
-        /// When the input began, and how long it may take, both in CPU time; nil between two.
-        private let deadline = Mutex<Duration?>(nil)
+        /// Of the input that is being fed; nil between two.
+        private let deadline = Mutex<Deadline?>(nil)
         private let isOver = Atomic(false)
 
         init(_ path: String) throws {
@@ -160,8 +186,8 @@ package struct FuzzRun: Sendable {
             Thread.detachNewThread { [self] in
                 while !isOver.load(ordering: .relaxed) {
                     usleep(200_000)
-                    let cpu = FuzzRun.cpuTime
-                    guard let deadline = deadline.withLock({ $0 }), cpu > deadline else { continue }
+                    guard let deadline = deadline.withLock({ $0 }), deadline.isOver(cpu: FuzzRun.cpuTime, now: .now)
+                    else { continue }
                     let line = "hang: \(path)\n"
                     _ = line.withCString { write(2, $0, strlen($0)) }
                     _exit(3)
@@ -173,7 +199,7 @@ package struct FuzzRun: Sendable {
         func begin(_ bytes: [UInt8]) {
             _ = bytes.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
             _ = ftruncate(descriptor, bytes.count)
-            deadline.withLock { $0 = FuzzRun.cpuTime + FuzzRun.limit(of: bytes.count) * FuzzRun.hangFactor }
+            deadline.withLock { $0 = Deadline(bytes: bytes.count, cpu: FuzzRun.cpuTime, now: .now) }
         }
 
         func finish() { deadline.withLock { $0 = nil } }

@@ -8,6 +8,10 @@ extension Statements {
     static let factColumns =
         "transaction_id, app_id, environment, original_transaction_id, product_id, kind, quantity, purchased_at, "
         + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts"
+    /// What `RowReader.transaction(from:)` reads.
+    static let storedFacts =
+        "transaction_id, original_transaction_id, product_id, kind, environment, quantity, purchased_at, "
+        + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts"
     static let onOlderFacts = """
         on conflict (transaction_id) do update set revoked_at = excluded.revoked_at, facts = excluded.facts,
             expires_at = excluded.expires_at, signed_at = excluded.signed_at, ownership = excluded.ownership,
@@ -30,22 +34,24 @@ extension Statements {
         }
     }
 
-    package typealias KnownPurchase = (stored: Transaction?, isGranted: Bool, before: Decision?)
+    package typealias KnownPurchase = (stored: Transaction?, isGranted: Bool, isOnTrust: Bool, before: Decision?)
 
-    /// What is known of every purchase that a receipt lists: one row each, in order. Key look-ups only.
+    /// What is known of every purchase that a receipt lists: one row each, in order. Key look-ups only. What this receipt
+    /// was given on trust is not granted here: Apple has yet to be asked.
     package static let knownPurchases = Statement<ListedQuestion, KnownPurchase>(
         "history.known_purchases",
         """
-        select g.is_granted is not null, o.state, o.reason, t.*
+        select g.transaction_id is not null and p.waits is not true, p.waits, o.state, o.reason, t.*
         from unnest($3::text[], $4::text[], $5::text[]) with ordinality as i(id, purchase_key, environment, n)
         left join lateral (
-          (select true as is_granted from grants where transaction_id = i.id)
-          union all (select true from grants where purchase_key = i.purchase_key) limit 1) g on true
+          (select transaction_id from grants where transaction_id = i.id)
+          union all (select transaction_id from grants where purchase_key = i.purchase_key) limit 1) g on true
+        left join lateral (select \(waitsForWord) as waits from provisional_grants p
+          where p.transaction_id = g.transaction_id and p.receipt_id = $1 offset 0) p on true
         left join lateral (select state, reason from outcomes
           where receipt_id = $1 and transaction_id = i.id offset 0) o on true
         left join lateral (
-          select transaction_id, original_transaction_id, product_id, kind, environment, quantity, purchased_at,
-            expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts
+          select \(storedFacts)
           from transactions where transaction_id = i.id and app_id = $2 and environment = i.environment offset 0) t
           on true
         order by i.n
@@ -57,7 +63,10 @@ extension Statements {
             ]
         },
         read: { row throws(PostgresError) in
-            (stored: try row.transaction(from: 3), isGranted: try row.bool(0), before: try row.waitingDecision(1, 2))
+            (
+                stored: try row.transaction(from: 4), isGranted: try row.bool(0),
+                isOnTrust: try row.optionalBool(1) ?? false, before: try row.waitingDecision(2, 3)
+            )
         })
 
     package struct Walk: Sendable, Hashable {
@@ -93,8 +102,8 @@ extension Statements {
     }
 
     package enum WalkStart: Sendable, Equatable {
-        /// Read on behind this revision, or from the first page.
-        case claimed(askedID: String, revision: String?, begunAt: Date)
+        /// Read on behind this revision, or from the first page; `reader` says that it is ours to store.
+        case claimed(askedID: String, revision: String?, begunAt: Date, reader: Int)
         /// Somebody reads, until then at most before the next page is stored.
         case busy(until: Date)
         /// All was read within the interval.
@@ -113,12 +122,12 @@ extension Statements {
             asked_id = case when \(isOver) then excluded.asked_id else w.asked_id end,
             revision = case when \(isOver) then null else w.revision end,
             begun_at = case when \(isOver) then now() else w.begun_at end,
-            ended_at = null, busy_until = excluded.busy_until
+            ended_at = null, busy_until = excluded.busy_until, reader = w.reader + 1
           where w.busy_until <= now() and (w.ended_at is null or \(isOver))
-          returning asked_id, revision, begun_at)
-        select asked_id, revision, begun_at, null from claimed
+          returning asked_id, revision, begun_at, reader)
+        select asked_id, revision, begun_at, null, reader from claimed
         union all
-        select null, null, begun_at, case when ended_at is null then busy_until end from history_walks
+        select null, null, begun_at, case when ended_at is null then busy_until end, null from history_walks
         where app_id = $1 and environment = $2 and customer = $3 and not exists (select from claimed)
         """,
         bind: { claim in
@@ -129,7 +138,8 @@ extension Statements {
         read: { row throws(PostgresError) in
             let begunAt = try row.date(2)
             if let askedID = try row.optionalText(0) {
-                return .claimed(askedID: askedID, revision: try row.optionalText(1), begunAt: begunAt)
+                return .claimed(
+                    askedID: askedID, revision: try row.optionalText(1), begunAt: begunAt, reader: try row.int(4))
             }
             return try row.optionalDate(3).map { .busy(until: $0) } ?? .ended(begunAt: begunAt)
         })
@@ -137,22 +147,26 @@ extension Statements {
 
     package struct WalkPage: Sendable {
         package let walk: Walk
+        /// Who read it, as the claim said.
+        package let reader: Int
         package let transactions: [Transaction]
         /// Behind this page; nil on the last one.
         package let revision: String?
         /// The reader goes on until then; zero: whoever comes next may.
         package let lease: Duration
 
-        package init(walk: Walk, transactions: [Transaction], revision: String?, lease: Duration) {
+        package init(walk: Walk, reader: Int, transactions: [Transaction], revision: String?, lease: Duration) {
             self.walk = walk
+            self.reader = reader
             self.transactions = transactions
             self.revision = revision
             self.lease = lease
         }
     }
 
-    /// Stores the facts of a page and how far the walk is, in one: a page counts as read only with its facts.
-    package static let storePage = Statement<WalkPage, Void>(
+    /// Stores the facts of a page and how far the walk is, in one: a page counts as read only with its facts. Apple's
+    /// word is kept whoever brings it; the walk stays as it is where somebody else reads on by now: no row then.
+    package static let storePage = Statement<WalkPage, Int>(
         "history.store_page",
         """
         with known as (
@@ -167,7 +181,8 @@ extension Statements {
           \(onOlderFacts))
         update history_walks set revision = $17, busy_until = now() + make_interval(secs => $18),
           ended_at = case when $17::text is null then now() end
-        where app_id = $1 and environment = $2 and customer = $3
+        where app_id = $1 and environment = $2 and customer = $3 and reader = $19
+        returning reader
         """,
         bind: { page in
             let all = page.transactions
@@ -177,14 +192,15 @@ extension Statements {
                 .dates(all.map(\.expiresAt)), .dates(all.map(\.revokedAt)),
                 .texts(all.map(\.appAccountToken?.uuidString)),
                 .texts(all.map(\.ownership)), .texts(all.map(\.customerID)), .dates(all.map(\.signedAt)),
-                .jsons(all.map(\.facts)), .text(page.revision), .double(page.lease.inSeconds),
+                .jsons(all.map(\.facts)), .text(page.revision), .double(page.lease.inSeconds), .int(page.reader),
             ]
-        })
+        },
+        read: { row throws(PostgresError) in try row.int(0) })
 }
 
 extension RowReader {
-    /// Fourteen columns from here on; nil where there is no such row.
-    fileprivate func transaction(from column: Int) throws(PostgresError) -> Transaction? {
+    /// `Statements.storedFacts` from here on; nil where there is no such row.
+    func transaction(from column: Int) throws(PostgresError) -> Transaction? {
         guard let id = try optionalText(column) else { return nil }
         return Transaction(
             id: id, originalID: try text(column + 1), productID: try text(column + 2),
@@ -196,11 +212,13 @@ extension RowReader {
             facts: try json(column + 13))
     }
 
-    fileprivate func waitingDecision(_ state: Int, _ reason: Int) throws(PostgresError) -> Decision? {
+    /// An outcome that gave nothing; nil for any other, and where there is no such row.
+    func waitingDecision(_ state: Int, _ reason: Int) throws(PostgresError) -> Decision? {
         guard let reason = try optionalText(reason).flatMap(Reason.init(rawValue:)) else { return nil }
         return switch try text(state) {
         case "held": .held(reason)
         case "open": .open(reason)
+        case "rejected": .rejected(reason)
         default: nil
         }
     }

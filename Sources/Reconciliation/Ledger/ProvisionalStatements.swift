@@ -25,7 +25,8 @@ extension Statements {
           exists (select from grants g join transactions t on t.transaction_id = g.transaction_id
               where g.app_id = $1 and g.user_id = $2 and g.environment = 'Production' and t.revoked_at is not null)
             or exists (select from receipts r join outcomes o on o.receipt_id = r.id
-              where r.app_id = $1 and r.user_id = $2 and o.state in ('granted', 'rejected') and o.reason = 'refunded')
+              where r.app_id = $1 and r.user_id = $2 and (o.state = 'rejected' and o.reason = 'refunded'
+                or o.state = 'granted' and o.reason in (\(takingBack))))
         """,
         bind: { [.text($0.appID), .text($0.userID), .int($0.purchasesMax)] },
         read: { row throws(PostgresError) in
@@ -33,11 +34,10 @@ extension Statements {
                 purchases: try row.int(0), firstReceivedAt: try row.optionalDate(1), hasRefund: try row.bool(2))
         })
 
-    /// Purchases of one receipt that ask for places within the limits.
+    /// Purchases of one receipt that ask for places within the limits, which are its user's.
     package struct PlaceQuestion: Sendable {
         package var receiptID: UUID
         package var appID: String
-        package var userID: String
         package var transactions: [Transaction]
         package var limits: AppPolicy.Provisional
     }
@@ -48,14 +48,14 @@ extension Statements {
         "provisional.take_places",
         """
         select id from (
-          select id, take_provisional_place($1, $2, id, $3, product, event, $7, $8) as is_taken
-          from unnest($4::text[], $5::text[], $6::uuid[]) as i(id, product, event) offset 0) i
+          select id, take_provisional_place(id, purchase_key, $1, product, event, $6, $7) as is_taken
+          from unnest($2::text[], $3::text[], $4::text[], $5::uuid[]) as i(id, purchase_key, product, event) offset 0) i
         where is_taken
         """,
         bind: { question in
             [
-                .text(question.appID), .text(question.userID), .uuid(question.receiptID),
-                .texts(question.transactions.map(\.id)), .texts(question.transactions.map(\.productID)),
+                .uuid(question.receiptID), .texts(question.transactions.map(\.id)),
+                .texts(question.transactions.map(\.purchaseKey)), .texts(question.transactions.map(\.productID)),
                 .uuids(
                     question.transactions.map {
                         DerivedID.event(appID: question.appID, transactionID: $0.id, type: "purchase.confirmed")
@@ -64,6 +64,35 @@ extension Statements {
             ]
         },
         read: { row throws(PostgresError) in try row.text(0) })
+
+    /// Of a row `p` of provisional_grants: whether it was given and Apple has not been heard about it. Not for a WHERE
+    /// clause: there the planner may walk the index of all that wait, which statistics of a quiet day call empty.
+    static let waitsForWord = "(p.granted_at is not null and p.confirmed_at is null and p.revoked_at is null)"
+
+    /// What is not decided for good in a receipt, with the facts that are stored: what was given on trust, held and open.
+    package static let undecidedPurchases = Statement<UUID, TrustedReceipt.Purchase>(
+        "provisional.undecided_purchases",
+        """
+        select p.purchase_key, o.state, o.reason, t.*
+        from (
+          select transaction_id from outcomes where receipt_id = $1 and state in ('open', 'held')
+          union select transaction_id from provisional_grants where receipt_id = $1) i
+        cross join lateral (select \(storedFacts) from transactions where transaction_id = i.transaction_id offset 0) t
+        left join lateral (select state, reason from outcomes
+          where receipt_id = $1 and transaction_id = i.transaction_id offset 0) o on true
+        left join lateral (
+          select g.purchase_key, \(waitsForWord) as waits from provisional_grants p
+          join grants g on g.transaction_id = p.transaction_id and g.receipt_id = p.receipt_id
+          where p.transaction_id = i.transaction_id and p.receipt_id = $1 offset 0) p on p.waits
+        where p.waits or o.state in ('open', 'held')
+        order by i.transaction_id
+        """,
+        bind: { [.uuid($0)] },
+        read: { row throws(PostgresError) in
+            guard let transaction = try row.transaction(from: 3) else { throw row.undecodable(3) }
+            return TrustedReceipt.Purchase(
+                transaction: transaction, grantKey: try row.optionalText(0), before: try row.waitingDecision(1, 2))
+        })
 
     package struct Unconfirmed: Sendable {
         package let appID: String

@@ -29,6 +29,8 @@ package struct StoredReceipt: Sendable, Equatable {
     package let isTakenOver: Bool
     /// False: the payload is gone, nothing can be judged any more.
     package let hasPayload: Bool
+    /// Something was given on trust, and Apple has not been heard about it.
+    package var isOnTrust: Bool
 }
 
 /// A row that was not there before, with the database's times.
@@ -114,7 +116,8 @@ extension Statements {
           case when r.reason = 'no_transaction_yet' then exists (select from receipts later
             where later.app_id = r.app_id and later.user_id = r.user_id and later.received_at > r.received_at
               and later.state in ('granted', 'already_granted')) end,
-          r.rescues
+          r.rescues,
+          (select bool_or(\(waitsForWord)) from provisional_grants p where p.receipt_id = r.id)
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select id, app_id, user_id, order_id, kind, transaction_id, original_transaction_id, is_vouched,
           lane, state, reason, attempt, rescues, received_at from receipts where id = i.id offset 0) r
@@ -134,7 +137,8 @@ extension Statements {
                 state: try row.state(9), reason: try row.optionalText(10), attempt: try row.int(11),
                 rescues: try row.int(15),
                 receivedAt: try row.date(12), readAt: try row.date(13),
-                isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil)
+                isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil,
+                isOnTrust: try row.optionalBool(16) ?? false)
         })
 
     /// Moves due times without counting an attempt: a halt, a breaker, a 429. Guarded like a verdict, and like one it

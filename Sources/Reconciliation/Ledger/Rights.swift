@@ -192,7 +192,7 @@ package struct Rights: Sendable {
             [
                 .worker: [
                     .select, .insert("app_id", "environment", "customer", "asked_id", "busy_until"),
-                    .update("asked_id", "begun_at", "busy_until", "revision", "ended_at"),
+                    .update("asked_id", "begun_at", "busy_until", "revision", "ended_at", "reader"),
                 ]
             ]),
         // Written by its function.
@@ -249,6 +249,7 @@ package struct Rights: Sendable {
         function("lane_place(text, text)", [.worker: [.execute]]),
         function(
             "take_provisional_place(text, text, text, uuid, text, uuid, integer, integer)", [.worker: [.execute]]),
+        function("take_provisional_place(text, text, uuid, text, uuid, integer, integer)", [.worker: [.execute]]),
         function("end_halt(text, text, text, text)", [.worker: [.execute], .support: [.execute]]),
         function("end_stale_halts(text, text[])", [.worker: [.execute]]),
     ]

@@ -47,9 +47,11 @@ extension Statements {
     ///   possession only to its own user.
     /// - Purchases that Apple is asked about later, and nothing else open, are no attempt (`history_pending`).
     /// - A refund on record answers a proof that Apple signed before it (row 0a): an old proof is no way around it.
-    /// - What is given on trust (`provisional`) needs its place within the limits, keeps its receipt open and is no
-    ///   attempt: what asking Apple brought is the next verdict. The verdict that brings Apple's word about it marks and
-    ///   tells it, and the grant stays whatever that word is. Nothing but that word ends a receipt with such a grant.
+    /// - What is given on trust (`provisional`) needs its place within the limits, and that nothing was held or rejected
+    ///   of it; it names some of its receipt's purchases, writes what it gives and no more, and keeps the receipt open. It
+    ///   is no attempt: what asking Apple brought is the next verdict. The verdict that brings Apple's word about it marks
+    ///   and tells it, and the grant stays whatever that word is. Nothing but that word ends a receipt with such a grant,
+    ///   also not a verdict that does not name it.
     package static let settle = Statement<SettleBatch, Settlement>(
         "ledger.settle",
         """
@@ -75,10 +77,14 @@ extension Statements {
               customer)
           left join lateral (select true as is_refunded from transactions t
             where i.asked in ('grant', 'provisional') and t.transaction_id = i.transaction and t.app_id = i.app
-              and t.environment = i.environment and t.revoked_at is not null and t.signed_at > i.signed_at limit 1) k
+              and t.environment = i.environment and t.revoked_at is not null
+              and t.signed_at > coalesce(i.signed_at, '-infinity') limit 1) k
             on true
           left join lateral (
-            select p.confirmed_at is null and p.revoked_at is null as is_taken from provisional_grants p
+            select p.confirmed_at is null and p.revoked_at is null and not exists (select from outcomes o
+                where o.receipt_id = i.receipt and o.transaction_id = i.transaction
+                  and o.state in ('held', 'rejected')) as is_taken
+            from provisional_grants p
             where i.asked = 'provisional' and p.transaction_id = i.transaction and p.receipt_id = i.receipt
             offset 0) place on true
           where (i.receipt in (select receipt from mine)) is true),
@@ -149,29 +155,37 @@ extension Statements {
                 when p.is_open and v.asked = 'rejected' and v.reason in (\(takingBack)) then 'revoked'
                 end as mark offset 0) m) m),
         judged as (
-          select receipt, min(due_in) as due_in, min(rank) as rank,
-            bool_and(transaction is null) as is_whole, bool_or(asked = 'provisional') as is_bridge,
+          select receipt, min(due_in) as due_in,
+            least(min(rank), case when bool_or(asked = 'provisional') then 1 end) as rank,
+            bool_or(asked = 'provisional') as is_bridge,
             bool_and(transaction is null) and min(rank) = 5 as closes,
             bool_or(state = 'open' and reason is distinct from '\(Reason.historyPending.rawValue)') as has_try,
-            coalesce(max(reason) filter (where asked = 'provisional' and reason = 'unconfirmed'),
-              (array_agg(reason order by rank, reason nulls first))[1]) as reason
+            case when bool_or(asked = 'provisional')
+              then coalesce(max(reason) filter (where reason = 'unconfirmed'), 'apple_unavailable')
+              else (array_agg(reason order by rank, reason nulls first))[1] end as reason
           from outcome group by receipt),
         summary as (
-          select j.receipt, j.due_in, j.closes, j.reason as closing_reason, j.is_whole,
+          select j.receipt, j.due_in, j.closes, j.reason as closing_reason,
             j.rank = 1 and j.has_try and not j.is_bridge as is_try,
-            case when k.rank is null then j.reason else k.reason end as reason,
-            (array['again', 'received', 'held', 'granted', 'already_granted', 'rejected'])[least(j.rank, k.rank) + 1]
-              as state
-          from judged j left join lateral (
-            select case when o.reason = 'unconfirmed' then 2 when o.state = 'granted' then 3 else 4 end as rank,
-              o.reason
+            case when w.waits then 'unconfirmed' when k.rank is null then j.reason else k.reason end as reason,
+            (array['again', 'received', 'held', 'granted', 'already_granted', 'rejected'])[
+              least(j.rank, k.rank, case when w.waits then 2 end) + 1] as state
+          from judged j
+          left join lateral (
+            select case when o.state = 'granted' then 3 else 4 end as rank, o.reason
             from outcomes o
             where j.closes and o.receipt_id = j.receipt and o.state in ('granted', 'already_granted')
-            order by 1, 2 nulls first limit 1) k on true),
+            order by 1, 2 nulls first limit 1) k on true
+          -- What was given on trust and is not answered here either, be it named or not: it keeps its receipt.
+          left join lateral (
+            select bool_or(\(waitsForWord) and ((p.transaction_id, p.receipt_id) in (
+                select transaction, receipt from outcome where mark in ('confirmed', 'revoked'))) is not true) as waits
+            from provisional_grants p where j.rank not in (0, 2) and p.receipt_id = j.receipt) w on true),
         stored as (
           insert into outcomes (receipt_id, transaction_id, state, reason, binding_source)
           select receipt, transaction, state, reason, binding from outcome
-          where transaction is not null and (receipt in (select receipt from summary where state = 'again')) is not true
+          where transaction is not null and (asked <> 'provisional' or state = 'granted')
+            and (receipt in (select receipt from summary where state = 'again')) is not true
           order by receipt, transaction
           on conflict (receipt_id, transaction_id) do update
             set state = excluded.state, reason = excluded.reason,
@@ -181,7 +195,7 @@ extension Statements {
         closed as (
           update outcomes o set state = 'rejected', reason = s.closing_reason, decided_at = now()
           from summary s
-          where s.closes and o.receipt_id = s.receipt and o.state in ('open', 'held')),
+          where s.closes and s.state <> 'held' and o.receipt_id = s.receipt and o.state in ('open', 'held')),
         tried as (
           insert into attempts (receipt_id, attempt, reason, service, environment, http_status, code, duration_ms)
           select distinct on (receipt) receipt, attempt + 1, reason, call_service, call_environment, call_status,
@@ -225,8 +239,7 @@ extension Statements {
         update receipts r set
           state = case when s.is_try and r.attempt + 1 >= $34 and r.received_at < now() - make_interval(secs => $31)
             then 'parked' else s.state end,
-          -- A try that brought nothing does not change what the receipt waits for.
-          reason = case when s.is_try and s.is_whole and r.reason = 'unconfirmed' then r.reason else s.reason end,
+          reason = s.reason,
           attempt = r.attempt + s.is_try::int,
           rescues = 0,
           judged_at = now(),
@@ -251,7 +264,7 @@ extension Statements {
             Settlement(receiptID: try row.uuid(0), state: try row.state(1), attempt: try row.int(2))
         })
 
-    private static let takingBack = Reason.takingBack.map { "'\($0.rawValue)'" }.joined(separator: ", ")
+    static let takingBack = Reason.takingBack.map { "'\($0.rawValue)'" }.joined(separator: ", ")
 }
 
 /// The batch by columns, as `unnest` takes it: one row per receipt and transaction.

@@ -10,6 +10,9 @@ package struct AppleRefusal: Error, Sendable {
     package let calls: [ServiceCall]
     /// Whether Apple could not be reached, or is known to be away: it said nothing about the purchase, nor about us.
     package let isOutage: Bool
+    /// Of a receipt that was verified here: those of its purchases that Apple was to be asked about and could not be
+    /// reached for.
+    package var unheard: [Transaction] = []
 
     package init(_ fate: Fate, calls: [ServiceCall] = [], isOutage: Bool = false) {
         self.fate = fate
@@ -32,10 +35,12 @@ package final class AppleDesk: Sendable {
         self.governor = governor
     }
 
-    /// Whether asking would be in vain now: Apple is down where it is asked first, or refuses our credentials.
-    package func isAway(_ service: ServiceCall.Service, for app: AppServices) async -> Bool {
-        guard halts.halt(of: service, for: app) == nil else { return true }
-        return await isDown(service, for: app)
+    /// Why asking would be in vain now: Apple refuses our credentials, or is down where it is asked first, which alone is
+    /// an outage. Nil: it would not.
+    package func absence(of service: ServiceCall.Service, for app: AppServices) async -> AppleRefusal? {
+        let isHalted = halts.halt(of: service, for: app) != nil
+        if !isHalted, await !isDown(service, for: app) { return nil }
+        return AppleRefusal(.postpone(.appleUnavailable, until: nil), isOutage: !isHalted)
     }
 
     private func isDown(_ service: ServiceCall.Service, for app: AppServices) async -> Bool {

@@ -5,8 +5,8 @@ package import Purchases
 /// What looking at a receipt brought.
 package indirect enum Examination: Sendable {
     case finding(Verdict.Finding)
-    /// Apple cannot be reached, and policy may give some of these before it has confirmed them. Whether or not it does,
-    /// the receipt goes on as it would have.
+    /// Apple cannot be reached, and policy may give these before it has confirmed them: each would be granted. Whether or
+    /// not it does, the receipt goes on as it would have.
     case bridge([Verdict.Entry], otherwise: Examination)
     /// Apple was asked and gave nothing to go by: an attempt.
     case retry(Reason, call: Verdict.Call?)
@@ -64,7 +64,7 @@ package struct Examiner: Sendable {
             receivedAt: receipt.receivedAt, judgedAt: receipt.readAt)
     }
 
-    private func examination(of refusal: AppleRefusal) -> Examination {
+    func examination(of refusal: AppleRefusal) -> Examination {
         switch refusal.fate {
         case .retry(let reason): .retry(reason, call: refusal.calls.last.map(Verdict.Call.init))
         case .postpone(let reason, let until): .postpone(reason, until: until)
@@ -127,7 +127,9 @@ package struct Examiner: Sendable {
         } catch {
             // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
             guard case .reject(.invalidTransactionID) = error.fate else {
-                return bridge(transaction, of: receipt, for: app, after: error)
+                let isUnheard = error.isOutage && !receipt.isOnTrust
+                return bridge(
+                    isUnheard ? [transaction] : [], of: receipt, for: app, otherwise: examination(of: error))
             }
             throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
         }
@@ -135,19 +137,16 @@ package struct Examiner: Sendable {
 
     // MARK: Apple is away
 
-    /// What becomes of a signed transaction that was verified here and that Apple should have confirmed, after it refused.
-    /// Only where it could not be reached may it be given on trust (B10): what it says about a purchase, a limit of its
-    /// own or our credentials is no outage. Legacy receipts are not given on trust: what they say of many purchases is as
-    /// old as they are.
-    private func bridge(
-        _ transaction: Transaction, of receipt: StoredReceipt, for app: AppServices, after refusal: AppleRefusal
+    /// What becomes of purchases that were verified here and that Apple could not be reached about: those may be given on
+    /// trust that would be granted if it confirmed them (B10). What it says about a purchase, a limit of its own or our
+    /// credentials is no outage.
+    func bridge(
+        _ unheard: [Transaction], of receipt: StoredReceipt, for app: AppServices, otherwise: Examination
     ) -> Examination {
-        let otherwise = examination(of: refusal)
-        // Once is enough: the rest is up to Apple.
-        guard refusal.isOutage, receipt.reason != Reason.unconfirmed.rawValue else { return otherwise }
-        let entry = Verdict.Entry(
-            transaction: transaction, decision: app.policy.decide(transaction, claim: claim(receipt)))
-        return app.policy.mayBeProvisional(entry) ? .bridge([entry], otherwise: otherwise) : otherwise
+        let claim = claim(receipt)
+        let entries = unheard.map { Verdict.Entry(transaction: $0, decision: app.policy.decide($0, claim: claim)) }
+            .filter(app.policy.mayBeProvisional)
+        return entries.isEmpty ? otherwise : .bridge(entries, otherwise: otherwise)
     }
 
     // MARK: Bare ids

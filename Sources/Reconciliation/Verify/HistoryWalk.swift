@@ -70,18 +70,23 @@ struct HistoryWalk: Sendable {
         case nil: throw AppleRefusal(.postpone(.historyPending, until: afterPause(receipt)))
         case .busy(let until): throw AppleRefusal(.postpone(.historyPending, until: until))
         case .ended(let begunAt): return (begunAt, true)
-        case .claimed(let askedID, var revision, let begunAt):
+        case .claimed(let askedID, var revision, let begunAt, let reader):
             let start = ContinuousClock.now
             for number in 1...Self.pagesMax {
                 let page = try await self.page(client, askedID, after: revision)
                 let transactions = try await verified(page)
                 revision = page.next
                 let goesOn = revision != nil && number < Self.pagesMax && ContinuousClock.now - start < Self.timeMax
-                _ = try await run(
+                let stored = try await run(
                     Statements.storePage,
                     .init(
-                        walk: walk, transactions: transactions, revision: revision, lease: goesOn ? lease : .zero))
+                        walk: walk, reader: reader, transactions: transactions, revision: revision,
+                        lease: goesOn ? lease : .zero))
                 found += transactions
+                // The page took longer than our lease, and somebody else reads on.
+                guard !stored.isEmpty else {
+                    throw AppleRefusal(.postpone(.historyPending, until: afterPause(receipt)))
+                }
                 guard goesOn else { break }
             }
             return (begunAt, revision == nil)

@@ -18,33 +18,70 @@ extension Examiner {
     func examineLegacy(
         _ base64: String, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        if receipt.isTakenOver { return .finding(.receipt(.rejected(.takenOver))) }
+        if receipt.isTakenOver, !receipt.isOnTrust { return .finding(.receipt(.rejected(.takenOver))) }
         var refusals: [AppleRefusal] = []
         for strategy in app.policy.legacyReceipts {
             do throws(AppleRefusal) {
                 switch strategy {
                 case .verifyReceipt: return try await askVerifyReceipt(base64, of: receipt, for: app)
-                case .serverApi: return try await askServerAPI(base64, of: receipt, for: app)
+                case .serverApi:
+                    let examination = try await askServerAPI(base64, of: receipt, for: app)
+                    return narrow(examination, to: unheard(by: refusals))
                 case .local: return try judge(await read(base64, of: receipt, for: app), of: receipt, for: app)
                 }
             } catch {
-                guard error.fate.leavesItToOthers else { throw error }
                 refusals.append(error)
+                if !error.fate.leavesItToOthers { return bridge(refusals, of: receipt, for: app, otherwise: error) }
             }
         }
         let refusal = refusals.first(where: \.isTry) ?? refusals.first ?? AppleRefusal(.hold(.credentialsMissing))
-        throw refusal
+        return bridge(refusals, of: receipt, for: app, otherwise: refusal)
+    }
+
+    // MARK: Apple is away
+
+    private func bridge(
+        _ refusals: [AppleRefusal], of receipt: StoredReceipt, for app: AppServices, otherwise refusal: AppleRefusal
+    ) -> Examination {
+        let ids = unheard(by: refusals) ?? []
+        let purchases = refusals.lazy.map(\.unheard).first { !$0.isEmpty } ?? []
+        return bridge(
+            purchases.filter { ids.contains($0.id) }, of: receipt, for: app, otherwise: examination(of: refusal))
+    }
+
+    /// The purchases that none of the services could be reached for, by their ids. Nil: there was none to ask.
+    private func unheard(by refusals: [AppleRefusal]) -> Set<String>? {
+        let asked = refusals.filter { $0.fate != .hold(.credentialsMissing) }.map { Set($0.unheard.map(\.id)) }
+        return asked.first.map { asked.dropFirst().reduce($0) { $0.intersection($1) } }
+    }
+
+    /// What one service could not be reached for may still be what another one limits, or refuses us.
+    private func narrow(_ examination: Examination, to ids: Set<String>?) -> Examination {
+        guard let ids, case .bridge(let entries, let otherwise) = examination else { return examination }
+        let narrowed = entries.filter { ids.contains($0.transaction.id) }
+        return narrowed.isEmpty ? otherwise : .bridge(narrowed, otherwise: otherwise)
+    }
+
+    /// What Apple would be asked about a receipt's purchases one by one, and nothing is known of.
+    private func unheard(
+        _ base64: String, of receipt: StoredReceipt, for app: AppServices
+    ) async -> [Transaction] {
+        guard app.policy.provisional != nil, case .purchases(let listed, _) = await read(base64, of: receipt, for: app),
+            let plan = try? await plan(listed, of: receipt, for: app)
+        else { return [] }
+        return plan.unheard
     }
 
     /// In the local lane nothing waits for Apple: to the other one, or on to the next strategy where asking is in vain.
+    ///
+    /// - Parameter plan: of the questions.
     private func needsReroute(
-        _ receipt: StoredReceipt, for service: ServiceCall.Service, of app: AppServices
+        _ receipt: StoredReceipt, for service: ServiceCall.Service, of app: AppServices, _ plan: ReceiptPlan? = nil
     ) async throws(AppleRefusal) -> Bool {
         guard receipt.lane == .local else { return false }
-        guard await !desk.isAway(service, for: app) else {
-            throw AppleRefusal(.postpone(.appleUnavailable, until: nil))
-        }
-        return true
+        guard var refusal = await desk.absence(of: service, for: app) else { return true }
+        if refusal.isOutage { refusal.unheard = plan?.unheard ?? [] }
+        throw refusal
     }
 
     // MARK: verifyReceipt
@@ -55,14 +92,26 @@ extension Examiner {
         guard let client = desk.receipts(of: app, lane: receipt.callLane) else {
             throw AppleRefusal(.hold(.credentialsMissing))
         }
-        if try await needsReroute(receipt, for: .verifyReceipt, of: app) { return .reroute }
-        let (verified, calls) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
-            let verified = try await client.verify(base64)
-            return (verified, verified.calls)
-        } proves: {
-            // Only receipts with subscriptions need the secret.
-            $0.latestReceiptInfo != nil
+        do throws(AppleRefusal) {
+            if try await needsReroute(receipt, for: .verifyReceipt, of: app) { return .reroute }
+            let (verified, calls) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
+                let verified = try await client.verify(base64)
+                return (verified, verified.calls)
+            } proves: {
+                // Only receipts with subscriptions need the secret.
+                $0.latestReceiptInfo != nil
+            }
+            return judge(verified, calls, of: receipt, for: app)
+        } catch {
+            var refusal = error
+            if error.isOutage { refusal.unheard = await unheard(base64, of: receipt, for: app) }
+            throw refusal
         }
+    }
+
+    private func judge(
+        _ verified: VerifiedReceipt, _ calls: [ServiceCall], of receipt: StoredReceipt, for app: AppServices
+    ) -> Examination {
         guard verified.bundleId == app.identity.bundleId else { return .finding(.receipt(.rejected(.wrongApp))) }
         guard app.identity.environments.contains(verified.environment) else {
             return .finding(.receipt(.rejected(.wrongEnvironment)))
@@ -149,14 +198,12 @@ extension Examiner {
     private func confirm(
         _ listed: [Transaction], in environment: StoreEnvironment, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        let claim = claim(receipt)
-        let plan = ReceiptPlan(
-            try await known(listed, of: receipt), named: receipt.transactionID, policy: app.policy, claim: claim,
-            freshFor: Self.staleAfter)
+        let plan = try await plan(listed, of: receipt, for: app)
         guard !plan.asked.isEmpty else { return .finding(.transactions(plan.judged)) }
-        if try await needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
+        if try await needsReroute(receipt, for: .serverApi, of: app, plan) { return .reroute }
 
         var round = LookUpRound(plan)
+        let claim = claim(receipt)
         let lane = receipt.callLane
         await withTaskGroup(of: (ListedPurchase, Result<Transaction, AppleRefusal>).self) { group in
             for purchase in plan.asked {
@@ -174,18 +221,23 @@ extension Examiner {
             round.take(read.transactions, app.policy, claim)
             round.historyRest = read.rest
         }
-        return try round.examination()
+        return bridge(round.unheard, of: receipt, for: app, otherwise: try round.examination())
     }
 
-    private func known(
-        _ listed: [Transaction], of receipt: StoredReceipt
-    ) async throws(AppleRefusal) -> [ListedPurchase] {
+    private func plan(
+        _ listed: [Transaction], of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> ReceiptPlan {
         let question = Statements.ListedQuestion(receiptID: receipt.id, appID: receipt.appID, transactions: listed)
         do {
-            return zip(listed, try await ledger.run(Statements.knownPurchases, question)).map { listed, known in
+            let known = try await ledger.run(Statements.knownPurchases, question)
+            let purchases = zip(listed, known).map { listed, known in
                 ListedPurchase(
-                    listed: listed, stored: known.stored, isGranted: known.isGranted, before: known.before)
+                    listed: listed, stored: known.stored, isGranted: known.isGranted, isOnTrust: known.isOnTrust,
+                    before: known.before)
             }
+            return ReceiptPlan(
+                purchases, named: receipt.transactionID, policy: app.policy, claim: claim(receipt),
+                freshFor: Self.staleAfter)
         } catch {
             throw AppleRefusal(.postpone(.historyPending, until: nil))
         }
@@ -222,6 +274,11 @@ private struct LookUpRound {
         entries = plan.judged
         waiting = plan.waiting
         customerID = plan.judged.lazy.compactMap(\.transaction.customerID).first
+    }
+
+    /// What Apple could not be reached for, and nothing is known of.
+    var unheard: [Transaction] {
+        unanswered.filter { $0.refusal.isOutage && $0.purchase.isUnheard }.map(\.purchase.listed.snapshot)
     }
 
     /// Apple answers, even if it does not find everything.
@@ -270,7 +327,11 @@ private struct LookUpRound {
         let isGrant = { (entry: Verdict.Entry) in if case .grant = entry.decision { true } else { false } }
         let first = unanswered.first { $0.refusal.isTry } ?? unanswered.first
         // Nothing new to write: another strategy may do better.
-        if let first, !hasFound, !entries.contains(where: isGrant) { throw first.refusal }
+        if let first, !hasFound, !entries.contains(where: isGrant) {
+            var refusal = first.refusal
+            refusal.unheard = unheard
+            throw refusal
+        }
         // Only what Apple was asked about counts as an attempt, and only an attempt climbs the ladder.
         let historyReason = if case .retry(let reason, _) = historyRest { reason } else { Reason.historyPending }
         let open =

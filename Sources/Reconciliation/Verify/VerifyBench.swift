@@ -104,14 +104,14 @@ struct VerifyBench: Sendable {
     ) async throws(LedgerError) {
         switch examination {
         case .bridge(let entries, let otherwise):
-            try await trust(entries, of: receipt, for: app)
+            var receipt = receipt
+            if try await trust(entries, of: receipt, for: app) { receipt.isOnTrust = true }
             CrashPoint.afterTrustBeforeRow.reached()
             try await conclude(otherwise, of: receipt, for: app)
-        case .finding(.receipt(.rejected(let reason))) where owes(receipt):
-            // The client may have finished on our word: what Apple proved then stays owed.
+        case .finding(.receipt(.rejected(let reason))) where stays(receipt, despite: reason):
             try await postpone(receipt, reason, by: heldDelay(receipt))
         case .finding(let finding):
-            try await write(try await brake(finding, of: receipt, for: app), for: receipt)
+            try await write(try await prepare(finding, of: receipt, for: app), for: receipt)
         case .retry(let reason, let call):
             // A held purchase whose facts are stored does not become unknown because Apple is away.
             if receipt.state == .held {
@@ -122,10 +122,10 @@ struct VerifyBench: Sendable {
         case .postpone(let reason, let until):
             try await postpone(receipt, reason, by: wait(reason, until, receipt))
         case .partly(let entries, .retry(_, let call)):
-            try await retry(receipt, try await brake(.transactions(entries), of: receipt, for: app), call)
+            try await retry(receipt, try await prepare(.transactions(entries), of: receipt, for: app), call)
         case .partly(let entries, .postpone(let reason, let until)):
             try await write(
-                try await brake(.transactions(entries), of: receipt, for: app), for: receipt,
+                try await prepare(.transactions(entries), of: receipt, for: app), for: receipt,
                 dueIn: wait(reason, until, receipt))
         case .reroute: try await reroute(receipt)
         }
@@ -188,13 +188,16 @@ struct VerifyBench: Sendable {
         }
     }
 
-    /// Whether purchases with stored facts are held in it.
-    private func owes(_ receipt: StoredReceipt) -> Bool {
-        receipt.state == .held && receipt.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
+    /// Whether a proof that fails as a whole ends nothing. The client may have finished on our word: purchases that are
+    /// held with stored facts stay owed, and what was given on trust ends by Apple's word alone.
+    private func stays(_ receipt: StoredReceipt, despite reason: Reason) -> Bool {
+        if receipt.isOnTrust { return !Reason.takingBack.contains(reason) }
+        return receipt.state == .held && receipt.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
     }
 
     private func heldDelay(_ receipt: StoredReceipt) -> Duration {
-        ledger.schedule.heldDelay(age: .seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt)))
+        let age = Duration.seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt))
+        return receipt.isOnTrust ? ledger.schedule.confirmDelay(age: age) : ledger.schedule.heldDelay(age: age)
     }
 
     /// Writes a verdict until it stands or is moot. Nil: it is moot.
@@ -237,18 +240,31 @@ struct VerifyBench: Sendable {
             ])
     }
 
-    private func brake(
+    /// A finding as it is written: read as Apple's word on what was given on trust, and through the brakes.
+    private func prepare(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
-        // What was given on trust went through them then, and would count against itself now.
-        guard case .transactions(let entries) = finding, let userID = receipt.userID,
-            receipt.reason != Reason.unconfirmed.rawValue,
-            entries.contains(where: { app.policy.needsBrakes($0, userID: userID) })
-        else { return finding }
+        guard receipt.isOnTrust else { return try await brake(finding, of: receipt, for: app) }
+        let trusted = TrustedReceipt(
+            try await patiently { () throws(LedgerError) in
+                try await ledger.run(Statements.undecidedPurchases, receipt.id)
+            })
+        return try await brake(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
+    }
+
+    /// - Parameter given: what went through the brakes before, and would count against itself now.
+    private func brake(
+        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices, except given: Set<String> = []
+    ) async throws(LedgerError) -> Verdict.Finding {
+        guard case .transactions(let entries) = finding, let userID = receipt.userID else { return finding }
+        let needsBrakes = { (entry: Verdict.Entry) in
+            !given.contains(entry.transaction.id) && app.policy.needsBrakes(entry, userID: userID)
+        }
+        guard entries.contains(where: needsBrakes) else { return finding }
         var braked: [Verdict.Entry] = []
         var passed = 0
         for entry in entries {
-            guard app.policy.needsBrakes(entry, userID: userID) else {
+            guard needsBrakes(entry) else {
                 braked.append(entry)
                 continue
             }
@@ -272,10 +288,12 @@ struct VerifyBench: Sendable {
     /// Gives what may be given before Apple has confirmed it, where the user is trusted and the day's limits have room
     /// (B10). The places are taken first, so that a death in between gives nothing beyond the limits; the receipt stays
     /// open, and nothing of its tries at Apple is counted here.
+    ///
+    /// - Returns: whether anything was given.
     private func trust(
         _ entries: [Verdict.Entry], of receipt: StoredReceipt, for app: AppServices
-    ) async throws(LedgerError) {
-        guard let limits = app.policy.provisional, let userID = receipt.userID else { return }
+    ) async throws(LedgerError) -> Bool {
+        guard let limits = app.policy.provisional, let userID = receipt.userID else { return false }
         let question = Statements.HistoryQuestion(
             appID: receipt.appID, userID: userID, purchasesMax: limits.purchasesMin)
         let histories = try await patiently { () throws(LedgerError) in
@@ -283,30 +301,32 @@ struct VerifyBench: Sendable {
         }
         guard let history = histories.first, limits.trusts(history, at: receipt.readAt) else {
             countTrust(receipt.appID, "untrusted")
-            return
+            return false
         }
         guard case .transactions(let braked) = try await brake(.transactions(entries), of: receipt, for: app) else {
-            return
+            return false
         }
         let places = Statements.PlaceQuestion(
-            receiptID: receipt.id, appID: receipt.appID, userID: userID,
+            receiptID: receipt.id, appID: receipt.appID,
             transactions: braked.filter(app.policy.mayBeProvisional).map(\.transaction), limits: limits)
         let placed = Set(
             try await patiently { () throws(LedgerError) in try await ledger.run(Statements.takePlaces, places) })
-        guard !placed.isEmpty else {
-            countTrust(receipt.appID, "no_place")
-            return
-        }
-        let trusted = braked.map { entry in
-            // Apple was not heard, so nothing is decided about the others.
-            var decision = Decision.open(.appleUnavailable)
-            if case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) {
-                decision = .provisional(goods: goods, source: source)
+        // Apple was not heard, so nothing is said about the others.
+        let trusted = braked.compactMap { entry -> Verdict.Entry? in
+            guard case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) else {
+                return nil
             }
-            return Verdict.Entry(transaction: entry.transaction, decision: decision)
+            return Verdict.Entry(
+                transaction: entry.transaction, decision: .provisional(goods: goods, source: source))
         }
-        try await write(.transactions(trusted), for: receipt, dueIn: ledger.schedule.rescueDelay(.apple))
+        guard !trusted.isEmpty else {
+            countTrust(receipt.appID, "no_place")
+            return false
+        }
+        let settlement = try await write(
+            .transactions(trusted), for: receipt, dueIn: ledger.schedule.rescueDelay(.apple))
         countTrust(receipt.appID, "given")
+        return settlement != nil
     }
 
     private func countTrust(_ appID: String, _ answer: String) {

@@ -75,6 +75,8 @@ private struct MachineModel {
                 let outcome = judge(entry, for: id, signedAt: signedAt)
                 states.append(
                     outcome.state == "granted" ? (outcome.counts, outcome.reason) : (outcome.state, outcome.reason))
+                // Trust says nothing but what it gives.
+                if isBridge, outcome.state != "granted" { continue }
                 let before = row.outcomes[entry.transaction.id]
                 switch before {
                 case "granted", "already_granted", "granted refunded": break
@@ -97,27 +99,36 @@ private struct MachineModel {
             let kept = row.outcomes.values.filter { $0.contains("granted") }
             states =
                 kept.isEmpty
-                ? [("rejected", reason.rawValue)] : kept.map { ($0 == "granted refunded" ? "granted" : $0, nil) }
-            // Not what was given on trust either: that is Apple's to say.
-            if kept.contains("granted unconfirmed") { states = [("held", "unconfirmed")] }
+                ? [("rejected", reason.rawValue)] : kept.map { ($0.hasPrefix("granted") ? "granted" : $0, nil) }
             for (transaction, state) in row.outcomes where state == "open" || state == "held" {
-                row.outcomes[transaction] = "rejected"
+                if !waits(id) { row.outcomes[transaction] = "rejected" }
             }
         case .receipt(.open(let reason)):
-            states = [("open", row.reason == "unconfirmed" ? "unconfirmed" : reason.rawValue)]
+            states = [("open", reason.rawValue)]
         case .receipt(.held(let reason)): states = [("held", reason.rawValue)]
         case .receipt(.grant), .receipt(.provisional), .identifier: preconditionFailure("no worker finds this here")
         }
         let order = ["open", "held", "granted", "already_granted", "rejected"]
-        let first = order.first { word in states.contains { $0.state == word } } ?? "rejected"
+        var first = order.first { word in states.contains { $0.state == word } } ?? "rejected"
+        if isBridge { first = "open" }
+        let waits = waits(id)
+        if waits, first != "open" { first = "held" }
         row.state = first == "open" ? .received : ReceiptState(rawValue: first)!
         if first == "open" || first == "held" {
             let reasons = states.filter { $0.state == first }.compactMap(\.reason)
-            row.reason = isBridge && reasons.contains("unconfirmed") ? "unconfirmed" : reasons.min()
+            row.reason =
+                if waits, first == "open" || reasons.isEmpty { "unconfirmed" } else {
+                    isBridge ? "apple_unavailable" : reasons.min()
+                }
         }
         row.attempt += first == "open" && !isBridge ? 1 : 0
         row.rescues = 0
         rows[id] = row
+    }
+
+    /// Whether it gave on trust: that ends by Apple's word alone, and so does the receipt.
+    private func waits(_ id: UUID) -> Bool {
+        trusted.contains { $0.value == "unconfirmed" && grants[$0.key] == id }
     }
 
     /// - Returns: `counts`: what a granted one counts as among its neighbours, where it waits for Apple's word.
@@ -130,9 +141,10 @@ private struct MachineModel {
             decision = .rejected(.refunded)
         }
         let isTrusted = trusted[transaction] == "unconfirmed"
-        if case .provisional = decision, places[transaction] != id || trusted[transaction] != nil && !isTrusted {
-            decision = .open(.appleUnavailable)
-        }
+        let mayBeGiven =
+            places[transaction] == id && (trusted[transaction] == nil || isTrusted)
+            && !["held", "rejected"].contains(rows[id]?.outcomes[transaction] ?? "")
+        if case .provisional = decision, !mayBeGiven { decision = .open(.appleUnavailable) }
         if case .open(let reason) = decision { return ("open", reason.rawValue, "open") }
         if let owner = grants[transaction] {
             guard owner == id else { return ("already_granted", nil, "") }
@@ -425,7 +437,7 @@ private struct MachineWorld {
         let isHeld = row.state == .held
         let owes = isHeld && row.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
         switch hand.finding {
-        case .receipt(.rejected(let reason)) where owes: try await postpone(row, reason)
+        case .receipt(.rejected(let reason)) where owes || row.isOnTrust: try await postpone(row, reason)
         case .receipt(.open(let reason)) where isHeld: try await postpone(row, reason)
         default: try await settle(hand, hand.finding)
         }
@@ -442,15 +454,15 @@ private struct MachineWorld {
         model.settle(row.id, attempt: row.attempt, finding, signedAt: hand.signedAt)
     }
 
-    /// Places first, then the grants that have one; the others are open.
+    /// Places first, then the grants that have one; the others are not named.
     private mutating func trust(_ hand: Hand) async throws {
         let wanted = hand.trusted.filter(\.decision.gives).map(\.transaction)
-        guard !wanted.isEmpty, let userID = hand.receipt.userID else { return }
+        guard !wanted.isEmpty else { return }
         let placed = Set(
             try await lab.database.run(
                 Statements.takePlaces,
                 .init(
-                    receiptID: hand.receipt.id, appID: app, userID: userID, transactions: wanted,
+                    receiptID: hand.receipt.id, appID: app, transactions: wanted,
                     limits: .init(perUserPerDay: 9, perAppPerDay: 9))))
         // What was granted before needs none.
         for transaction in wanted where model.places[transaction.id] == nil && model.grants[transaction.id] == nil {
@@ -458,12 +470,12 @@ private struct MachineWorld {
         }
         #expect(placed == Set(wanted.map(\.id).filter { model.places[$0] == hand.receipt.id }))
         guard !placed.isEmpty else { return }
-        let entries = hand.trusted.map { entry in
-            var decision = Decision.open(.appleUnavailable)
-            if case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) {
-                decision = .provisional(goods: goods, source: source)
+        let entries = hand.trusted.compactMap { entry -> Verdict.Entry? in
+            guard case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) else {
+                return nil
             }
-            return Verdict.Entry(transaction: entry.transaction, decision: decision)
+            return Verdict.Entry(
+                transaction: entry.transaction, decision: .provisional(goods: goods, source: source))
         }
         try await settle(hand, .transactions(entries))
     }

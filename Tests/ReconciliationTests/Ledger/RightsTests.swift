@@ -132,7 +132,7 @@ import Testing
                 try await database.run(
                     Statements.takePlaces,
                     .init(
-                        receiptID: id, appID: "game", userID: "u1",
+                        receiptID: id, appID: "game",
                         transactions: [Verdict.Entry.purchase("t1").transaction],
                         limits: .init(perUserPerDay: 1, perAppPerDay: 1)))
                 try await database.run(
@@ -148,11 +148,14 @@ import Testing
                     walk: walk, askedID: "t1", lease: .seconds(30), interval: .seconds(3600))
                 #expect(try await database.run(Statements.claimWalk, claim).count == 1)
                 let page = Statements.WalkPage(
-                    walk: walk, transactions: [Verdict.Entry.purchase("t9").transaction], revision: nil, lease: .zero)
-                try await database.run(Statements.storePage, page)
+                    walk: walk, reader: 1, transactions: [Verdict.Entry.purchase("t9").transaction], revision: nil,
+                    lease: .zero)
+                #expect(try await database.run(Statements.storePage, page) == [1])
+                #expect(try await database.run(Statements.claimWalk, claim).count == 1)
                 try await database.run(
                     Statements.knownPurchases,
                     .init(receiptID: id, appID: "game", transactions: page.transactions))
+                #expect(try await database.run(Statements.undecidedPurchases, id) == [])
                 #expect(
                     try await lab.settle(lab.verdict(posted, .transactions([.purchase("t1")])), on: database) == [
                         id: .granted

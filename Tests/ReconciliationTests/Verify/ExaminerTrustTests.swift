@@ -2,6 +2,7 @@ import AppStore
 import AppStoreSimulator
 import Foundation
 import Purchases
+import Synchronization
 import Testing
 
 @testable import Reconciliation
@@ -11,8 +12,10 @@ import Testing
 @Suite(.timeLimit(.minutes(8))) struct ExaminerTrustTests {
     private static let limits = AppPolicy.Provisional(perUserPerDay: 1, perAppPerDay: 1, purchasesMin: 0)
 
-    private static func app(_ lab: VerifyLab, isOn: Bool = true) async throws -> AppServices {
-        try await lab.app {
+    private static func app(
+        _ lab: VerifyLab, isOn: Bool = true, legacyReceipts: String? = nil
+    ) async throws -> AppServices {
+        try await lab.app(legacyReceipts: legacyReceipts) {
             $0.confirmWithApple = .always
             $0.provisional = isOn ? limits : nil
             $0.products["coins"]?.isProvisional = isOn
@@ -45,7 +48,7 @@ import Testing
                 let off = Seen(await lab.examiner().examine(row, for: try await Self.app(lab, isOn: false)))
                 #expect(off == .retry(reason))
                 let again = lab.row(
-                    .signedTransaction(sale.signedTransaction), lane: .apple, attempt: 1, reason: .unconfirmed)
+                    .signedTransaction(sale.signedTransaction), lane: .apple, attempt: 1, isOnTrust: true)
                 let second = Seen(await lab.examiner().examine(again, for: try await Self.app(lab)))
                 #expect(second == .retry(reason), "given before: the rest is up to Apple")
             }
@@ -99,7 +102,164 @@ import Testing
                 Seen(await examiner.examine(lab.row(proof, lane: .apple), for: app))
                     == .bridge([id: .coins], .postpone(.appleUnavailable)))
             #expect(lab.store.calls().count == calls, "nobody was asked")
-            #expect(Seen(await examiner.examine(lab.row(proof, reason: .unconfirmed), for: app)) == .reroute)
+            #expect(Seen(await examiner.examine(lab.row(proof, isOnTrust: true), for: app)) == .reroute)
+        }
+    }
+
+    // MARK: Legacy receipts
+
+    private static let down = fault(.status) { $0.status = 503 }
+
+    @Test("B10: a legacy receipt, by whatever strategy; what a service refuses in another way is no outage")
+    func strategies() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let id = sale.purchase.transactionId
+            let row = lab.row(.receipt(sale.receipt))
+            let given = Seen.bridge([id: .coins], .retry(.appleAnswer))
+            var refusesUs = FaultRequest(.receiptStatus, on: .verifyReceipt)
+            refusesUs.status = 21004
+            for (strategies, faults, expected) in [
+                ("serverApi", [Self.down], given),
+                ("verifyReceipt", [Self.down], given),
+                ("[serverApi, verifyReceipt]", [Self.down], given),
+                ("[verifyReceipt, serverApi]", [Self.down], given),
+                ("[verifyReceipt, serverApi]", [refusesUs, Self.down], .retry(.appleAnswer)),
+                ("[serverApi, verifyReceipt]", [refusesUs, Self.down], .retry(.appleAnswer)),
+            ] as [(String, [FaultRequest], Seen)] {
+                lab.store.clearFaults()
+                for fault in faults { try lab.store.fault(fault) }
+                let seen = Seen(
+                    await lab.examiner().examine(row, for: try await Self.app(lab, legacyReceipts: strategies)))
+                #expect(seen == expected, "\(strategies) \(faults.count)")
+                let off = try await Self.app(lab, isOn: false, legacyReceipts: strategies)
+                let otherwise = Seen(await lab.examiner().examine(row, for: off))
+                #expect(otherwise == .retry(.appleAnswer) || otherwise == .postpone(.halted))
+                try await lab.lab.run("delete from halts")
+                await lab.halts.refresh()
+            }
+        }
+    }
+
+    @Test("B10: of many purchases only what nothing is known of: not granted, held, refunded, given before, or unsold")
+    func unheard() async throws {
+        try await VerifyLab.with { lab in
+            let ids = try await lab.sell(5)
+            let (granted, held, refunded, given, fresh) = (ids[0], ids[1], ids[2], ids[3], ids[4])
+            let unsold = try await lab.sell { $0.productId = "other" }.purchase.transactionId
+            let posted = try await lab.lab.post()
+            try await lab.lab.settle(try await lab.lab.post("u2"), .purchase(granted))
+            // Long before the receipt was made.
+            let past = Date(timeIntervalSince1970: 1_600_000_000)
+            try await lab.lab.settle(
+                try await lab.lab.post("u2"),
+                .purchase(refunded, signedAt: past, .rejected(.refunded)) { $0.revokedAt = past })
+            _ = try await lab.lab.ledger.run(
+                Statements.takePlaces,
+                .init(
+                    receiptID: posted.id, appID: posted.appID,
+                    transactions: [Verdict.Entry.purchase(given).transaction],
+                    limits: .init(perUserPerDay: 9, perAppPerDay: 9)))
+            let trust = Decision.provisional(goods: Verdict.Entry.coins, source: .poster)
+            #expect(try await lab.lab.settle(posted, .purchase(given, trust)) == .received)
+            #expect(try await lab.lab.settle(posted, .purchase(held, .held(.review))) == .held)
+            try lab.store.fault(Self.down)
+            let row = lab.row(.receipt(try lab.receipt(ids + [unsold])), id: posted.id, isOnTrust: true)
+            for strategies in ["serverApi", "verifyReceipt"] {
+                let app = try await Self.app(lab, legacyReceipts: strategies)
+                #expect(
+                    Seen(await lab.examiner().examine(row, for: app))
+                        == .bridge([fresh: .coins], .retry(.appleAnswer)), "\(strategies)")
+            }
+            // Apple is asked about what was given, and its word is the receipt's.
+            lab.store.clearFaults()
+            let app = try await Self.app(lab, legacyReceipts: "serverApi")
+            guard case .entries(let entries) = Seen(await lab.examiner().examine(row, for: app)) else {
+                Issue.record("not judged")
+                return
+            }
+            #expect(entries[given] == .coins && entries[fresh] == .coins && entries[granted] == .held(.review))
+        }
+    }
+
+    @Test("B10: each purchase by its own refusal: what Apple answers, limits or was not asked about is not given")
+    func each() async throws {
+        try await VerifyLab.with { lab in
+            let ids = try await lab.sell(2)
+            let row = lab.row(.receipt(try lab.receipt(ids)))
+            let app = try await Self.app(lab, legacyReceipts: "serverApi")
+            // One is answered, the other is not.
+            var once = Self.down
+            once.count = 1
+            try lab.store.fault(once)
+            let partly = Seen(await lab.examiner().examine(row, for: app))
+            guard case .bridge(let given, .partly(let entries, .appleAnswer)) = partly, let id = given.keys.first else {
+                Issue.record("not bridged: \(partly)")
+                return
+            }
+            #expect(given == [id: .coins] && entries.count == 2)
+            for other in ids { #expect(entries[other] == (other == id ? .open(.appleAnswer) : .coins)) }
+            // One is asked about in vain, for the other there is no call left.
+            try lab.store.fault(Self.down)
+            let calls = Mutex(1)
+            let dry = Governor(
+                lease: { _ in
+                    let isLast = calls.withLock { left in
+                        left -= 1
+                        return left >= 0
+                    }
+                    return .init(calls: isLast ? 1 : 0, endsIn: .milliseconds(20), stoppedFor: .zero)
+                }, stop: { _, _ in }, logger: .silent)
+            let limited = Seen(await lab.examiner(AppleDesk(halts: lab.halts, governor: dry)).examine(row, for: app))
+            guard case .bridge(let one, _) = limited else {
+                Issue.record("not bridged: \(limited)")
+                return
+            }
+            #expect(one.count == 1)
+            // More than may be looked up: the rest was not asked about.
+            let many = lab.row(.receipt(try lab.receipt(ids + (try await lab.sell(6)))))
+            guard case .bridge(let few, _) = Seen(await lab.examiner().examine(many, for: app)) else {
+                Issue.record("not bridged")
+                return
+            }
+            #expect(few.count == ReceiptPlan.lookUpsMax)
+            // An answer, a halt, a limit of Apple's.
+            let single = lab.row(.receipt(try lab.receipt([ids[0]])))
+            for (fault, expected) in [
+                (Self.fault(.error) { $0.errorCode = 4_040_010 }, Seen.retry(.notFoundYet)),
+                (Self.fault(.status) { $0.status = 401 }, .postpone(.halted)),
+                (Self.fault(.error) { $0.errorCode = 4_290_000 }, .postpone(.appleUnavailable)),
+            ] {
+                lab.store.clearFaults()
+                try lab.store.fault(fault)
+                #expect(Seen(await lab.examiner().examine(single, for: app)) == expected, "\(fault)")
+                try await lab.lab.run("delete from halts")
+                await lab.halts.refresh()
+            }
+        }
+    }
+
+    @Test("B10: a legacy receipt in the local lane, while the breaker is open: given without a call")
+    func localLane() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let id = sale.purchase.transactionId
+            for strategies in ["serverApi", "verifyReceipt"] {
+                let app = try await Self.app(lab, legacyReceipts: strategies)
+                let examiner = lab.examiner()
+                #expect(
+                    Seen(await examiner.examine(lab.row(.receipt(sale.receipt), lane: .local), for: app)) == .reroute)
+                try lab.store.fault(Self.down)
+                for _ in 0..<Breaker.callsMin {
+                    _ = await examiner.examine(lab.row(.receipt(sale.receipt), lane: .apple), for: app)
+                }
+                let calls = lab.store.calls().count
+                #expect(
+                    Seen(await examiner.examine(lab.row(.receipt(sale.receipt), lane: .local), for: app))
+                        == .bridge([id: .coins], .postpone(.appleUnavailable)), "\(strategies)")
+                #expect(lab.store.calls().count == calls, "nobody was asked")
+                lab.store.clearFaults()
+            }
         }
     }
 }

@@ -199,6 +199,53 @@ import Testing
         }
     }
 
+    @Test("a reader that lost its lease keeps its facts, stores nothing over the next reader's place, and stops")
+    func lostLease() async throws {
+        try await VerifyLab.with { lab in
+            let walk = Statements.Walk(appID: "game", environment: "Production", customer: "c")
+            let claim = Statements.WalkClaim(walk: walk, askedID: "a", lease: .seconds(30), interval: .seconds(3600))
+            var readers: [Int] = []
+            for _ in 0..<2 {
+                guard
+                    case .claimed(_, _, _, let reader) = try await lab.lab.ledger.run(Statements.claimWalk, claim).first
+                else {
+                    Issue.record("not claimed")
+                    return
+                }
+                readers.append(reader)
+                try await lab.lab.run("update history_walks set busy_until = now()")
+            }
+            for (reader, id, revision) in [(readers[1], "t2", "r2"), (readers[0], "t1", nil)] {
+                let page = Statements.WalkPage(
+                    walk: walk, reader: reader, transactions: [Verdict.Entry.purchase(id).transaction],
+                    revision: revision, lease: .seconds(30))
+                let stored = try await lab.lab.ledger.run(Statements.storePage, page)
+                #expect(stored == (reader == readers[1] ? [reader] : []))
+            }
+            #expect(
+                try await lab.lab.texts("select revision || ' ' || (ended_at is null) from history_walks") == [
+                    "r2 true"
+                ])
+            #expect(try await lab.lab.number("select count(*) from transactions") == 2)
+
+            // The page comes when somebody else reads on.
+            try await lab.lab.run("delete from history_walks")
+            let row = lab.row(.receipt(try lab.receipt(try await lab.sell(50))))
+            let app = try await lab.app(legacyReceipts: "serverApi")
+            var slow = FaultRequest(.latency, on: .history)
+            slow.milliseconds = 1000
+            try lab.store.fault(slow)
+            async let seen = Seen(await lab.examiner().examine(row, for: app))
+            try await lab.lab.until("nobody reads") {
+                try await lab.lab.number("select count(*) from history_walks") == 1
+            }
+            try await lab.lab.run("update history_walks set reader = reader + 1")
+            #expect(await seen.waitsForHistory)
+            #expect(lab.store.calls().count { $0.service == .history } == 1)
+            #expect(try await lab.lab.number("select count(*) from history_walks where revision is null") == 1)
+        }
+    }
+
     // MARK: The verdict
 
     @Test("what waits for the history is open and no attempt; what was tried is one; parking counts tries alone")

@@ -5,6 +5,7 @@ import Foundation
 import Logging
 import Postgres
 import Purchases
+import RabbitMQ
 import TestServers
 import Testing
 
@@ -48,6 +49,20 @@ struct VerifyLab: Sendable {
         ocsp: OCSPMode = .off,
         _ policy: (inout AppPolicy) -> Void = { _ in }
     ) async throws -> AppServices {
+        let configuration = try configuration(
+            environments: environments, secret: secret, hasServerAPI: hasServerAPI, hasVerifyReceipt: hasVerifyReceipt,
+            legacyReceipts: legacyReceipts, hasRoot: hasRoot, bundleID: bundleID, ocsp: ocsp)
+        var app = try #require(configuration.apps[Self.appID])
+        policy(&app.policy)
+        return try await AppServices(app, http: http)
+    }
+
+    /// - Parameter more: lines of the app's section; `coins` may be given on trust where they say so.
+    func configuration(
+        environments: [String] = ["Production"], secret: String? = nil, hasServerAPI: Bool = true,
+        hasVerifyReceipt: Bool = true, legacyReceipts: String? = nil, hasRoot: Bool = true, bundleID: String = bundleID,
+        ocsp: OCSPMode = .off, more: [String] = []
+    ) throws -> Configuration {
         let directory = FileManager.default.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString)")
         try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(at: directory) }
@@ -57,11 +72,13 @@ struct VerifyLab: Sendable {
             "productionUrl: '\(base)/production\(suffix)', sandboxUrl: '\(base)/sandbox\(suffix)'"
         }
         let credentials = store.credentials
+        let mark = more.contains { $0.hasPrefix("provisional:") } ? ", provisional: true" : ""
         var lines = [
             "apps:", "  - id: \(Self.appID)", "    bundleId: \(bundleID)", "    appAppleId: 1",
             "    environments: [\(environments.joined(separator: ", "))]", "    grantFrom: 2020-01-01T00:00:00Z",
-            "    products: [{id: coins, type: consumable, goods: [{item: coin, amount: 60}]}]",
+            "    products: [{id: coins, type: consumable, goods: [{item: coin, amount: 60}]\(mark)}]",
         ]
+        lines += more.map { "    \($0)" }
         // Both are there as a rule: what verifyReceipt says is asked of it unless a test says otherwise.
         if let strategies = legacyReceipts ?? (hasVerifyReceipt ? "verifyReceipt" : nil) {
             lines.append("    legacyReceipts: \(strategies)")
@@ -77,10 +94,20 @@ struct VerifyLab: Sendable {
             lines.append(
                 "    verifyReceipt: {sharedSecret: '\(secret ?? credentials.sharedSecret)', \(urls("/verifyReceipt"))}")
         }
-        let configuration = try Configuration.parse(lines.joined(separator: "\n"), directory: directory)
-        var app = try #require(configuration.apps[Self.appID])
-        policy(&app.policy)
-        return try await AppServices(app, http: http)
+        return try Configuration.parse(lines.joined(separator: "\n"), directory: directory)
+    }
+
+    /// A worker's bench for this configuration. Its broker is away.
+    func bench(_ configuration: Configuration) async throws -> VerifyBench {
+        let apps = AppDirectory(http: http)
+        try await apps.update(configuration, ledger: lab.ledger)
+        let queues = Queues()
+        let publisher = Publisher(
+            try BrokerConfiguration(url: "amqp://127.0.0.1:1"), topology: queues.topology, logger: .silent)
+        await publisher.close()
+        return VerifyBench(
+            ledger: lab.ledger, apps: apps, halts: halts, examiner: examiner(),
+            doorbell: Doorbell(publisher: publisher, queues: queues), logger: .silent)
     }
 
     /// A worker's own examiner, with breakers of its own.
@@ -111,14 +138,15 @@ struct VerifyLab: Sendable {
     func row(
         _ proof: Proof, lane: Lane? = nil, transactionID: String? = nil, originalTransactionID: String? = nil,
         isVouched: Bool = false, attempt: Int = 0, age: TimeInterval = 0, isTakenOver: Bool = false,
-        hasPayload: Bool = true, id: UUID = UUID(), readAgo: TimeInterval = 0, reason: Reason? = nil
+        hasPayload: Bool = true, id: UUID = UUID(), readAgo: TimeInterval = 0, reason: Reason? = nil,
+        isOnTrust: Bool = false
     ) -> StoredReceipt {
         StoredReceipt(
             id: id, appID: Self.appID, userID: "u1", proof: proof, transactionID: transactionID,
             originalTransactionID: originalTransactionID, isVouched: isVouched, lane: lane ?? Lane(proof.kind),
             state: .received, reason: reason?.rawValue, attempt: attempt, rescues: 0,
             receivedAt: .now.addingTimeInterval(-age), readAt: .now.addingTimeInterval(-readAgo),
-            isTakenOver: isTakenOver, hasPayload: hasPayload)
+            isTakenOver: isTakenOver, hasPayload: hasPayload, isOnTrust: isOnTrust)
     }
 }
 

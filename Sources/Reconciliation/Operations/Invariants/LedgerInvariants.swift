@@ -188,9 +188,12 @@ extension Invariant {
                 else ' was not told of' end
             from provisional_grants p
             where p.granted_at >= \(since) and (
+              -- A verdict that has yet to be written again (`again`) has given already, and not told the receipt.
               p.confirmed_at is null and p.revoked_at is null and not exists (
-                select from receipts r join outcomes o on o.receipt_id = r.id and o.transaction_id = p.transaction_id
-                where r.id = p.receipt_id and r.settled_at is null and o.state = 'granted' and o.reason = 'unconfirmed')
+                select from receipts r left join outcomes o
+                  on o.receipt_id = r.id and o.transaction_id = p.transaction_id
+                where r.id = p.receipt_id and r.settled_at is null and coalesce(
+                  o.state = 'open' or o.state = 'granted' and o.reason is not distinct from 'unconfirmed', true))
               or (p.confirmed_at is not null or p.revoked_at is not null) and not exists (
                 select from events e where e.event_id = p.event_id)
               or not exists (
