@@ -51,8 +51,8 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "details", "payload_sha256", "due_at"),
                     .select(
-                        "id", "app_id", "user_id", "kind", "lane", "state", "reason", "transaction_id", "is_vouched",
-                        "rescues", "received_at", "judged_at", "due_at"),
+                        "id", "app_id", "user_id", "order_id", "kind", "lane", "state", "reason", "transaction_id",
+                        "is_vouched", "rescues", "received_at", "judged_at", "due_at"),
                     .update("due_at"),
                 ],
                 .worker: [
@@ -172,6 +172,23 @@ package struct Rights: Sendable {
             ]),
         table("user_tokens", [.ingest: [.select, .insert], .worker: [.select], .support: [.select]]),
         table(
+            "catalogues",
+            [
+                .ingest: [.select], .worker: [.select],
+                .support: [.select, .insert("app_id", "revision", "document", "applied_by")],
+            ]),
+        table(
+            "client_reports",
+            [
+                .ingest: [
+                    .select("id", "app_id", "user_id", "order_id", "reported_at"),
+                    .insert(
+                        "id", "app_id", "user_id", "order_id", "transaction_id", "kind", "message", "app_version",
+                        "details"),
+                ],
+                .support: [.select],
+            ]),
+        table(
             "apps",
             [
                 .ingest: [.select, .insert("app_id", "configuration_sha256")],
@@ -221,6 +238,9 @@ package struct Rights: Sendable {
         table("v_call_budgets", [.support: [.select], .dashboard: [.select]]),
         table("v_apple", [.support: [.select], .dashboard: [.select]]),
         table("v_provisional", [.support: [.select], .dashboard: [.select]]),
+        table("v_orders", [.support: [.select], .dashboard: [.select]]),
+        table("v_catalogue", [.support: [.select], .dashboard: [.select]]),
+        table("v_client_reports", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
