@@ -1,8 +1,9 @@
 -- serves: 1
 -- Why: an order says what somebody is about to buy, and freezes what it was promised; its id travels as Apple's
 --   appAccountToken, so a purchase finds its user and its goods however late it comes (S0-1, S1-8, S3-12).
--- Locks: access exclusive on orders for a moment: columns with constant defaults rewrite nothing. Cost: no order was
---   placed through this program before, so its table is empty.
+-- Locks: access exclusive on orders for a moment: columns with constant defaults rewrite nothing. SHARE on receipts while
+--   they are read once for the index: posts wait. Cost: no order was placed through this program before, so its table is
+--   empty; a second for each million receipts, and its writing where many of them name an order.
 
 alter table orders
     add column item text,                           -- where one store product is sold as many items (S3-8)
@@ -45,3 +46,100 @@ create table user_tokens (
     constraint user_tokens_source check (source in ('registered', 'issued'))
 );
 create index user_tokens_by_user on user_tokens (app_id, user_id);
+-- One token that we issue per user: asked for again, it is the same.
+create unique index user_tokens_issued on user_tokens (app_id, user_id) where source = 'issued';
+
+-- Which receipts named an order: what somebody who polls the order learns. As text, for a client may write what it likes.
+create index receipts_of_order on receipts (lower(order_id)) where order_id is not null;
+
+-- What an app told of a purchase that went wrong (S0-20, P3). Closes nothing.
+create table client_reports (
+    id uuid primary key,                        -- derived from the report: the same report is the same row
+    app_id text not null,
+    user_id text,
+    order_id uuid,                              -- an order of this app and user
+    transaction_id text,
+    kind text not null,
+    message text,
+    app_version text,
+    details jsonb not null,                     -- device, circumstances and unknown fields
+    reported_at timestamptz not null default now(),
+    handled_at timestamptz,                     -- paid_without_proof: when a person had seen to it
+    constraint client_reports_kind
+        check (kind in ('failed', 'cancelled', 'deferred', 'paid_without_proof', 'refund_requested', 'error'))
+);
+create index client_reports_of_order on client_reports (order_id, reported_at) where order_id is not null;
+create index client_reports_by_user on client_reports (app_id, user_id, reported_at);
+create index client_reports_of_transaction on client_reports (transaction_id) where transaction_id is not null;
+create index client_reports_to_handle on client_reports (app_id, reported_at)
+    where kind = 'paid_without_proof' and handled_at is null;
+
+create view v_client_reports as
+select id, app_id, user_id, order_id, transaction_id, kind, app_version, reported_at, handled_at from client_reports;
+
+create view v_orders as
+select id, app_id, user_id, product_id, item, quantity, promotion, channel, environment, goods, bonuses,
+    price_milliunits, currency, placed_at, pay_by, reserved_for, transaction_id, bound_at
+from orders;
+
+-- As before, and what was sent beside orders and in reports. An order that waits keeps where its goods go.
+create or replace function erase_protected_user(app text, key text, actor text) returns bigint
+language sql security definer as $$
+    with erased as (
+        update users set sealed = null, key_id = null, erased_at = coalesce(erased_at, now())
+        where app_id = app and user_key = key
+        returning user_key),
+    emptied as (
+        update receipts set details = '{}'
+        where app_id = app and user_id in (select user_key from erased) and settled_at is not null and details <> '{}'
+        returning id),
+    orders_emptied as (
+        update orders o set details = '{}', installation_id = null, idempotency_key = null,
+            target = case when o.transaction_id is null then o.target else '{}' end
+        where o.app_id = app and o.user_id in (select user_key from erased)),
+    reports_emptied as (
+        update client_reports r set message = null, details = '{}'
+        where r.app_id = app and r.user_id in (select user_key from erased)),
+    audited as (
+        insert into audits (actor, action, details)
+        select actor, 'users.erase',
+            jsonb_build_object('app', app, 'user', user_key, 'receipts', (select count(*) from emptied))
+        from erased)
+    select count(*) from erased
+$$;
+
+-- How many receipts and orders.
+create or replace function erase_clear_user(app text, clear_id text, tombstone text, actor text) returns bigint
+language plpgsql security definer as $$
+declare
+    erased bigint;
+    others bigint;
+begin
+    update receipts r set user_id = tombstone,
+        details = case when r.settled_at is null then r.details - 'uid' - 'client' else '{}' end,
+        attempt = r.attempt + (r.settled_at is null)::int,
+        due_at = case when r.settled_at is null then now() end
+    where r.app_id = app and r.user_id = clear_id;
+    get diagnostics erased = row_count;
+    update orders o set user_id = tombstone, details = '{}', installation_id = null, idempotency_key = null,
+        debounce_key = null, target = case when o.transaction_id is null then o.target else '{}' end
+    where o.app_id = app and o.user_id = clear_id;
+    get diagnostics others = row_count;
+    update user_tokens t set user_id = tombstone where t.app_id = app and t.user_id = clear_id;
+    update client_reports c set user_id = tombstone, message = null, details = '{}'
+    where c.app_id = app and c.user_id = clear_id;
+    update grants g set user_id = tombstone where g.app_id = app and g.user_id = clear_id;
+    update provisional_grants p set user_id = tombstone where p.app_id = app and p.user_id = clear_id;
+    update events e set user_id = tombstone where e.app_id = app and e.user_id = clear_id;
+    insert into audits (actor, action, details)
+    values (actor, 'users.erase', jsonb_build_object('app', app, 'user', tombstone, 'receipts', erased));
+    return erased + others;
+end $$;
+
+do $$
+begin
+    execute format('alter function erase_protected_user(text, text, text) set search_path = %I, pg_temp',
+        current_schema());
+    execute format('alter function erase_clear_user(text, text, text, text) set search_path = %I, pg_temp',
+        current_schema());
+end $$;

@@ -3,9 +3,16 @@ package import Foundation
 
 /// Ids that follow from what they name, so that doing a thing again is the same thing.
 package enum DerivedID {
-    /// UUIDv8 (RFC 9562, 5.8) from the first 16 bytes of SHA-256 over the parts, each with its length before it
-    /// (UTF-8 bytes, 8 bytes big-endian): no two lists of parts read alike.
+    /// UUIDv8 (RFC 9562, 5.8) from the first 16 bytes of the parts' digest: no two lists of parts read alike.
     package static func make(_ parts: [String]) -> UUID {
+        var bytes = Array(digest(parts).prefix(16))
+        bytes[6] = (bytes[6] & 0x0F) | 0x80
+        bytes[8] = (bytes[8] & 0x3F) | 0x80
+        return bytes.withUnsafeBytes { UUID(uuid: $0.loadUnaligned(as: uuid_t.self)) }
+    }
+
+    /// SHA-256 over the parts, each with its length before it (UTF-8 bytes, 8 bytes big-endian): 32 bytes.
+    package static func digest(_ parts: [String]) -> [UInt8] {
         var hash = SHA256()
         for part in parts {
             var part = part
@@ -14,10 +21,7 @@ package enum DerivedID {
                 hash.update(bufferPointer: UnsafeRawBufferPointer(bytes))
             }
         }
-        var bytes = Array(hash.finalize().prefix(16))
-        bytes[6] = (bytes[6] & 0x0F) | 0x80
-        bytes[8] = (bytes[8] & 0x3F) | 0x80
-        return bytes.withUnsafeBytes { UUID(uuid: $0.loadUnaligned(as: uuid_t.self)) }
+        return Array(hash.finalize())
     }
 
     /// The id of an event: a grant made again after a restored backup is the same event.

@@ -13,7 +13,8 @@ struct Makegood: AsyncParsableCommand {
         subcommands: [
             IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
             RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self, ExplainCommand.self,
-            SupportCommand.self, UsersCommand.self, SimulateCommand.self, InspectCommand.self, BenchCommand.self,
+            SupportCommand.self, UsersCommand.self, CatalogCommand.self, SimulateCommand.self, InspectCommand.self,
+            BenchCommand.self,
             LoadCommand.self,
             ChaosCommand.self, FuzzCommand.self,
         ])

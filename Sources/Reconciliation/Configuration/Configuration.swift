@@ -131,6 +131,14 @@ package struct AppConfiguration: Sendable {
         package var customMirror: Mirror { Mirror(self, children: ["description": description]) }
     }
 
+    /// How orders are taken.
+    package struct Orders: Sendable {
+        /// How long what an order promises holds: a purchase made later gets what is sold then.
+        package var payBy: Duration = .seconds(48 * 3600)
+        /// Within this the same wish again is the same tap; 0: each is an order of its own.
+        package var debounce: Duration = .seconds(5)
+    }
+
     package let id: String
     package let identity: AppIdentity
     /// `policy.grantFrom` is the configuration's, or distant past until the first start is known.
@@ -138,6 +146,7 @@ package struct AppConfiguration: Sendable {
     package let hasGrantFrom: Bool
     /// False: a held purchase is not safe to finish, although its facts are stored.
     package let finishHeld: Bool
+    package let orders: Orders
     package let rootCertificates: [[UInt8]]
     /// Whether responders are asked if a certificate was revoked.
     package let ocsp: OCSPMode
@@ -161,6 +170,7 @@ package struct AppConfiguration: Sendable {
         try readTesters(&reader, into: &policy)
         try readMakeUp(&reader, into: &policy)
         let finishHeld = try reader.boolean("finishHeld") ?? true
+        let orders = try readOrders(&reader)
         var roots: [[UInt8]] = []
         for name in try reader.texts("rootCertificates") ?? [] {
             let bytes = try reader.readFile(name, key: "rootCertificates", relativeTo: directory)
@@ -186,7 +196,7 @@ package struct AppConfiguration: Sendable {
         }
         return AppConfiguration(
             id: id, identity: identity, policy: policy, hasGrantFrom: grantFrom != nil, finishHeld: finishHeld,
-            rootCertificates: roots, ocsp: ocsp, serverAPI: serverAPI, verifyReceipt: verifyReceipt,
+            orders: orders, rootCertificates: roots, ocsp: ocsp, serverAPI: serverAPI, verifyReceipt: verifyReceipt,
             hash: digest(identity, policy, finishHeld, roots, ocsp, serverAPI, verifyReceipt))
     }
 
@@ -242,29 +252,13 @@ package struct AppConfiguration: Sendable {
     private static func readProducts(
         _ reader: inout ConfigurationReader, hasProvisional: Bool
     ) throws(ConfigurationError) -> [AppPolicy.Product] {
-        let kinds: [String: Transaction.Kind] = [
-            "consumable": .consumable, "nonConsumable": .nonConsumable, "autoRenewable": .autoRenewable,
-            "nonRenewing": .nonRenewing,
-        ]
         var products: [AppPolicy.Product] = []
         for section in try reader.sections("products") ?? [] {
             var product = section
             let id = try product.requiredText("id")
             guard !products.contains(where: { $0.id == id }) else { throw product.error("id", "is used twice") }
-            let type = try product.requiredText("type")
-            guard let kind = kinds[type] else {
-                throw product.error("type", "must be one of \(kinds.keys.sorted().joined(separator: ", "))")
-            }
-            var goods: [AppPolicy.Goods] = []
-            for section in try product.sections("goods") ?? [] {
-                var good = section
-                let item = try good.requiredText("item")
-                guard let amount = try good.integer("amount", in: 1...1_000_000_000_000) else {
-                    throw good.error("amount", "is missing")
-                }
-                try good.finish()
-                goods.append(AppPolicy.Goods(item: item, amount: amount))
-            }
+            let kind = try product.kind("type")
+            let goods = try product.goods("goods")
             let isProvisional = try product.boolean("provisional") ?? false
             guard !isProvisional || hasProvisional else {
                 throw product.error("provisional", "is true, which needs the app's limits (provisional)")
@@ -292,6 +286,23 @@ package struct AppConfiguration: Sendable {
             knownFor: try section.duration("knownFor") ?? .zero)
         try section.finish()
         return provisional
+    }
+
+    private static func readOrders(_ reader: inout ConfigurationReader) throws(ConfigurationError) -> Orders {
+        var orders = Orders()
+        guard var section = try reader.section("orders") else { return orders }
+        if let payBy = try section.duration("payBy") {
+            guard (.seconds(60) ... .seconds(365 * 86_400)).contains(payBy) else {
+                throw section.error("payBy", "must be from 60s to 365d")
+            }
+            orders.payBy = payBy
+        }
+        if let debounce = try section.duration("debounce") {
+            guard debounce <= .seconds(3600) else { throw section.error("debounce", "must be at most 1h") }
+            orders.debounce = debounce
+        }
+        try section.finish()
+        return orders
     }
 
     private static func readTesters(

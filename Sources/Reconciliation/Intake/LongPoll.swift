@@ -1,8 +1,9 @@
-import Foundation
+package import Foundation
 import Metrics
+package import Postgres
 import Synchronization
 
-/// Requests that wait until their receipt is no longer being tried.
+/// Requests that wait until their receipt is no longer being tried, or their order no longer waits for its purchase.
 ///
 /// One statement every 50 ms for all of them together, none while nobody waits: 5,000 waiters cost the database 20
 /// look-ups by primary key a second. No LISTEN/NOTIFY: it serialises commits and does not pass PgBouncer (design.md 4).
@@ -14,7 +15,7 @@ package final class LongPoll: Sendable {
     package static let waitMax: Duration = .seconds(25)
 
     private struct Waiter {
-        let receiptID: UUID
+        let awaitedID: UUID
         let deadline: ContinuousClock.Instant
         /// Nil: registered, and still reading its row.
         var continuation: CheckedContinuation<Void, Never>?
@@ -30,13 +31,21 @@ package final class LongPoll: Sendable {
     }
 
     private let ledger: Ledger
+    private let finished: Statement<[UUID], UUID>
     private let state = Mutex(State())
     private let wakeUps: AsyncStream<Void>
     private let wakeUp: AsyncStream<Void>.Continuation
-    private let waiting = Gauge(label: "makegood_long_poll_waiters")
+    private let waiting: Gauge
 
-    package init(ledger: Ledger) {
+    /// - Parameters:
+    ///   - finished: which of these ids nobody need wait for any more.
+    ///   - name: what metrics call those who are waited for.
+    package init(
+        ledger: Ledger, finished: Statement<[UUID], UUID> = Statements.finishedReceipts, name: String = "receipts"
+    ) {
         self.ledger = ledger
+        self.finished = finished
+        waiting = Gauge(label: "makegood_long_poll_waiters", dimensions: [("of", name)])
         (wakeUps, wakeUp) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
     }
 
@@ -64,17 +73,31 @@ package final class LongPoll: Sendable {
 
     /// A place among those who wait. Register, then read the row, then wait: what ends in between is not missed.
     /// Nil where there is no room; give the ticket back with `leave` in any case.
-    func register(_ receiptID: UUID, upTo wait: Duration) -> Ticket? {
+    func register(_ awaitedID: UUID, upTo wait: Duration) -> Ticket? {
         let id: Int? = state.withLock { state in
             guard !state.isClosed, state.waiters.count < Self.waitersMax else { return nil }
             state.lastID += 1
             state.waiters[state.lastID] = Waiter(
-                receiptID: receiptID, deadline: .now + min(wait, Self.waitMax), continuation: nil)
+                awaitedID: awaitedID, deadline: .now + min(wait, Self.waitMax), continuation: nil)
             return state.lastID
         }
         guard let id else { return nil }
         wakeUp.yield()
         return Ticket(poll: self, id: id)
+    }
+
+    /// The newest view after a wait; nil where there was no room to wait, or the database went away meanwhile: then what
+    /// was known before is true enough, and "nothing was stored" would not be.
+    func latest<View>(
+        _ id: UUID, upTo wait: Duration, isOver: (View) -> Bool, _ read: () async throws -> View?
+    ) async -> View? {
+        guard let ticket = register(id, upTo: wait) else { return nil }
+        defer { ticket.leave() }
+        // Registered first: what ends between this look and the wait is not missed.
+        guard let view = try? await read() else { return nil }
+        guard !isOver(view) else { return view }
+        await ticket.wait()
+        return (try? await read()) ?? view
     }
 
     struct Ticket: Sendable {
@@ -111,7 +134,7 @@ package final class LongPoll: Sendable {
             guard !open.isEmpty else { return (late, nil) }
             if state.isAsking { return (late, []) }
             state.isAsking = true
-            return (late, Array(Set(open.map(\.receiptID))))
+            return (late, Array(Set(open.map(\.awaitedID))))
         }
         for continuation in late { continuation.resume() }
         waiting.record(ids == nil ? 0 : state.withLock { $0.waiters.count })
@@ -120,10 +143,10 @@ package final class LongPoll: Sendable {
 
     private func ask(_ ids: [UUID]) async {
         // An error is no answer: the next question comes in 50 ms, and everyone's time runs out by itself.
-        let finished = Set((try? await ledger.run(Statements.finishedReceipts, ids)) ?? [])
+        let finished = Set((try? await ledger.run(finished, ids)) ?? [])
         let continuations = state.withLock { state in
             state.isAsking = false
-            return state.waiters.filter { finished.contains($0.value.receiptID) }.keys
+            return state.waiters.filter { finished.contains($0.value.awaitedID) }.keys
                 .compactMap { Self.end($0, &state) }
         }
         for continuation in continuations { continuation.resume() }

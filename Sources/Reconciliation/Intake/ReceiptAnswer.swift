@@ -59,15 +59,7 @@ package struct ReceiptAnswer: Sendable {
         if transaction.reason == Reason.unconfirmed.rawValue { members.append(.init("provisional", .bool(true))) }
         members.append(.init("safeToFinish", .bool(isSafe(transaction))))
         if let isOwn = transaction.isOwn { members.append(.init("owner", .string(isOwn ? "you" : "another"))) }
-        if let goods = transaction.goods {
-            members.append(
-                .init(
-                    "goods",
-                    .array(
-                        goods.map {
-                            .object([.init("item", .string($0.item)), .init("amount", .integer($0.amount))])
-                        })))
-        }
+        if let goods = transaction.goods { members.append(.init("goods", .goods(goods))) }
         return .object(members)
     }
 

@@ -108,16 +108,9 @@ package struct ReceiptRoutes: Sendable {
         return view
     }
 
-    /// The receipt after a wait; nil where there was no room to wait, or the database went away meanwhile: then what was
-    /// known before is true enough, and "nothing was stored" would not be.
+    /// The receipt after a wait; nil: as it was.
     private func waited(_ id: UUID, _ wait: Duration) async -> ReceiptView? {
-        guard let ticket = longPoll.register(id, upTo: wait) else { return nil }
-        defer { ticket.leave() }
-        // Registered first: what ends between this look and the wait is not missed.
-        guard let view = try? await ledger.view(id) else { return nil }
-        guard view.state == .received else { return view }
-        await ticket.wait()
-        return (try? await ledger.view(id)) ?? view
+        await longPoll.latest(id, upTo: wait, isOver: { $0.state != .received }) { try await ledger.view(id) }
     }
 
     /// A bare id is a question to Apple: a user who asks for many that are not his is stopped.

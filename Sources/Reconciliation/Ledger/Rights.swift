@@ -170,6 +170,23 @@ package struct Rights: Sendable {
             ]),
         table("user_tokens", [.ingest: [.select, .insert], .worker: [.select], .support: [.select]]),
         table(
+            "catalogues",
+            [
+                .ingest: [.select], .worker: [.select],
+                .support: [.select, .insert("app_id", "revision", "document", "applied_by")],
+            ]),
+        table(
+            "client_reports",
+            [
+                .ingest: [
+                    .select("id", "app_id", "user_id", "order_id", "reported_at"),
+                    .insert(
+                        "id", "app_id", "user_id", "order_id", "transaction_id", "kind", "message", "app_version",
+                        "details"),
+                ],
+                .support: [.select],
+            ]),
+        table(
             "apps",
             [
                 .ingest: [.select, .insert("app_id", "configuration_sha256")],
@@ -225,6 +242,9 @@ package struct Rights: Sendable {
         table("v_call_budgets", [.support: [.select], .dashboard: [.select]]),
         table("v_apple", [.support: [.select], .dashboard: [.select]]),
         table("v_provisional", [.support: [.select], .dashboard: [.select]]),
+        table("v_orders", [.support: [.select], .dashboard: [.select]]),
+        table("v_catalogue", [.support: [.select], .dashboard: [.select]]),
+        table("v_client_reports", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),

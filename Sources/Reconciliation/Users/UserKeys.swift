@@ -62,36 +62,35 @@ package struct UserKeys: Sendable {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// The submission as it may be stored: the key instead of the id, also where the id stands as a value among the
-    /// details, and instead of the `uid` of the old clients' table (S0-1). Text that only contains an id is not found.
+    /// The submission as it may be stored: the key instead of the id.
     package func protecting(_ submission: Submission) -> Submission {
-        var details = submission.details
-        if details != "{}", let value = try? JSONValue(parsing: Array(details.utf8)) {
-            details = replaced(value, submission, isRoot: true).text
-        }
-        return Submission(
+        Submission(
             appID: submission.appID, userID: submission.userID.map { key(of: $0, app: submission.appID) },
             orderID: submission.orderID, proof: submission.proof, transactionID: submission.transactionID,
-            originalTransactionID: submission.originalTransactionID, isVouched: submission.isVouched, details: details)
+            originalTransactionID: submission.originalTransactionID, isVouched: submission.isVouched,
+            details: protecting(submission.details, of: submission.userID, app: submission.appID))
     }
 
-    private func replaced(_ value: JSONValue, _ submission: Submission, isRoot: Bool = false) -> JSONValue {
+    /// A JSON object as it may be stored: the key instead of the id where it stands as a value, at any depth, and
+    /// instead of the `uid` of the old clients' table (S0-1). Text that only contains an id is not found.
+    package func protecting(_ json: String, of userID: String?, app: String) -> String {
+        guard json != "{}", let value = try? JSONValue(parsing: Array(json.utf8)) else { return json }
+        return replaced(value, userID, app, isRoot: true).text
+    }
+
+    private func replaced(_ value: JSONValue, _ userID: String?, _ app: String, isRoot: Bool = false) -> JSONValue {
         switch value {
         case .object(let members):
             .object(
                 members.map { member in
                     if isRoot, member.key == "uid", let uid = member.value.plainText, !uid.isEmpty {
-                        return .init(member.key, .string(key(of: uid, app: submission.appID)))
+                        return .init(member.key, .string(key(of: uid, app: app)))
                     }
-                    return .init(member.key, replaced(member.value, submission))
+                    return .init(member.key, replaced(member.value, userID, app))
                 })
-        case .array(let values): .array(values.map { replaced($0, submission) })
+        case .array(let values): .array(values.map { replaced($0, userID, app) })
         case .string, .number:
-            if let userID = submission.userID, value.plainText == userID {
-                .string(key(of: userID, app: submission.appID))
-            } else {
-                value
-            }
+            if let userID, value.plainText == userID { .string(key(of: userID, app: app)) } else { value }
         case .null, .bool: value
         }
     }

@@ -1,0 +1,77 @@
+package import Postgres
+
+/// One catalogue of an app.
+package struct CatalogueRevision: Sendable, Equatable {
+    package let appID: String
+    package let revision: Int
+
+    package init(appID: String, revision: Int) {
+        self.appID = appID
+        self.revision = revision
+    }
+}
+
+extension Statements {
+    /// The catalogues in force.
+    package static let catalogueRevisions = Statement<Void, CatalogueRevision>(
+        "catalogue.revisions", "select app_id, max(revision) from catalogues group by app_id",
+        read: { row throws(PostgresError) in
+            CatalogueRevision(appID: try row.text(0), revision: try row.int(1))
+        })
+
+    package static let readCatalogue = Statement<CatalogueRevision, String>(
+        "catalogue.read", "select document from catalogues where app_id = $1 and revision = $2",
+        bind: { [.text($0.appID), .int($0.revision)] },
+        read: { row throws(PostgresError) in try row.json(0) })
+
+    package struct AppliedCatalogue: Sendable {
+        package var revision: CatalogueRevision
+        package var document: String
+        package var actor: String
+        package var changes: [String]
+    }
+
+    /// Puts a catalogue in force. No row: somebody else has applied one meanwhile.
+    package static let applyCatalogue = Statement<AppliedCatalogue, Int>(
+        "catalogue.apply",
+        """
+        with applied as (
+          insert into catalogues (app_id, revision, document, applied_by) values ($1, $2, $3, $4)
+          on conflict do nothing
+          returning app_id, revision),
+        audited as (
+          insert into audits (actor, action, details)
+          select $4, 'catalog.apply', jsonb_build_object('app', app_id, 'revision', revision, 'changes', to_jsonb($5::text[]))
+          from applied)
+        select revision from applied
+        """,
+        bind: {
+            [
+                .text($0.revision.appID), .int($0.revision.revision), .json($0.document), .text($0.actor),
+                .texts($0.changes),
+            ]
+        },
+        read: { row throws(PostgresError) in try row.int(0) })
+
+    package struct BoughtQuestion: Sendable {
+        package var appID: String
+        package var userID: String
+        package var productID: String
+        package var item: String
+    }
+
+    /// Units of an item that a user bought today, in this month and ever; days and months are those of UTC.
+    package static let boughtUnits = Statement<BoughtQuestion, (day: Int, month: Int, ever: Int)>(
+        "orders.bought",
+        """
+        select coalesce(sum(quantity) filter (
+            where bound_at >= date_trunc('day', now() at time zone 'UTC') at time zone 'UTC'), 0),
+          coalesce(sum(quantity) filter (
+            where bound_at >= date_trunc('month', now() at time zone 'UTC') at time zone 'UTC'), 0),
+          coalesce(sum(quantity), 0)
+        from orders
+        where app_id = $1 and user_id = $2 and product_id = $3 and item = $4 and transaction_id is not null
+        """,
+        bind: { [.text($0.appID), .text($0.userID), .text($0.productID), .text($0.item)] },
+        read: { row throws(PostgresError) in (day: try row.int(0), month: try row.int(1), ever: try row.int(2)) })
+}
