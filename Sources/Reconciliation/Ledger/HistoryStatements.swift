@@ -45,7 +45,8 @@ extension Statements {
           where receipt_id = $1 and transaction_id = i.id offset 0) o on true
         left join lateral (
           select transaction_id, original_transaction_id, product_id, kind, environment, quantity, purchased_at,
-            expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts
+            expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts,
+            facts ->> 'reason', (facts ->> 'offerType')::int
           from transactions where transaction_id = i.id and app_id = $2 and environment = i.environment offset 0) t
           on true
         order by i.n
@@ -183,7 +184,7 @@ extension Statements {
 }
 
 extension RowReader {
-    /// Fourteen columns from here on; nil where there is no such row.
+    /// Sixteen columns from here on; nil where there is no such row.
     fileprivate func transaction(from column: Int) throws(PostgresError) -> Transaction? {
         guard let id = try optionalText(column) else { return nil }
         return Transaction(
@@ -193,6 +194,7 @@ extension RowReader {
             expiresAt: try optionalDate(column + 7), revokedAt: try optionalDate(column + 8),
             appAccountToken: try optionalUUID(column + 9), ownership: try optionalText(column + 10),
             customerID: try optionalText(column + 11), signedAt: try optionalDate(column + 12),
+            reason: try optionalText(column + 14), offerType: try optionalInt(column + 15),
             facts: try json(column + 13))
     }
 

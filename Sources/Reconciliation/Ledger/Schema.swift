@@ -15,6 +15,7 @@ package enum Schema {
         migration(10, "apple_hosts", PackageResources._010_apple_hosts_sql),
         migration(11, "provisional_grants", PackageResources._011_provisional_grants_sql),
         migration(12, "orders", PackageResources._012_orders_sql),
+        migration(13, "matching", PackageResources._013_matching_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

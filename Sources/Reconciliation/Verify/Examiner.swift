@@ -37,11 +37,13 @@ package struct Examiner: Sendable {
 
     let desk: AppleDesk
     let ledger: Ledger
+    let orders: OrderBoard
     let schedule: RetrySchedule
 
-    package init(desk: AppleDesk, ledger: Ledger, schedule: RetrySchedule) {
+    package init(desk: AppleDesk, ledger: Ledger, orders: OrderBoard, schedule: RetrySchedule) {
         self.desk = desk
         self.ledger = ledger
+        self.orders = orders
         self.schedule = schedule
     }
 
@@ -90,12 +92,12 @@ package struct Examiner: Sendable {
             return .retry(.clockAhead, call: nil)
         }
         guard let transaction = Transaction(signed) else { return .finding(.receipt(.rejected(.malformed))) }
-        let decision = app.policy.decide(transaction, claim: claim(receipt))
-        guard case .grant = decision, needsConfirmation(signed, of: receipt, for: app) else {
-            return .finding(.transactions([.init(transaction: transaction, decision: decision)]))
+        let entry = try await judge(of: [transaction], in: receipt, for: app).judge(transaction)
+        guard case .grant = entry.decision, needsConfirmation(signed, of: receipt, for: app) else {
+            return .finding(.transactions([entry]))
         }
         guard receipt.lane == .apple else { return .reroute }
-        return try await confirm(transaction, of: receipt, for: app)
+        return try await confirm(entry, of: receipt, for: app)
     }
 
     private func needsConfirmation(_ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices) -> Bool
@@ -111,8 +113,9 @@ package struct Examiner: Sendable {
     }
 
     private func confirm(
-        _ transaction: Transaction, of receipt: StoredReceipt, for app: AppServices
+        _ entry: Verdict.Entry, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
+        let transaction = entry.transaction
         do throws(AppleRefusal) {
             let current = try await lookUp(
                 transaction.id, lane: receipt.callLane, for: app,
@@ -123,11 +126,11 @@ package struct Examiner: Sendable {
             }
             var confirmed = current
             confirmed.id = transaction.id
-            return decide([confirmed], of: receipt, for: app)
+            return try await decide([confirmed], of: receipt, for: app)
         } catch {
             // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
             guard case .reject(.invalidTransactionID) = error.fate else {
-                return bridge(transaction, of: receipt, for: app, after: error)
+                return bridge(entry, of: receipt, for: app, after: error)
             }
             throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
         }
@@ -140,14 +143,13 @@ package struct Examiner: Sendable {
     /// own or our credentials is no outage. Legacy receipts are not given on trust: what they say of many purchases is as
     /// old as they are.
     private func bridge(
-        _ transaction: Transaction, of receipt: StoredReceipt, for app: AppServices, after refusal: AppleRefusal
+        _ entry: Verdict.Entry, of receipt: StoredReceipt, for app: AppServices, after refusal: AppleRefusal
     ) -> Examination {
         let otherwise = examination(of: refusal)
         // Once is enough: the rest is up to Apple.
         guard refusal.isOutage, receipt.reason != Reason.unconfirmed.rawValue else { return otherwise }
-        let entry = Verdict.Entry(
-            transaction: transaction, decision: app.policy.decide(transaction, claim: claim(receipt)))
-        return app.policy.mayBeProvisional(entry) ? .bridge([entry], otherwise: otherwise) : otherwise
+        return app.policy.mayBeProvisional(entry, posterID: receipt.userID)
+            ? .bridge([entry], otherwise: otherwise) : otherwise
     }
 
     // MARK: Bare ids
@@ -158,9 +160,20 @@ package struct Examiner: Sendable {
         guard let id = receipt.transactionID ?? receipt.originalTransactionID else {
             return .finding(.receipt(.rejected(.malformed)))
         }
-        // No possession: only a grant that this very user has already may answer; Apple need not be asked.
-        guard receipt.isVouched else { return .finding(.identifier(id, .possessionMissing)) }
-        return try await answer(id, of: receipt, for: app, in: app.lookUpOrder)
+        if receipt.isVouched { return try await answer(id, of: receipt, for: app, in: app.lookUpOrder) }
+        // No possession: a grant that this very user has already may answer, or an order or a token (rows 1 to 5).
+        let unproven = Examination.finding(.identifier(id, .possessionMissing))
+        guard orders.mayHaveOrders(receipt.appID), app.serverAPI != nil else { return unproven }
+        do throws(AppleRefusal) {
+            let examination = try await answer(id, of: receipt, for: app, in: app.lookUpOrder)
+            guard case .finding(.transactions(let entries)) = examination, entries.contains(where: \.decision.gives)
+            else { return unproven }
+            return examination
+        } catch {
+            // Not even whether there is such a purchase is for him to know.
+            guard case .reject = error.fate else { throw error }
+            return unproven
+        }
     }
 
     /// Apple's answer to a question that somebody vouches for.
@@ -169,7 +182,7 @@ package struct Examiner: Sendable {
     ) async throws(AppleRefusal) -> Examination {
         do throws(AppleRefusal) {
             let found = try await lookUp(id, lane: receipt.callLane, for: app, in: environments)
-            return decide([found], of: receipt, for: app)
+            return try await decide([found], of: receipt, for: app)
         } catch {
             if case .retry(.notFoundYet) = error.fate, isNotFoundForGood(receipt, after: error.calls) {
                 return .finding(.receipt(.rejected(.notFound)))
@@ -210,11 +223,8 @@ package struct Examiner: Sendable {
 
     func decide(
         _ transactions: [Transaction], of receipt: StoredReceipt, for app: AppServices
-    ) -> Examination {
-        let claim = claim(receipt)
-        return .finding(
-            .transactions(
-                transactions.map { .init(transaction: $0, decision: app.policy.decide($0, claim: claim)) }))
+    ) async throws(AppleRefusal) -> Examination {
+        .finding(.transactions(try await judge(of: transactions, in: receipt, for: app).judge(transactions)))
     }
 }
 

@@ -25,7 +25,7 @@ extension Examiner {
                 switch strategy {
                 case .verifyReceipt: return try await askVerifyReceipt(base64, of: receipt, for: app)
                 case .serverApi: return try await askServerAPI(base64, of: receipt, for: app)
-                case .local: return try judge(await read(base64, of: receipt, for: app), of: receipt, for: app)
+                case .local: return try await judge(await read(base64, of: receipt, for: app), of: receipt, for: app)
                 }
             } catch {
                 guard error.fate.leavesItToOthers else { throw error }
@@ -74,7 +74,7 @@ extension Examiner {
         guard transactions.count == entries.count else {
             return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
         }
-        return decide(transactions, of: receipt, for: app)
+        return try await decide(transactions, of: receipt, for: app)
     }
 
     // MARK: The receipt itself
@@ -108,9 +108,9 @@ extension Examiner {
 
     private func judge(
         _ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices
-    ) throws(AppleRefusal) -> Examination {
+    ) async throws(AppleRefusal) -> Examination {
         switch reading {
-        case .purchases(let transactions, _): decide(transactions, of: receipt, for: app)
+        case .purchases(let transactions, _): try await decide(transactions, of: receipt, for: app)
         case .question: throw AppleRefusal(.hold(.possessionMissing))
         case .whole(let decision): .finding(.receipt(decision))
         case .retry(let reason): .retry(reason, call: nil)
@@ -128,7 +128,7 @@ extension Examiner {
         case .purchases(let listed, let environment) where app.lookUpOrder.contains(environment):
             return try await confirm(listed, in: environment, of: receipt, for: app)
         case .question(let question): return try await answer(question, of: receipt, for: app)
-        case .purchases, .whole, .retry: return try judge(reading, of: receipt, for: app)
+        case .purchases, .whole, .retry: return try await judge(reading, of: receipt, for: app)
         }
     }
 
@@ -149,11 +149,11 @@ extension Examiner {
     private func confirm(
         _ listed: [Transaction], in environment: StoreEnvironment, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        let claim = claim(receipt)
+        let purchases = try await known(listed, of: receipt)
+        let judge = try await judge(of: purchases.map(\.current), in: receipt, for: app)
         let plan = ReceiptPlan(
-            try await known(listed, of: receipt), named: receipt.transactionID, policy: app.policy, claim: claim,
-            freshFor: Self.staleAfter)
-        guard !plan.asked.isEmpty else { return .finding(.transactions(plan.judged)) }
+            purchases, named: receipt.transactionID, judge: judge, freshFor: Self.staleAfter)
+        guard !plan.asked.isEmpty else { return .finding(.transactions(judge.settled(plan.judged))) }
         if try await needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
 
         var round = LookUpRound(plan)
@@ -162,7 +162,7 @@ extension Examiner {
             for purchase in plan.asked {
                 group.addTask { (purchase, await lookUp(purchase, lane: lane, for: app, in: environment)) }
             }
-            for await (purchase, result) in group { round.take(result, for: purchase, app.policy, claim) }
+            for await (purchase, result) in group { round.take(result, for: purchase) }
         }
         if !plan.waiting.isEmpty, round.isAnswered {
             // Its customer's name at Apple, where a purchase that was just looked up tells it.
@@ -171,10 +171,14 @@ extension Examiner {
                 desk: desk, ledger: ledger, schedule: schedule, app: app, environment: environment,
                 customer: round.customerID ?? oldest, askedID: oldest)
             let read = await walk.read(for: receipt)
-            round.take(read.transactions, app.policy, claim)
+            round.take(read.transactions)
             round.historyRest = read.rest
         }
-        return try round.examination()
+        // What Apple said may carry a token, which the receipt does not show (design.md 5.1, note 2).
+        let found = Dictionary(round.found.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
+        let informed = try await self.judge(
+            of: purchases.map { found[$0.listed.id] ?? $0.current }, in: receipt, for: app)
+        return try round.examination(by: informed)
     }
 
     private func known(
@@ -208,18 +212,19 @@ extension Examiner {
 
 /// What one round of questions brought for a receipt.
 private struct LookUpRound {
-    /// Judged, with or without a question.
-    private(set) var entries: [Verdict.Entry]
+    /// Judged without a question.
+    private let judged: [Verdict.Entry]
+    /// Apple's word of now, by the receipt's ids.
+    private(set) var found: [Transaction] = []
     private var waiting: [ListedPurchase]
     /// Open after a question.
     private var unanswered: [(purchase: ListedPurchase, refusal: AppleRefusal)] = []
     private(set) var customerID: String?
-    private var hasFound = false
     /// What those wait for that the history did not bring.
     var historyRest: Examination.Rest?
 
     init(_ plan: ReceiptPlan) {
-        entries = plan.judged
+        judged = plan.judged
         waiting = plan.waiting
         customerID = plan.judged.lazy.compactMap(\.transaction.customerID).first
     }
@@ -228,49 +233,47 @@ private struct LookUpRound {
     var isAnswered: Bool { unanswered.allSatisfy { $0.refusal.fate == .retry(.notFoundYet) } }
 
     mutating func take(
-        _ result: Result<Transaction, AppleRefusal>, for purchase: ListedPurchase, _ policy: AppPolicy, _ claim: Claim
+        _ result: Result<Transaction, AppleRefusal>, for purchase: ListedPurchase
     ) {
         switch result {
-        case .success(let found): enter(found, for: purchase, policy, claim)
+        case .success(let found): enter(found, for: purchase)
         case .failure(let refusal): unanswered.append((purchase, refusal))
         }
     }
 
-    mutating func take(_ history: [Transaction], _ policy: AppPolicy, _ claim: Claim) {
+    mutating func take(_ history: [Transaction]) {
         let byID = Dictionary(history.map { ($0.id, $0) }, uniquingKeysWith: Self.newer)
         let byPurchase = Dictionary(history.map { ($0.purchaseKey, $0) }, uniquingKeysWith: Self.newer)
         let wanted = waiting
         waiting = []
         for purchase in wanted {
             if let found = byID[purchase.listed.id] ?? byPurchase[purchase.listed.purchaseKey] {
-                enter(found, for: purchase, policy, claim)
+                enter(found, for: purchase)
             } else {
                 waiting.append(purchase)
             }
         }
     }
 
-    private mutating func enter(
-        _ found: Transaction, for purchase: ListedPurchase, _ policy: AppPolicy, _ claim: Claim
-    ) {
+    private mutating func enter(_ found: Transaction, for purchase: ListedPurchase) {
         guard let transaction = purchase.updated(by: found) else {
             waiting.append(purchase)
             return
         }
-        hasFound = true
         customerID = customerID ?? transaction.customerID
-        entries.append(.init(transaction: transaction, decision: policy.decide(transaction, claim: claim)))
+        self.found.append(transaction)
     }
 
     private static func newer(_ one: Transaction, _ other: Transaction) -> Transaction {
         other.signedAt ?? .distantPast > one.signedAt ?? .distantPast ? other : one
     }
 
-    func examination() throws(AppleRefusal) -> Examination {
+    func examination(by judge: Judge) throws(AppleRefusal) -> Examination {
+        let entries = judge.settled(judged + found.map { judge.judge($0) })
         let isGrant = { (entry: Verdict.Entry) in if case .grant = entry.decision { true } else { false } }
         let first = unanswered.first { $0.refusal.isTry } ?? unanswered.first
         // Nothing new to write: another strategy may do better.
-        if let first, !hasFound, !entries.contains(where: isGrant) { throw first.refusal }
+        if let first, found.isEmpty, !entries.contains(where: isGrant) { throw first.refusal }
         // Only what Apple was asked about counts as an attempt, and only an attempt climbs the ladder.
         let historyReason = if case .retry(let reason, _) = historyRest { reason } else { Reason.historyPending }
         let open =
