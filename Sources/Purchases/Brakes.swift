@@ -16,12 +16,16 @@ package struct BrakeCounts: Sendable, Equatable {
 }
 
 extension AppPolicy {
-    /// Whether a decision of row 10 has to be held against what was granted before.
+    /// Whether a decision has to be held against what was granted before: of row 10, and of a sandbox purchase whoever
+    /// its owner is.
+    ///
+    /// - Parameter userID: the owner.
     package func needsBrakes(_ entry: Verdict.Entry, userID: String?) -> Bool {
-        guard case .grant(_, .poster) = entry.decision, let userID else { return false }
+        guard case .grant(_, let source) = entry.decision, source != .shared, let userID else { return false }
         if entry.transaction.environment != Transaction.production {
             return sandboxPurchases == .testers && !testers.contains(userID)
         }
+        guard source == .poster else { return false }
         return makeUpPerUserPerDay > 0 || makeUpUsersPerCustomer > 0 && entry.transaction.customerID != nil
     }
 

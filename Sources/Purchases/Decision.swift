@@ -11,6 +11,8 @@ package enum Reason: String, Sendable, CaseIterable {
     case possessionMissing = "possession_missing"
     case noTransactionYet = "no_transaction_yet"
     case orderUnknown = "order_unknown"
+    /// The purchase carries a token that nobody registered, and its poster has another one.
+    case foreignToken = "foreign_token"
     case credentialsMissing = "credentials_missing"
     case appUnknown = "app_unknown"
     case idCollision = "id_collision"
@@ -61,7 +63,9 @@ extension Reason {
     /// the proof as a whole takes it back.
     package var holdsFacts: Bool {
         switch self {
-        case .productUnknown, .sandbox, .beforeCutover, .review, .purchaseAhead, .orderUnknown, .idCollision: true
+        case .productUnknown, .sandbox, .beforeCutover, .review, .purchaseAhead, .orderUnknown, .foreignToken,
+            .idCollision:
+            true
         default: false
         }
     }
@@ -83,10 +87,34 @@ package enum Decision: Sendable, Equatable {
     case rejected(Reason)
     case held(Reason)
     case open(Reason)
+
+    /// Whether something is given, for good or on trust.
+    package var gives: Bool {
+        switch self {
+        case .grant, .provisional: true
+        case .rejected, .held, .open: false
+        }
+    }
 }
 
 /// By which row of design.md 5.1 an owner was found.
 package enum BindingSource: String, Sendable, CaseIterable {
+    /// Row 2: the purchase's token is an order.
+    case orderToken = "order_token"
+    /// Row 3: its token is a user's, registered or granted to him alone before.
+    case userToken = "user_token"
+    /// Row 4: a renewal or a restore, the chain's owner.
+    case chain
+    /// Row 5: the submission names the order.
+    case namedOrder = "named_order"
+    /// Row 6: an order of another user, placed just before.
+    case orderOfAnother = "order_of_another"
+    /// Row 7: an open order of the poster.
+    case openOrder = "open_order"
+    /// Row 8: bought outside the app in a chain we know.
+    case chainOwner = "chain_owner"
+    /// Row 9: the submission names an order that was placed after the purchase, or for it.
+    case lateOrder = "late_order"
     /// Row 10: the poster is authenticated and showed Apple's own data.
     case poster
     /// Row 0d: shared by another customer; an entitlement, no goods.
@@ -118,35 +146,75 @@ extension AppPolicy {
     /// Apple's purchase dates have been an hour ahead at a change of daylight saving (P23).
     package static let purchaseAheadMax: Duration = .seconds(2 * 3600)
 
-    /// Rows 0a, 0c, 0d, 0e and 10 of design.md 5.1. Rows 1 and 0b need the grants, so the statement that writes the
-    /// verdict answers them: a decision here never overrides a grant that exists.
+    /// Both tables of design.md 5.1 but rows 1, 0b and 11, for a purchase that nothing but its proof speaks for.
     package func decide(_ transaction: Transaction, claim: Claim) -> Decision {
-        if transaction.revokedAt != nil { return .rejected(.refunded) }
+        judge(transaction, claim: claim, evidence: .none).decision
+    }
+
+    /// Both tables of design.md 5.1 but rows 1, 0b and 11. Rows 1 and 0b need the grants, so the statement that writes
+    /// the verdict answers them: a decision here never overrides a grant that exists.
+    package func judge(_ transaction: Transaction, claim: Claim, evidence: Evidence) -> Verdict.Entry {
+        func entry(_ decision: Decision, _ match: Match? = nil) -> Verdict.Entry {
+            Verdict.Entry(transaction: transaction, decision: decision, match: match)
+        }
         let product = products[transaction.productID]
-        if transaction.purchasedAt < grantFrom {
-            let windowStart = grantFrom.addingTimeInterval(-Double(Self.cutoverDays) * 86_400)
-            let isConsumable = (transaction.kind ?? product?.kind ?? .consumable) == .consumable
-            return isConsumable && transaction.purchasedAt >= windowStart
-                ? .held(.beforeCutover) : .rejected(.historical)
+        if let nothing = nothingToGive(transaction, product) { return entry(nothing) }
+        let match: Match
+        if transaction.isShared {
+            guard claim.hasPossession else { return entry(.held(.possessionMissing)) }
+            guard let userID = claim.userID else { return entry(.held(.orderUnknown)) }
+            match = Match(userID: userID, source: .shared)
+        } else {
+            switch Matcher(transaction, kind: product?.kind, claim: claim, evidence: evidence).answer {
+            case .owner(let found): match = found
+            case .held(let reason): return entry(.held(reason))
+            }
         }
-        guard claim.hasPossession else { return .held(.possessionMissing) }
-        guard let userID = claim.userID else { return .held(.orderUnknown) }
-        guard let product else { return .held(.productUnknown) }
-        if transaction.environment != Transaction.production, !admitsSandbox(userID) { return .held(.sandbox) }
-        let age = claim.receivedAt.timeIntervalSince(transaction.purchasedAt)
+        guard let goods = self.goods(for: transaction, match, product) else { return entry(.held(.productUnknown)) }
+        if transaction.environment != Transaction.production, !admitsSandbox(match.userID) {
+            return entry(.held(.sandbox))
+        }
         let ahead = transaction.purchasedAt.timeIntervalSince(claim.judgedAt)
-        if ahead > Self.purchaseAheadMax.inSeconds { return .held(.purchaseAhead) }
-        if transaction.isShared { return .grant(goods: [], source: .shared) }
-        if makeUpMaxAge > .zero, age > makeUpMaxAge.inSeconds { return .held(.review) }
-        // Apple's quantity multiplies; it is 1 for everything but consumables.
-        let quantity = product.kind == .consumable ? transaction.quantity : 1
-        var goods: [Goods] = []
-        for good in product.goods {
-            let (amount, isTooMuch) = good.amount.multipliedReportingOverflow(by: quantity)
-            if isTooMuch { return .held(.review) }
-            goods.append(Goods(item: good.item, amount: amount))
+        if ahead > Self.purchaseAheadMax.inSeconds { return entry(.held(.purchaseAhead)) }
+        if transaction.isShared { return entry(.grant(goods: [], source: .shared)) }
+        let age = claim.receivedAt.timeIntervalSince(transaction.purchasedAt)
+        if match.source == .poster, makeUpMaxAge > .zero, age > makeUpMaxAge.inSeconds { return entry(.held(.review)) }
+        let isConsumable = (product?.kind ?? transaction.kind) == .consumable
+        guard let all = Self.multiply(goods, by: isConsumable ? transaction.quantity : 1) else {
+            return entry(.held(.review))
         }
-        return .grant(goods: goods, source: .poster)
+        return entry(.grant(goods: all, source: match.source), match)
+    }
+
+    /// Rows 0a and 0c: Apple took it back, or it was another system's duty.
+    private func nothingToGive(_ transaction: Transaction, _ product: Product?) -> Decision? {
+        if transaction.revokedAt != nil { return .rejected(.refunded) }
+        guard transaction.purchasedAt < grantFrom else { return nil }
+        let windowStart = grantFrom.addingTimeInterval(-Double(Self.cutoverDays) * 86_400)
+        let isConsumable = (transaction.kind ?? product?.kind ?? .consumable) == .consumable
+        return isConsumable && transaction.purchasedAt >= windowStart
+            ? .held(.beforeCutover) : .rejected(.historical)
+    }
+
+    /// What one unit of a purchase gives: what its order promised while the offer counts, else what the catalogue says
+    /// for its day (design.md 5.2). Nil: nothing is known.
+    private func goods(for transaction: Transaction, _ match: Match, _ product: Product?) -> [Goods]? {
+        if transaction.isShared { return product == nil ? nil : [] }
+        return match.offer?.goods ?? goods(of: transaction.productID, at: transaction.purchasedAt)
+    }
+
+    /// What one unit of a product gave at a time.
+    package func goods(of productID: String, at date: Date) -> [Goods]? { products[productID]?.goods }
+
+    /// Apple's quantity multiplies; it is 1 for everything but consumables. Nil: more than anybody can be given.
+    private static func multiply(_ goods: [Goods], by quantity: Int) -> [Goods]? {
+        var all: [Goods] = []
+        for good in goods {
+            let (amount, isTooMuch) = good.amount.multipliedReportingOverflow(by: quantity)
+            if isTooMuch { return nil }
+            all.append(Goods(item: good.item, amount: amount))
+        }
+        return all
     }
 
     private func admitsSandbox(_ userID: String) -> Bool {

@@ -120,6 +120,12 @@ package struct PlayerSentence: Sendable, Equatable {
             PlayerSentence(
                 zh: "我们还不知道这笔购买属于哪个账号,请登录后重新打开应用。",
                 en: "We do not know yet which account this purchase belongs to: please log in and open the app again.")
+        case .foreignToken:
+            PlayerSentence(
+                zh: "这笔购买带有另一个账号的标记,我们需要人工核对;如果您有多个账号,请登录其他账号查看。",
+                en:
+                    "This purchase carries the mark of another account, and our staff has to check it; if you have several, please log in with the others."
+            )
         case .credentialsMissing:
             PlayerSentence(
                 zh: "您的购买凭证已保存,我们的系统暂时无法向 Apple 查询它,修复后会自动继续。",

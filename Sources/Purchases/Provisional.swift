@@ -31,10 +31,11 @@ extension AppPolicy {
         }
     }
 
-    /// Whether this purchase may be given on trust: it would be granted if Apple confirmed it, it was paid for, and its
-    /// product is one that the operator takes the risk for.
-    package func mayBeProvisional(_ entry: Verdict.Entry) -> Bool {
-        guard provisional != nil, case .grant(_, .poster) = entry.decision else { return false }
+    /// Whether this purchase may be given on trust: it would be granted to its poster if Apple confirmed it, it was paid
+    /// for, and its product is one that the operator takes the risk for.
+    package func mayBeProvisional(_ entry: Verdict.Entry, posterID: String?) -> Bool {
+        guard provisional != nil, case .grant(_, let source) = entry.decision, source != .shared else { return false }
+        guard entry.match == nil || entry.match?.userID == posterID else { return false }
         return entry.transaction.environment == Transaction.production
             && products[entry.transaction.productID]?.isProvisional == true
     }

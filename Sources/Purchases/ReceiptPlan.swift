@@ -63,7 +63,7 @@ package struct ListedPurchase: Sendable, Equatable {
     }
 
     /// The newer of the two.
-    fileprivate var current: Transaction {
+    package var current: Transaction {
         guard let stored, let storedAt = stored.signedAt, storedAt > listed.signedAt ?? .distantPast else {
             return listed.snapshot
         }
@@ -94,12 +94,10 @@ package struct ReceiptPlan: Sendable, Equatable {
     /// - Parameters:
     ///   - named: the transaction that the poster meant, if any.
     ///   - freshFor: facts that Apple signed this long before the submission still count, in seconds.
-    package init(
-        _ purchases: [ListedPurchase], named: String?, policy: AppPolicy, claim: Claim, freshFor: TimeInterval
-    ) {
+    package init(_ purchases: [ListedPurchase], named: String?, judge: Judge, freshFor: TimeInterval) {
         var unknown: [ListedPurchase] = []
         for purchase in purchases {
-            if let entry = Self.judge(purchase, policy, claim, freshFor) {
+            if let entry = Self.entry(purchase, judge, freshFor) {
                 judged.append(entry)
             } else {
                 unknown.append(purchase)
@@ -122,20 +120,19 @@ package struct ReceiptPlan: Sendable, Equatable {
     package var unheard: [Transaction] { asked.filter(\.isUnheard).map(\.listed.snapshot) }
 
     /// Nil: Apple must be asked.
-    private static func judge(
-        _ purchase: ListedPurchase, _ policy: AppPolicy, _ claim: Claim, _ freshFor: TimeInterval
+    private static func entry(
+        _ purchase: ListedPurchase, _ judge: Judge, _ freshFor: TimeInterval
     ) -> Verdict.Entry? {
-        let current = purchase.current
-        let decision = policy.decide(current, claim: claim)
-        guard case .grant = decision else { return Verdict.Entry(transaction: current, decision: decision) }
+        let entry = judge.judge(purchase.current)
+        guard case .grant = entry.decision else { return entry }
         // The grant answers before any decision; this one would be seen only if it were gone.
-        if purchase.isGranted { return Verdict.Entry(transaction: current, decision: .held(.review)) }
+        if purchase.isGranted { return entry.with(.held(.review)) }
         guard let stored = purchase.stored, let signedAt = stored.signedAt,
-            claim.receivedAt.timeIntervalSince(signedAt) <= freshFor,
+            judge.claim.receivedAt.timeIntervalSince(signedAt) <= freshFor,
             // A period is granted by its billing event, or it could be granted twice.
             !stored.isPeriod || stored.webOrderLineItemID != nil
         else { return nil }
-        return Verdict.Entry(transaction: stored, decision: policy.decide(stored, claim: claim))
+        return judge.judge(stored)
     }
 }
 

@@ -12,6 +12,10 @@ package struct Transaction: Sendable, Equatable {
 
     package static let production = "Production"
     package static let sandbox = "Sandbox"
+    /// Apple's word for a period that the store charged by itself.
+    package static let renewal = "RENEWAL"
+    /// Apple's type of an offer that is redeemed by a code, outside of any order of ours.
+    private static let offerCode = 3
 
     package var id: String
     package var originalID: String
@@ -32,6 +36,11 @@ package struct Transaction: Sendable, Equatable {
     /// Apple's customer of this app (`appTransactionId`), where Apple says it.
     package var customerID: String?
     package var signedAt: Date?
+    /// `PURCHASE` or `RENEWAL`, where Apple says it: not in legacy receipts.
+    package var reason: String?
+    package var offerType: Int?
+    /// Whether the proof would show a token if the purchase had one: a legacy receipt may not.
+    package var showsToken: Bool
     /// What else Apple said, as one JSON object: price, currency, storefront, offer, reason.
     package var facts: String
 
@@ -39,7 +48,8 @@ package struct Transaction: Sendable, Equatable {
         id: String, originalID: String?, productID: String, kind: Kind?, environment: String, quantity: Int = 1,
         purchasedAt: Date, expiresAt: Date? = nil, revokedAt: Date? = nil, webOrderLineItemID: String? = nil,
         appAccountToken: UUID? = nil, ownership: String? = nil, customerID: String? = nil,
-        signedAt: Date? = nil, facts: String = "{}"
+        signedAt: Date? = nil, reason: String? = nil, offerType: Int? = nil, showsToken: Bool = false,
+        facts: String = "{}"
     ) {
         self.id = id
         self.originalID = originalID ?? id
@@ -55,11 +65,16 @@ package struct Transaction: Sendable, Equatable {
         self.ownership = ownership
         self.customerID = customerID
         self.signedAt = signedAt
+        self.reason = reason
+        self.offerType = offerType
+        self.showsToken = showsToken
         self.facts = facts
     }
 
     /// Bought by someone else and shared with the poster (Family Sharing, seats).
     package var isShared: Bool { ownership == "FAMILY_SHARED" || ownership == "ASSIGNED" }
+
+    package var isOfferCode: Bool { offerType == Self.offerCode }
 
     /// One period of an auto-renewable subscription.
     package var isPeriod: Bool { (kind == .autoRenewable || expiresAt != nil) && kind != .nonRenewing }

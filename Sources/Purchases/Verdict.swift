@@ -7,10 +7,18 @@ package struct Verdict: Sendable {
     package struct Entry: Sendable, Equatable {
         package let transaction: Transaction
         package let decision: Decision
+        /// Whose it is, and why, where it is to be given. Nil: the poster's, and nothing else is known of it.
+        package let match: Match?
 
-        package init(transaction: Transaction, decision: Decision) {
+        package init(transaction: Transaction, decision: Decision, match: Match? = nil) {
             self.transaction = transaction
             self.decision = decision
+            self.match = match
+        }
+
+        /// The same purchase and owner, decided otherwise.
+        package func with(_ decision: Decision) -> Entry {
+            Entry(transaction: transaction, decision: decision, match: match)
         }
     }
 

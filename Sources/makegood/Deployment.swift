@@ -262,6 +262,7 @@ struct World {
         ]
         if roles.contains(.scheduler) {
             services.append(Watch(ledger: ledger, logger: logger))
+            services.append(DoubleChargeSweep(ledger: ledger, logger: logger))
             services.append(PayloadRetention(ledger: ledger, configuration: configuration, logger: logger))
             services.append(
                 Scheduler(ledger: ledger, doorbell: doorbell, apps: apps, halts: halts, logger: logger))

@@ -35,6 +35,7 @@ struct Client: Sendable {
         var originalTransactionId: String?
         /// The session string of a stored record (S0-1).
         var token: String?
+        var installationId: String?
     }
 
     /// Many connections: a hundred callers at once are a hundred.

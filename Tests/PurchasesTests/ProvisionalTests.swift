@@ -51,7 +51,7 @@ import Testing
                                 environment: environment, purchasedAt: Self.now)
                             let entry = Verdict.Entry(transaction: transaction, decision: decision)
                             #expect(
-                                policy.mayBeProvisional(entry)
+                                policy.mayBeProvisional(entry, posterID: "u1")
                                     == (provisional != nil && marked && product == "coins"
                                         && environment == "Production" && index == 0),
                                 "\(marked) \(product) \(environment) \(decision)")

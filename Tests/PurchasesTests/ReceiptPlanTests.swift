@@ -35,7 +35,8 @@ import Testing
     private static func plan(
         _ purchases: [ListedPurchase], named: String? = nil, _ policy: AppPolicy = DecisionTests.policy()
     ) -> ReceiptPlan {
-        ReceiptPlan(purchases, named: named, policy: policy, claim: DecisionTests.claim, freshFor: freshFor)
+        ReceiptPlan(
+            purchases, named: named, judge: Judge(policy: policy, claim: DecisionTests.claim), freshFor: freshFor)
     }
 
     private enum Facts: CaseIterable {

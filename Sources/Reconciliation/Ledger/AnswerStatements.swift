@@ -37,7 +37,7 @@ extension Statements {
     package static let readReceipts = Statement<[UUID], ReceiptView>(
         "ledger.read_receipts",
         """
-        select r.id, r.app_id, r.user_id, r.kind, r.state, r.reason, r.transaction_id, r.received_at, r.due_at, t.list
+        select r.id, r.app_id, r.user_id, r.kind, \(shownState("r")), r.reason, r.transaction_id, r.received_at, r.due_at, t.list
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select id, app_id, user_id, kind, state, reason, transaction_id, received_at, due_at
           from receipts where id = i.id offset 0) r
@@ -46,7 +46,7 @@ extension Statements {
               'transactionId', o.transaction_id, 'originalTransactionId', f.original_transaction_id,
               'productId', f.product_id, 'quantity', f.quantity, 'environment', f.environment,
               'purchasedAt', to_char(f.purchased_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-              'state', o.state, 'reason', o.reason,
+              'state', \(shownState("o")), 'reason', o.reason,
               'isOwn', case when o.state in ('granted', 'already_granted')
                 then o.reason is distinct from 'owned_by_another_user' end,
               'goods', case when o.state in ('granted', 'already_granted')
@@ -68,6 +68,14 @@ extension Statements {
                 receivedAt: try row.date(7), dueAt: try row.optionalDate(8),
                 transactions: try row.decoded(9))
         })
+
+    /// A purchase that was given to its owner because somebody else posted it: the poster is told no more than if it had
+    /// been given before (design.md 5.1, row 6).
+    private static func shownState(_ row: String) -> String {
+        """
+        case when \(row).state = 'granted' and \(row).reason = 'owned_by_another_user' then 'already_granted' else \(row).state end
+        """
+    }
 
     /// Which of these receipts are no longer being tried, or were given on trust: what a long poll waits for.
     package static let finishedReceipts = Statement<[UUID], UUID>(

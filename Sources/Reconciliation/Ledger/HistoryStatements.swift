@@ -11,7 +11,8 @@ extension Statements {
     /// What `RowReader.transaction(from:)` reads.
     static let storedFacts =
         "transaction_id, original_transaction_id, product_id, kind, environment, quantity, purchased_at, "
-        + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts"
+        + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts, "
+        + "facts ->> 'reason', (facts ->> 'offerType')::int"
     static let onOlderFacts = """
         on conflict (transaction_id) do update set revoked_at = excluded.revoked_at, facts = excluded.facts,
             expires_at = excluded.expires_at, signed_at = excluded.signed_at, ownership = excluded.ownership,
@@ -209,6 +210,7 @@ extension RowReader {
             expiresAt: try optionalDate(column + 7), revokedAt: try optionalDate(column + 8),
             appAccountToken: try optionalUUID(column + 9), ownership: try optionalText(column + 10),
             customerID: try optionalText(column + 11), signedAt: try optionalDate(column + 12),
+            reason: try optionalText(column + 14), offerType: try optionalInt(column + 15),
             facts: try json(column + 13))
     }
 

@@ -35,6 +35,7 @@ package final class Ledger: Sendable {
     private let strikes: GroupCommit<Pointer, Int?>
     private let entries: GroupCommit<EnteredUser, Void>
     private let brakeCounts: GroupCommit<BrakeQuestion, BrakeCounts>
+    private let evidences: GroupCommit<EvidenceQuestion, Evidence>
 
     /// - Parameter writers: how many connections write batches at the same time; 1 or 2 saturate a disk (design.md 4).
     package init(database: Database, writers: Int, schedule: RetrySchedule) {
@@ -117,6 +118,11 @@ package final class Ledger: Sendable {
         brakeCounts = GroupCommit(
             name: "brakes", writers: 1, size: { _ in (rows: 1, bytes: 64) },
             flush: { questions throws(PostgresError) in try await database.run(Statements.countBrakes, questions) })
+        evidences = GroupCommit(
+            name: "evidence", writers: writers, size: { _ in (rows: 1, bytes: 256) },
+            flush: { questions throws(PostgresError) in
+                Statements.join(try await database.run(Statements.evidence, questions), count: questions.count)
+            })
     }
 
     /// Stores a submission: it is committed when this returns. Its row where it is new, nil where it was there.
@@ -164,6 +170,11 @@ package final class Ledger: Sendable {
         try await submit(question, to: brakeCounts)
     }
 
+    /// What is known about whose a purchase is.
+    package func evidence(_ question: EvidenceQuestion) async throws(LedgerError) -> Evidence {
+        try await submit(question, to: evidences)
+    }
+
     /// Any other statement, alone. Each is idempotent, so a conflict with a neighbour is tried again at once.
     package func run<Parameters: Sendable, Row: Sendable>(
         _ statement: Statement<Parameters, Row>, _ parameters: Parameters
@@ -191,6 +202,7 @@ package final class Ledger: Sendable {
         await strikes.close()
         await entries.close()
         await brakeCounts.close()
+        await evidences.close()
         await database.close()
     }
 

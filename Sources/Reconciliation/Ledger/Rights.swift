@@ -49,7 +49,8 @@ package struct Rights: Sendable {
                 .ingest: [
                     .insert(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
-                        "original_transaction_id", "is_vouched", "details", "payload_sha256", "due_at"),
+                        "original_transaction_id", "is_vouched", "details", "payload_sha256", "due_at",
+                        "installation_id"),
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
@@ -60,7 +61,7 @@ package struct Rights: Sendable {
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at"),
+                        "received_at", "judged_at", "due_at", "settled_at", "installation_id"),
                     .update(
                         "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at"),
                 ],
@@ -116,7 +117,11 @@ package struct Rights: Sendable {
                         "revoked_at", "facts", "expires_at", "signed_at", "ownership", "app_account_token", "kind",
                         "customer_id"),
                 ],
-                .scheduler: [.select("transaction_id", "revoked_at", "signed_at")],
+                .scheduler: [
+                    .select(
+                        "transaction_id", "revoked_at", "signed_at", "original_transaction_id", "purchased_at",
+                        "expires_at")
+                ],
                 .support: storiesOfTransactions,
             ]),
         table(
@@ -125,13 +130,14 @@ package struct Rights: Sendable {
                 // GET …/explain and …/purchases are ingest's.
                 .ingest: storiesOfGrants,
                 .worker: [.select, .insert],
-                .scheduler: booksOfGrants, .support: booksOfGrants + storiesOfGrants,
+                .scheduler: booksOfGrants + [.select("product_id", "environment")],
+                .support: booksOfGrants + storiesOfGrants,
             ]),
         table(
             "outcomes",
             [
                 .ingest: [.select],
-                .worker: [.select, .insert, .update("state", "reason", "binding_source", "decided_at")],
+                .worker: [.select, .insert, .update("state", "reason", "binding_source", "reasons", "decided_at")],
                 .scheduler: [.select("receipt_id", "transaction_id", "state", "reason", "decided_at")],
                 .support: [.select, .update("state", "reason")],
             ]),
@@ -147,7 +153,10 @@ package struct Rights: Sendable {
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
                     .select("event_id"),
                 ],
-                .scheduler: [.select("xid", "event_id", "type", "transaction_id", "receipt_id", "at")],
+                .scheduler: [
+                    .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
+                    .select("xid", "event_id", "type", "transaction_id", "receipt_id", "at"),
+                ],
                 .support: [.select("xid", "event_id", "app_id", "type", "transaction_id", "receipt_id", "at")],
             ]),
         table(
@@ -167,6 +176,17 @@ package struct Rights: Sendable {
                 .ingest: [.select, .insert],
                 .worker: [.select, .update("product_id", "transaction_id", "bound_at")],
                 .scheduler: ownersOfOrders, .support: [.select],
+            ]),
+        table("ownerships", [.worker: [.select, .insert]]),
+        table("granted_tokens", [.worker: [.select, .insert]]),
+        table(
+            "double_charges",
+            [
+                .worker: [.insert],
+                .scheduler: [
+                    .select("transaction_id"),
+                    .insert("transaction_id", "app_id", "user_id", "product_id", "first_transaction_id"),
+                ],
             ]),
         table("user_tokens", [.ingest: [.select, .insert], .worker: [.select], .support: [.select]]),
         table(
@@ -245,6 +265,8 @@ package struct Rights: Sendable {
         table("v_orders", [.support: [.select], .dashboard: [.select]]),
         table("v_catalogue", [.support: [.select], .dashboard: [.select]]),
         table("v_client_reports", [.support: [.select], .dashboard: [.select]]),
+        table("v_ownerships", [.support: [.select], .dashboard: [.select]]),
+        table("v_double_charges", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
@@ -277,7 +299,8 @@ package struct Rights: Sendable {
     /// What the invariants compare (Operations/Invariants).
     private static let booksOfGrants = [
         Right.select(
-            "transaction_id", "purchase_key", "receipt_id", "app_id", "user_id", "binding_source", "granted_at")
+            "transaction_id", "purchase_key", "receipt_id", "app_id", "user_id", "binding_source", "granted_at",
+            "order_id")
     ]
     /// What is told of a purchase (Support/Story.swift), and never which customer of Apple's it is.
     private static let storiesOfTransactions = [
@@ -294,7 +317,7 @@ package struct Rights: Sendable {
         Right.select("transaction_id", "receipt_id", "app_id", "event_id", "granted_at", "confirmed_at", "revoked_at")
     ]
     private static let booksOfAttempts = [Right.select("receipt_id", "attempt", "at", "reason")]
-    private static let ownersOfOrders = [Right.select("id", "app_id", "user_id")]
+    private static let ownersOfOrders = [Right.select("id", "app_id", "user_id", "transaction_id", "bound_at")]
 
     private static func table(_ name: String, _ rights: [DatabaseRole: [Right]]) -> Rights {
         Rights(object: "table \(name)", ofRoles: rights)

@@ -18,6 +18,7 @@ package enum Schema {
         migration(13, "story_lookups", PackageResources._013_story_lookups_sql),
         migration(14, "owners_of_places", PackageResources._014_owners_of_places_sql),
         migration(15, "catalogue", PackageResources._015_catalogue_sql),
+        migration(16, "matching", PackageResources._016_matching_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -52,6 +52,9 @@ extension Statements {
     ///   is no attempt: what asking Apple brought is the next verdict. The verdict that brings Apple's word about it marks
     ///   and tells it, and the grant stays whatever that word is. Nothing but that word ends a receipt with such a grant,
     ///   also not a verdict that does not name it.
+    /// - An order is bound by one purchase, the one that is granted by it. Whoever finds it bound or held gives nothing
+    ///   (`again`): its caller matches the purchase anew. What is granted is the owner's, who may be another than the
+    ///   poster; then the poster is told no more than of anybody else's purchase.
     package static let settle = Statement<SettleBatch, Settlement>(
         "ledger.settle",
         """
@@ -65,16 +68,19 @@ extension Statements {
           select i.*,
             case when k.is_refunded then 'rejected' when i.asked = 'provisional' and place.is_taken is not true then 'open'
               else i.asked end as decision,
-            case when k.is_refunded then 'refunded' else i.cause end as reason
+            case when k.is_refunded then 'refunded' else i.cause end as reason,
+            coalesce(i.matched_owner, i.usr) as owner, i.order_text::uuid as order_id
           from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[], $5::text[], $6::bool[], $7::text[],
               $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::int[], $14::jsonb[], $15::text[],
               $16::text[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[], $21::text[],
               $22::text[], $23::timestamptz[], $24::jsonb[], $25::text[], $26::text[], $27::text[], $28::int[],
-              $29::int8[], $30::int[], $35::text[])
+              $29::int8[], $30::int[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::jsonb[],
+              $41::bool[], $42::jsonb[], $43::text[], $44::text[])
             as i(receipt, attempt, due_in, app, usr, possession, transaction, asked, cause, binding, environment,
               product, quantity, goods, purchase_key, original, kind, purchased_at, expires_at, revoked_at, token,
               ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
-              customer)
+              customer, matched_owner, order_text, why, charged_order, order_facts, takes_chain, beside,
+              claimant_event, holder_event)
           left join lateral (select true as is_refunded from transactions t
             where i.asked in ('grant', 'provisional') and t.transaction_id = i.transaction and t.app_id = i.app
               and t.environment = i.environment and t.revoked_at is not null
@@ -88,13 +94,31 @@ extension Statements {
             where i.asked = 'provisional' and p.transaction_id = i.transaction and p.receipt_id = i.receipt
             offset 0) place on true
           where (i.receipt in (select receipt from mine)) is true),
+        free as (                      -- the orders that may be bound; one that somebody else holds is not waited for
+          select o.id
+          from (select distinct order_id from verdict where order_id is not null and decision in ('grant', 'provisional')) v
+            cross join lateral (select id from orders o
+              where o.id = v.order_id and o.transaction_id is null for no key update skip locked) o),
+        bindable as (                  -- one purchase each
+          select distinct on (order_id) order_id, transaction, receipt from verdict
+          where order_id is not null and decision in ('grant', 'provisional') and order_id in (select id from free)
+          order by order_id, purchase_key, transaction, receipt),
         won as (
           insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
-            product_id, quantity, goods, binding_source)
-          select transaction, purchase_key, app, environment, usr, customer, receipt, product, quantity, goods, binding
-          from verdict where decision in ('grant', 'provisional') order by purchase_key, transaction, receipt
+            product_id, quantity, goods, binding_source, order_id)
+          select transaction, purchase_key, app, environment, owner, customer, receipt, product, quantity, goods, binding,
+            order_id
+          from verdict where decision in ('grant', 'provisional') and (order_id is null
+            or (order_id, transaction, receipt) in (select order_id, transaction, receipt from bindable))
+          order by purchase_key, transaction, receipt
           on conflict do nothing
           returning transaction_id, receipt_id),
+        bound as (                     -- Apple's product is the order's, where its token proves it (S3-42)
+          update orders o set transaction_id = v.transaction, bound_at = now(), product_id = v.product
+          from verdict v
+          where v.order_id is not null and o.id = v.order_id
+            and (v.order_id, v.transaction, v.receipt) in (select order_id, transaction, receipt from bindable)
+            and (v.transaction, v.receipt) in (select transaction_id, receipt_id from won)),
         known as (
           insert into transactions as t (\(factColumns))
           select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,
@@ -106,11 +130,16 @@ extension Statements {
             case o.state
               when 'already_granted' then
                 case when g.user_id is distinct from v.usr then 'owned_by_another_user' end
-              when 'held' then case when o.collides and v.possession then 'id_collision' else v.reason end
+              when 'held' then case when o.collides and v.possession then 'id_collision'
+                when v.decision in ('grant', 'provisional') then 'possession_missing' else v.reason end
               when 'granted' then case
-                when m.is_unconfirmed then 'unconfirmed' when m.mark = 'revoked' then v.reason end
+                when m.is_unconfirmed then 'unconfirmed' when m.mark = 'revoked' then v.reason
+                when coalesce(g.user_id, v.owner) is distinct from v.usr then 'owned_by_another_user' end
               else v.reason end as reason,
-            case when o.state = 'granted' then v.binding end as binding,
+            case when o.state = 'granted' then coalesce(g.binding_source, v.binding) end as binding,
+            case when o.state = 'granted' and g.receipt_id is null then string_to_array(v.why, ',') end as reasons,
+            case when o.state = 'already_granted' and v.claimant_event is not null and g.user_id <> v.owner
+              then g.user_id end as holder, v.app, v.owner, v.product, v.claimant_event, v.holder_event,
             case when o.state = 'again' then 0
               when o.state = 'open' or m.mark = 'given' then 1
               when m.is_unconfirmed then case when v.asked = 'provisional' then 1 else 2 end
@@ -119,14 +148,16 @@ extension Statements {
               when o.state = 'already_granted' then 4 else 5 end as rank
           from verdict v
           left join lateral (
-            (select receipt_id, transaction_id, user_id, app_id, environment from grants
+            (select receipt_id, transaction_id, user_id, app_id, environment, binding_source from grants
               where transaction_id = v.transaction)
             union all
-            (select receipt_id, transaction_id, user_id, app_id, environment from grants
+            (select receipt_id, transaction_id, user_id, app_id, environment, binding_source from grants
               where purchase_key = v.purchase_key)
             limit 1) g on true
           cross join lateral (
-            select g.app_id <> v.app or g.environment <> coalesce(v.environment, g.environment) as collides offset 0) c
+            select g.app_id <> v.app or g.environment <> coalesce(v.environment, g.environment) as collides,
+              -- Without possession: no hint of what others were given.
+              case when v.decision in ('grant', 'provisional') then 'held' else v.decision end as unproven offset 0) c
           cross join lateral (
             select case
                 when v.transaction is null or v.decision = 'open' then v.decision
@@ -134,10 +165,10 @@ extension Statements {
                 when g.receipt_id is null and v.decision in ('grant', 'provisional') then 'again'
                 when g.receipt_id is null then v.decision
                 -- A bare id of another app or environment gets no hint either.
-                when c.collides then case when v.possession then 'held' else v.decision end
+                when c.collides then case when v.possession then 'held' else c.unproven end
                 when g.transaction_id = v.transaction and g.receipt_id = v.receipt then 'granted'
                 when g.user_id = v.usr or v.possession then 'already_granted'
-                else v.decision end as state, c.collides offset 0) o
+                else c.unproven end as state, c.collides offset 0) o
           -- By their keys alone, here and above: the index of the unconfirmed would be walked for each.
           left join lateral (
             select p.granted_at is not null and p.confirmed_at is null and p.revoked_at is null as is_open,
@@ -182,14 +213,15 @@ extension Statements {
                 select transaction, receipt from outcome where mark in ('confirmed', 'revoked'))) is not true) as waits
             from provisional_grants p where j.rank not in (0, 2) and p.receipt_id = j.receipt) w on true),
         stored as (
-          insert into outcomes (receipt_id, transaction_id, state, reason, binding_source)
-          select receipt, transaction, state, reason, binding from outcome
+          insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, reasons)
+          select receipt, transaction, state, reason, binding, reasons from outcome
           where transaction is not null and (asked <> 'provisional' or state = 'granted')
             and (receipt in (select receipt from summary where state = 'again')) is not true
           order by receipt, transaction
           on conflict (receipt_id, transaction_id) do update
             set state = excluded.state, reason = excluded.reason,
-              binding_source = coalesce(excluded.binding_source, outcomes.binding_source), decided_at = now()
+              binding_source = coalesce(excluded.binding_source, outcomes.binding_source),
+              reasons = coalesce(excluded.reasons, outcomes.reasons), decided_at = now()
             where outcomes.state in ('open', 'held', 'rejected')
               or outcomes.reason = 'unconfirmed' and excluded.state = 'granted'),
         closed as (
@@ -207,14 +239,50 @@ extension Statements {
           on conflict do nothing),
         told as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
-          select event_id::uuid, app, 'purchase.granted', usr, transaction, receipt,
+          select event_id::uuid, app, 'purchase.granted', owner, transaction, receipt,
             jsonb_build_object('productId', product, 'quantity', quantity, 'environment', environment,
               'originalTransactionId', original, 'purchasedAt', purchased_at, 'goods', goods, 'bindingSource', binding)
               || case when decision = 'provisional' then '{"provisional": true}'::jsonb else '{}'::jsonb end
+              || coalesce(order_facts, '{}'::jsonb)
           from verdict
           where decision in ('grant', 'provisional')
             and (transaction, receipt) in (select transaction_id, receipt_id from won)
           on conflict (event_id) do nothing),
+        told_beside as (
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select e.id, v.app, e.type, e."user", v.transaction, v.receipt, e.body
+          from verdict v cross join lateral jsonb_to_recordset(v.beside) as e(id uuid, type text, "user" text, body jsonb)
+          where v.beside is not null and (v.transaction, v.receipt) in (select transaction_id, receipt_id from won)
+          on conflict (event_id) do nothing),
+        disputed as (                  -- a proof for another owner than the one it was given to: nothing moves by itself
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select e.id::uuid, o.app, 'ownership.disputed', e.usr, o.transaction, o.receipt,
+            jsonb_build_object('productId', o.product, 'isOwner', e.usr = o.holder)
+          from outcome o
+            cross join lateral (values (o.claimant_event, o.owner), (o.holder_event, o.holder)) e(id, usr)
+          where o.holder is not null and (o.receipt in (select receipt from summary where state = 'again')) is not true
+          order by 1
+          on conflict (event_id) do nothing),
+        owned as (
+          insert into ownerships (app_id, environment, original_transaction_id, purchased_at, transaction_id, user_id,
+            binding_source)
+          select app, environment, original, purchased_at, transaction, owner, binding from verdict
+          where takes_chain and (transaction, receipt) in (select transaction_id, receipt_id from won)
+          order by original, transaction
+          on conflict do nothing),
+        remembered as (                -- whose an unregistered token is
+          insert into granted_tokens (app_id, token, user_id)
+          select distinct app, token::uuid, owner from verdict
+          where token is not null and binding not in ('order_token', 'user_token', 'shared')
+            and (transaction, receipt) in (select transaction_id, receipt_id from won)
+          order by 1, 2, 3
+          on conflict do nothing),
+        charged as (
+          insert into double_charges (transaction_id, app_id, user_id, product_id, order_id)
+          select transaction, app, owner, product, charged_order::uuid from verdict
+          where charged_order is not null and (transaction, receipt) in (select transaction_id, receipt_id from won)
+          order by transaction
+          on conflict do nothing),
         marked as (
           update provisional_grants p set
             granted_at = case when m.mark = 'given' then now() else p.granted_at end,
@@ -258,7 +326,7 @@ extension Statements {
                 .double(batch.parking.after.inSeconds), .double(batch.parking.againMin.inSeconds),
                 .double(batch.parking.againMax.inSeconds), .int32(SettleBatch.Parking.attemptsMin),
                 .texts(columns.customers),
-            ]
+            ] + columns.matches.values
         },
         read: { row throws(PostgresError) in
             Settlement(receiptID: try row.uuid(0), state: try row.state(1), attempt: try row.int(2))
@@ -300,12 +368,15 @@ private struct SettleColumns {
     private var callCodes: [Int?] = []
     private var callMilliseconds: [Int?] = []
     private(set) var customers: [String?] = []
+    private(set) var matches = MatchColumns()
 
     init(_ verdicts: [Verdict]) {
         for verdict in verdicts {
             switch verdict.finding {
             case .transactions(let entries):
-                for entry in entries { append(verdict, entry.transaction.id, entry.transaction, entry.decision) }
+                for entry in entries {
+                    append(verdict, entry.transaction.id, entry.transaction, entry.decision, entry.match)
+                }
             case .identifier(let id, let reason): append(verdict, id, nil, .held(reason))
             case .receipt(let decision): append(verdict, nil, nil, decision)
             }
@@ -313,7 +384,8 @@ private struct SettleColumns {
     }
 
     private mutating func append(
-        _ verdict: Verdict, _ transactionID: String?, _ transaction: Transaction?, _ decision: Decision
+        _ verdict: Verdict, _ transactionID: String?, _ transaction: Transaction?, _ decision: Decision,
+        _ match: Match? = nil
     ) {
         receipts.append(verdict.receiptID)
         attempts.append(verdict.attempt)
@@ -324,6 +396,7 @@ private struct SettleColumns {
         transactions.append(transactionID)
         appendDecision(decision)
         appendFacts(transaction)
+        matches.append(match, of: transaction, in: verdict.appID)
         eventIDs.append(transaction.map { Self.eventID(verdict.appID, $0, decision).uuidString })
         callServices.append(verdict.call?.service)
         callEnvironments.append(verdict.call?.environment)

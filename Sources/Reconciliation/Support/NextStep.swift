@@ -105,6 +105,7 @@ extension Reason {
         case .possessionMissing: "a bare id proves nothing: the app has to post Apple's own proof"
         case .noTransactionYet: "a genuine receipt without a purchase: the app has to refresh it and post it again"
         case .orderUnknown: "nobody is named: the app has to post it with the user's id"
+        case .foreignToken: "its appAccountToken is nobody's here, and the poster has another: register it for its user"
         case .credentialsMissing: "give the app its serverApi or verifyReceipt credentials"
         case .appUnknown: "add the app to the configuration"
         case .idCollision: "a grant of another app or environment has this id: a person has to look"

@@ -305,6 +305,14 @@ extension BindingSource {
     /// Why it is this user's, for support.
     fileprivate var because: String {
         switch self {
+        case .orderToken: "its token is an order of the app (row 2)"
+        case .userToken: "its token is the user's (row 3)"
+        case .chain: "a renewal or restore of what this user was given before (row 4)"
+        case .namedOrder: "the post named this user's order (row 5)"
+        case .orderOfAnother: "this user had placed an order for it just before, there (row 6)"
+        case .openOrder: "this user had an open order for it (row 7)"
+        case .chainOwner: "earlier purchases of its subscription are this user's (row 8)"
+        case .lateOrder: "the post named an order that was placed for it afterwards (row 9)"
         case .poster: "who posted it showed Apple's own data (row 10)"
         case .shared: "shared with who posted it, without goods (row 0d)"
         }

@@ -13,6 +13,7 @@ extension Transaction {
             revokedAt: signed.revocationDate, webOrderLineItemID: signed.webOrderLineItemId,
             appAccountToken: signed.appAccountToken, ownership: signed.inAppOwnershipType,
             customerID: signed.appTransactionId, signedAt: signed.signedDate,
+            reason: signed.transactionReason, offerType: signed.offerType, showsToken: true,
             facts: Facts(
                 price: signed.price, currency: signed.currency, storefront: signed.storefront,
                 reason: signed.transactionReason, offerType: signed.offerType, offerID: signed.offerIdentifier,

@@ -37,11 +37,13 @@ package struct Examiner: Sendable {
 
     let desk: AppleDesk
     let ledger: Ledger
+    let orders: OrderBoard
     let schedule: RetrySchedule
 
-    package init(desk: AppleDesk, ledger: Ledger, schedule: RetrySchedule) {
+    package init(desk: AppleDesk, ledger: Ledger, orders: OrderBoard, schedule: RetrySchedule) {
         self.desk = desk
         self.ledger = ledger
+        self.orders = orders
         self.schedule = schedule
     }
 
@@ -90,12 +92,12 @@ package struct Examiner: Sendable {
             return .retry(.clockAhead, call: nil)
         }
         guard let transaction = Transaction(signed) else { return .finding(.receipt(.rejected(.malformed))) }
-        let decision = app.policy.decide(transaction, claim: claim(receipt))
-        guard case .grant = decision, needsConfirmation(signed, of: receipt, for: app) else {
-            return .finding(.transactions([.init(transaction: transaction, decision: decision)]))
+        let entry = try await judge(of: [transaction], in: receipt, for: app).judge(transaction)
+        guard case .grant = entry.decision, needsConfirmation(signed, of: receipt, for: app) else {
+            return .finding(.transactions([entry]))
         }
         guard receipt.lane == .apple else { return .reroute }
-        return try await confirm(transaction, of: receipt, for: app)
+        return try await confirm(entry, of: receipt, for: app)
     }
 
     private func needsConfirmation(_ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices) -> Bool
@@ -111,8 +113,9 @@ package struct Examiner: Sendable {
     }
 
     private func confirm(
-        _ transaction: Transaction, of receipt: StoredReceipt, for app: AppServices
+        _ entry: Verdict.Entry, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
+        let transaction = entry.transaction
         do throws(AppleRefusal) {
             let current = try await lookUp(
                 transaction.id, lane: receipt.callLane, for: app,
@@ -123,12 +126,12 @@ package struct Examiner: Sendable {
             }
             var confirmed = current
             confirmed.id = transaction.id
-            return decide([confirmed], of: receipt, for: app)
+            return try await decide([confirmed], of: receipt, for: app)
         } catch {
             // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
             guard case .reject(.invalidTransactionID) = error.fate else {
                 let isUnheard = error.isOutage && !receipt.isOnTrust
-                return bridge(
+                return try await bridge(
                     isUnheard ? [transaction] : [], of: receipt, for: app, otherwise: examination(of: error))
             }
             throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
@@ -138,14 +141,14 @@ package struct Examiner: Sendable {
     // MARK: Apple is away
 
     /// What becomes of purchases that were verified here and that Apple could not be reached about: those may be given on
-    /// trust that would be granted if it confirmed them (B10). What it says about a purchase, a limit of its own or our
-    /// credentials is no outage.
+    /// trust that would be granted to their poster if it confirmed them (B10). What it says about a purchase, a limit of
+    /// its own or our credentials is no outage.
     func bridge(
         _ unheard: [Transaction], of receipt: StoredReceipt, for app: AppServices, otherwise: Examination
-    ) -> Examination {
-        let claim = claim(receipt)
-        let entries = unheard.map { Verdict.Entry(transaction: $0, decision: app.policy.decide($0, claim: claim)) }
-            .filter(app.policy.mayBeProvisional)
+    ) async throws(AppleRefusal) -> Examination {
+        guard app.policy.provisional != nil, !unheard.isEmpty else { return otherwise }
+        let entries = try await judge(of: unheard, in: receipt, for: app).judge(unheard)
+            .filter { app.policy.mayBeProvisional($0, posterID: receipt.userID) }
         return entries.isEmpty ? otherwise : .bridge(entries, otherwise: otherwise)
     }
 
@@ -157,9 +160,20 @@ package struct Examiner: Sendable {
         guard let id = receipt.transactionID ?? receipt.originalTransactionID else {
             return .finding(.receipt(.rejected(.malformed)))
         }
-        // No possession: only a grant that this very user has already may answer; Apple need not be asked.
-        guard receipt.isVouched else { return .finding(.identifier(id, .possessionMissing)) }
-        return try await answer(id, of: receipt, for: app, in: app.lookUpOrder)
+        if receipt.isVouched { return try await answer(id, of: receipt, for: app, in: app.lookUpOrder) }
+        // No possession: a grant that this very user has already may answer, or an order or a token (rows 1 to 5).
+        let unproven = Examination.finding(.identifier(id, .possessionMissing))
+        guard orders.mayHaveOrders(receipt.appID), app.serverAPI != nil else { return unproven }
+        do throws(AppleRefusal) {
+            let examination = try await answer(id, of: receipt, for: app, in: app.lookUpOrder)
+            guard case .finding(.transactions(let entries)) = examination, entries.contains(where: \.decision.gives)
+            else { return unproven }
+            return examination
+        } catch {
+            // Not even whether there is such a purchase is for him to know.
+            guard case .reject = error.fate else { throw error }
+            return unproven
+        }
     }
 
     /// Apple's answer to a question that somebody vouches for.
@@ -168,7 +182,7 @@ package struct Examiner: Sendable {
     ) async throws(AppleRefusal) -> Examination {
         do throws(AppleRefusal) {
             let found = try await lookUp(id, lane: receipt.callLane, for: app, in: environments)
-            return decide([found], of: receipt, for: app)
+            return try await decide([found], of: receipt, for: app)
         } catch {
             if case .retry(.notFoundYet) = error.fate, isNotFoundForGood(receipt, after: error.calls) {
                 return .finding(.receipt(.rejected(.notFound)))
@@ -209,11 +223,8 @@ package struct Examiner: Sendable {
 
     func decide(
         _ transactions: [Transaction], of receipt: StoredReceipt, for app: AppServices
-    ) -> Examination {
-        let claim = claim(receipt)
-        return .finding(
-            .transactions(
-                transactions.map { .init(transaction: $0, decision: app.policy.decide($0, claim: claim)) }))
+    ) async throws(AppleRefusal) -> Examination {
+        .finding(.transactions(try await judge(of: transactions, in: receipt, for: app).judge(transactions)))
     }
 }
 

@@ -27,25 +27,27 @@ extension Examiner {
                 case .serverApi:
                     let examination = try await askServerAPI(base64, of: receipt, for: app)
                     return narrow(examination, to: unheard(by: refusals))
-                case .local: return try judge(await read(base64, of: receipt, for: app), of: receipt, for: app)
+                case .local: return try await judge(await read(base64, of: receipt, for: app), of: receipt, for: app)
                 }
             } catch {
                 refusals.append(error)
-                if !error.fate.leavesItToOthers { return bridge(refusals, of: receipt, for: app, otherwise: error) }
+                if !error.fate.leavesItToOthers {
+                    return try await bridge(refusals, of: receipt, for: app, otherwise: error)
+                }
             }
         }
         let refusal = refusals.first(where: \.isTry) ?? refusals.first ?? AppleRefusal(.hold(.credentialsMissing))
-        return bridge(refusals, of: receipt, for: app, otherwise: refusal)
+        return try await bridge(refusals, of: receipt, for: app, otherwise: refusal)
     }
 
     // MARK: Apple is away
 
     private func bridge(
         _ refusals: [AppleRefusal], of receipt: StoredReceipt, for app: AppServices, otherwise refusal: AppleRefusal
-    ) -> Examination {
+    ) async throws(AppleRefusal) -> Examination {
         let ids = unheard(by: refusals) ?? []
         let purchases = refusals.lazy.map(\.unheard).first { !$0.isEmpty } ?? []
-        return bridge(
+        return try await bridge(
             purchases.filter { ids.contains($0.id) }, of: receipt, for: app, otherwise: examination(of: refusal))
     }
 
@@ -67,9 +69,9 @@ extension Examiner {
         _ base64: String, of receipt: StoredReceipt, for app: AppServices
     ) async -> [Transaction] {
         guard app.policy.provisional != nil, case .purchases(let listed, _) = await read(base64, of: receipt, for: app),
-            let plan = try? await plan(listed, of: receipt, for: app)
+            let known = try? await plan(listed, of: receipt, for: app)
         else { return [] }
-        return plan.unheard
+        return known.plan.unheard
     }
 
     /// In the local lane nothing waits for Apple: to the other one, or on to the next strategy where asking is in vain.
@@ -101,7 +103,7 @@ extension Examiner {
                 // Only receipts with subscriptions need the secret.
                 $0.latestReceiptInfo != nil
             }
-            return judge(verified, calls, of: receipt, for: app)
+            return try await judge(verified, calls, of: receipt, for: app)
         } catch {
             var refusal = error
             if error.isOutage { refusal.unheard = await unheard(base64, of: receipt, for: app) }
@@ -111,7 +113,7 @@ extension Examiner {
 
     private func judge(
         _ verified: VerifiedReceipt, _ calls: [ServiceCall], of receipt: StoredReceipt, for app: AppServices
-    ) -> Examination {
+    ) async throws(AppleRefusal) -> Examination {
         guard verified.bundleId == app.identity.bundleId else { return .finding(.receipt(.rejected(.wrongApp))) }
         guard app.identity.environments.contains(verified.environment) else {
             return .finding(.receipt(.rejected(.wrongEnvironment)))
@@ -123,7 +125,7 @@ extension Examiner {
         guard transactions.count == entries.count else {
             return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
         }
-        return decide(transactions, of: receipt, for: app)
+        return try await decide(transactions, of: receipt, for: app)
     }
 
     // MARK: The receipt itself
@@ -157,9 +159,9 @@ extension Examiner {
 
     private func judge(
         _ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices
-    ) throws(AppleRefusal) -> Examination {
+    ) async throws(AppleRefusal) -> Examination {
         switch reading {
-        case .purchases(let transactions, _): decide(transactions, of: receipt, for: app)
+        case .purchases(let transactions, _): try await decide(transactions, of: receipt, for: app)
         case .question: throw AppleRefusal(.hold(.possessionMissing))
         case .whole(let decision): .finding(.receipt(decision))
         case .retry(let reason): .retry(reason, call: nil)
@@ -177,7 +179,7 @@ extension Examiner {
         case .purchases(let listed, let environment) where app.lookUpOrder.contains(environment):
             return try await confirm(listed, in: environment, of: receipt, for: app)
         case .question(let question): return try await answer(question, of: receipt, for: app)
-        case .purchases, .whole, .retry: return try judge(reading, of: receipt, for: app)
+        case .purchases, .whole, .retry: return try await judge(reading, of: receipt, for: app)
         }
     }
 
@@ -198,18 +200,17 @@ extension Examiner {
     private func confirm(
         _ listed: [Transaction], in environment: StoreEnvironment, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        let plan = try await plan(listed, of: receipt, for: app)
-        guard !plan.asked.isEmpty else { return .finding(.transactions(plan.judged)) }
+        let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app)
+        guard !plan.asked.isEmpty else { return .finding(.transactions(judge.settled(plan.judged))) }
         if try await needsReroute(receipt, for: .serverApi, of: app, plan) { return .reroute }
 
         var round = LookUpRound(plan)
-        let claim = claim(receipt)
         let lane = receipt.callLane
         await withTaskGroup(of: (ListedPurchase, Result<Transaction, AppleRefusal>).self) { group in
             for purchase in plan.asked {
                 group.addTask { (purchase, await lookUp(purchase, lane: lane, for: app, in: environment)) }
             }
-            for await (purchase, result) in group { round.take(result, for: purchase, app.policy, claim) }
+            for await (purchase, result) in group { round.take(result, for: purchase) }
         }
         if !plan.waiting.isEmpty, round.isAnswered {
             // Its customer's name at Apple, where a purchase that was just looked up tells it.
@@ -218,29 +219,36 @@ extension Examiner {
                 desk: desk, ledger: ledger, schedule: schedule, app: app, environment: environment,
                 customer: round.customerID ?? oldest, askedID: oldest)
             let read = await walk.read(for: receipt)
-            round.take(read.transactions, app.policy, claim)
+            round.take(read.transactions)
             round.historyRest = read.rest
         }
-        return bridge(round.unheard, of: receipt, for: app, otherwise: try round.examination())
+        // What Apple said may carry a token, which the receipt does not show (design.md 5.1, note 2).
+        let found = Dictionary(round.found.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
+        let informed = try await self.judge(
+            of: purchases.map { found[$0.listed.id] ?? $0.current }, in: receipt, for: app)
+        return try await bridge(
+            round.unheard, of: receipt, for: app, otherwise: try round.examination(by: informed))
     }
 
+    /// What to ask, by what is known of the listed purchases and of whose they are.
     private func plan(
         _ listed: [Transaction], of receipt: StoredReceipt, for app: AppServices
-    ) async throws(AppleRefusal) -> ReceiptPlan {
+    ) async throws(AppleRefusal) -> (plan: ReceiptPlan, purchases: [ListedPurchase], judge: Judge) {
         let question = Statements.ListedQuestion(receiptID: receipt.id, appID: receipt.appID, transactions: listed)
+        let known: [Statements.KnownPurchase]
         do {
-            let known = try await ledger.run(Statements.knownPurchases, question)
-            let purchases = zip(listed, known).map { listed, known in
-                ListedPurchase(
-                    listed: listed, stored: known.stored, isGranted: known.isGranted, isOnTrust: known.isOnTrust,
-                    before: known.before)
-            }
-            return ReceiptPlan(
-                purchases, named: receipt.transactionID, policy: app.policy, claim: claim(receipt),
-                freshFor: Self.staleAfter)
+            known = try await ledger.run(Statements.knownPurchases, question)
         } catch {
             throw AppleRefusal(.postpone(.historyPending, until: nil))
         }
+        let purchases = zip(listed, known).map { listed, known in
+            ListedPurchase(
+                listed: listed, stored: known.stored, isGranted: known.isGranted, isOnTrust: known.isOnTrust,
+                before: known.before)
+        }
+        let judge = try await judge(of: purchases.map(\.current), in: receipt, for: app)
+        let plan = ReceiptPlan(purchases, named: receipt.transactionID, judge: judge, freshFor: Self.staleAfter)
+        return (plan, purchases, judge)
     }
 
     /// Apple's word on a purchase that Apple signed: that it now knows no such id is no proof against it (P14).
@@ -260,18 +268,19 @@ extension Examiner {
 
 /// What one round of questions brought for a receipt.
 private struct LookUpRound {
-    /// Judged, with or without a question.
-    private(set) var entries: [Verdict.Entry]
+    /// Judged without a question.
+    private let judged: [Verdict.Entry]
+    /// Apple's word of now, by the receipt's ids.
+    private(set) var found: [Transaction] = []
     private var waiting: [ListedPurchase]
     /// Open after a question.
     private var unanswered: [(purchase: ListedPurchase, refusal: AppleRefusal)] = []
     private(set) var customerID: String?
-    private var hasFound = false
     /// What those wait for that the history did not bring.
     var historyRest: Examination.Rest?
 
     init(_ plan: ReceiptPlan) {
-        entries = plan.judged
+        judged = plan.judged
         waiting = plan.waiting
         customerID = plan.judged.lazy.compactMap(\.transaction.customerID).first
     }
@@ -285,49 +294,47 @@ private struct LookUpRound {
     var isAnswered: Bool { unanswered.allSatisfy { $0.refusal.fate == .retry(.notFoundYet) } }
 
     mutating func take(
-        _ result: Result<Transaction, AppleRefusal>, for purchase: ListedPurchase, _ policy: AppPolicy, _ claim: Claim
+        _ result: Result<Transaction, AppleRefusal>, for purchase: ListedPurchase
     ) {
         switch result {
-        case .success(let found): enter(found, for: purchase, policy, claim)
+        case .success(let found): enter(found, for: purchase)
         case .failure(let refusal): unanswered.append((purchase, refusal))
         }
     }
 
-    mutating func take(_ history: [Transaction], _ policy: AppPolicy, _ claim: Claim) {
+    mutating func take(_ history: [Transaction]) {
         let byID = Dictionary(history.map { ($0.id, $0) }, uniquingKeysWith: Self.newer)
         let byPurchase = Dictionary(history.map { ($0.purchaseKey, $0) }, uniquingKeysWith: Self.newer)
         let wanted = waiting
         waiting = []
         for purchase in wanted {
             if let found = byID[purchase.listed.id] ?? byPurchase[purchase.listed.purchaseKey] {
-                enter(found, for: purchase, policy, claim)
+                enter(found, for: purchase)
             } else {
                 waiting.append(purchase)
             }
         }
     }
 
-    private mutating func enter(
-        _ found: Transaction, for purchase: ListedPurchase, _ policy: AppPolicy, _ claim: Claim
-    ) {
+    private mutating func enter(_ found: Transaction, for purchase: ListedPurchase) {
         guard let transaction = purchase.updated(by: found) else {
             waiting.append(purchase)
             return
         }
-        hasFound = true
         customerID = customerID ?? transaction.customerID
-        entries.append(.init(transaction: transaction, decision: policy.decide(transaction, claim: claim)))
+        self.found.append(transaction)
     }
 
     private static func newer(_ one: Transaction, _ other: Transaction) -> Transaction {
         other.signedAt ?? .distantPast > one.signedAt ?? .distantPast ? other : one
     }
 
-    func examination() throws(AppleRefusal) -> Examination {
+    func examination(by judge: Judge) throws(AppleRefusal) -> Examination {
+        let entries = judge.settled(judged + found.map { judge.judge($0) })
         let isGrant = { (entry: Verdict.Entry) in if case .grant = entry.decision { true } else { false } }
         let first = unanswered.first { $0.refusal.isTry } ?? unanswered.first
         // Nothing new to write: another strategy may do better.
-        if let first, !hasFound, !entries.contains(where: isGrant) {
+        if let first, found.isEmpty, !entries.contains(where: isGrant) {
             var refusal = first.refusal
             refusal.unheard = unheard
             throw refusal

@@ -49,7 +49,9 @@ struct VerifyBench: Sendable {
     func settle(_ message: [UInt8], redelivered: Bool) async -> Result {
         guard let pointer = Pointer(message) else { return .undeliverable }
         do throws(LedgerError) {
-            let stored = try await patiently { () throws(LedgerError) in try await ledger.fetch(pointer.receiptID) }
+            let stored = try await ledger.patiently { () throws(LedgerError) in
+                try await ledger.fetch(pointer.receiptID)
+            }
             guard let receipt = stored else { return .undeliverable }
             // A stale pointer must not jump a backoff.
             guard !receipt.state.isEnded, pointer.attempt >= receipt.attempt else { return .done }
@@ -69,7 +71,7 @@ struct VerifyBench: Sendable {
         // No room to wait: the row's due time brings it back.
         if isSuspect, await !turnstile.enter() { return }
         do throws(LedgerError) {
-            let count = try await patiently { () throws(LedgerError) in
+            let count = try await ledger.patiently { () throws(LedgerError) in
                 try await ledger.strike(Pointer(receiptID: receipt.id, attempt: receipt.attempt))
             }
             switch count {
@@ -91,7 +93,7 @@ struct VerifyBench: Sendable {
             return
         }
         guard let app = apps[receipt.appID] else {
-            try await write(.receipt(.held(.appUnknown)), for: receipt)
+            try await write(.receipt(.held(.appUnknown)), for: receipt, of: nil)
             return
         }
         let examination = await examiner.examine(receipt, for: app)
@@ -111,21 +113,22 @@ struct VerifyBench: Sendable {
         case .finding(.receipt(.rejected(let reason))) where stays(receipt, despite: reason):
             try await postpone(receipt, reason, by: heldDelay(receipt))
         case .finding(let finding):
-            try await write(try await prepare(finding, of: receipt, for: app), for: receipt)
+            try await write(try await prepare(finding, of: receipt, for: app), for: receipt, of: app)
         case .retry(let reason, let call):
             // A held purchase whose facts are stored does not become unknown because Apple is away.
             if receipt.state == .held {
                 try await postpone(receipt, reason, by: heldDelay(receipt))
             } else {
-                try await retry(receipt, .receipt(.open(reason)), call)
+                try await retry(receipt, .receipt(.open(reason)), call, of: app)
             }
         case .postpone(let reason, let until):
             try await postpone(receipt, reason, by: wait(reason, until, receipt))
         case .partly(let entries, .retry(_, let call)):
-            try await retry(receipt, try await prepare(.transactions(entries), of: receipt, for: app), call)
+            try await retry(
+                receipt, try await prepare(.transactions(entries), of: receipt, for: app), call, of: app)
         case .partly(let entries, .postpone(let reason, let until)):
             try await write(
-                try await prepare(.transactions(entries), of: receipt, for: app), for: receipt,
+                try await prepare(.transactions(entries), of: receipt, for: app), for: receipt, of: app,
                 dueIn: wait(reason, until, receipt))
         case .reroute: try await reroute(receipt)
         }
@@ -153,11 +156,11 @@ struct VerifyBench: Sendable {
     }
 
     private func retry(
-        _ receipt: StoredReceipt, _ finding: Verdict.Finding, _ call: Verdict.Call?
+        _ receipt: StoredReceipt, _ finding: Verdict.Finding, _ call: Verdict.Call?, of app: AppServices
     ) async throws(LedgerError) {
         let wait = ledger.schedule.wait(afterAttempts: receipt.attempt, random: Double.random(in: 0..<1))
         let settlement = try await write(
-            finding, for: receipt, dueIn: ledger.schedule.dueIn(wait, lane: .apple), call: call)
+            finding, for: receipt, of: app, dueIn: ledger.schedule.dueIn(wait, lane: .apple), call: call)
         // First the row, then the fresh pointer, then the ack. Parked rows and late waits have no message.
         guard case .rung(let rung) = wait, let settlement, settlement.state == .received else { return }
         CrashPoint.afterRowBeforeRung.reached()
@@ -170,7 +173,7 @@ struct VerifyBench: Sendable {
     }
 
     private func reroute(_ receipt: StoredReceipt) async throws(LedgerError) {
-        let hasMoved = try await patiently { () throws(LedgerError) in
+        let hasMoved = try await ledger.patiently { () throws(LedgerError) in
             try await ledger.reroute(
                 Postponement(
                     receiptID: receipt.id, attempt: receipt.attempt, dueIn: ledger.schedule.rescueDelay(.apple),
@@ -182,7 +185,7 @@ struct VerifyBench: Sendable {
     private func postpone(
         _ receipt: StoredReceipt, _ reason: Reason, by wait: Duration
     ) async throws(LedgerError) {
-        _ = try await patiently { () throws(LedgerError) in
+        _ = try await ledger.patiently { () throws(LedgerError) in
             try await ledger.postpone(
                 Postponement(receiptID: receipt.id, attempt: receipt.attempt, dueIn: wait, reason: reason))
         }
@@ -201,27 +204,40 @@ struct VerifyBench: Sendable {
     }
 
     /// Writes a verdict until it stands or is moot. Nil: it is moot.
+    ///
+    /// - Parameter app: whose purchases they are; nil where it is not known, and nothing can be given.
     @discardableResult
     private func write(
-        _ finding: Verdict.Finding, for receipt: StoredReceipt, dueIn: Duration? = nil, call: Verdict.Call? = nil
+        _ finding: Verdict.Finding, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration? = nil,
+        call: Verdict.Call? = nil
     ) async throws(LedgerError) -> Settlement? {
-        let verdict = Verdict(
-            receiptID: receipt.id, attempt: receipt.attempt, appID: receipt.appID,
-            claim: Claim(
-                userID: receipt.userID, hasPossession: receipt.proof.kind != .identifier || receipt.isVouched,
-                receivedAt: receipt.receivedAt),
-            finding: finding, dueIn: dueIn ?? heldDelay(receipt), call: call)
+        var finding = finding
         for _ in 0..<Self.settleTriesMax {
-            let settlement = try await patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
+            let verdict = Verdict(
+                receiptID: receipt.id, attempt: receipt.attempt, appID: receipt.appID,
+                claim: examiner.claim(receipt), finding: finding, dueIn: dueIn ?? heldDelay(receipt), call: call)
+            let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
                 report(verdict, settlement)
                 return settlement
             }
             // Locked, or decided by a statement that ours could not see: the row says which.
-            let current = try await patiently { () throws(LedgerError) in try await ledger.fetch(receipt.id) }
+            let current = try await ledger.patiently { () throws(LedgerError) in try await ledger.fetch(receipt.id) }
             guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
+            if let app { finding = try await matchAnew(finding, of: receipt, for: app) }
         }
         return nil
+    }
+
+    /// Somebody else may have the order by now: what is known of the owners is asked again, Apple is not.
+    private func matchAnew(
+        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(LedgerError) -> Verdict.Finding {
+        guard case .transactions(let entries) = finding else { return finding }
+        let judge = try await ledger.patiently { () throws(LedgerError) in
+            try await examiner.freshJudge(of: entries.map(\.transaction), in: receipt, for: app)
+        }
+        return try await prepare(.transactions(judge.settled(entries)), of: receipt, for: app)
     }
 
     private func report(_ verdict: Verdict, _ settlement: Settlement) {
@@ -246,7 +262,7 @@ struct VerifyBench: Sendable {
     ) async throws(LedgerError) -> Verdict.Finding {
         guard receipt.isOnTrust else { return try await brake(finding, of: receipt, for: app) }
         let trusted = TrustedReceipt(
-            try await patiently { () throws(LedgerError) in
+            try await ledger.patiently { () throws(LedgerError) in
                 try await ledger.run(Statements.undecidedPurchases, receipt.id)
             })
         return try await brake(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
@@ -256,29 +272,30 @@ struct VerifyBench: Sendable {
     private func brake(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices, except given: Set<String> = []
     ) async throws(LedgerError) -> Verdict.Finding {
-        guard case .transactions(let entries) = finding, let userID = receipt.userID else { return finding }
+        guard case .transactions(let entries) = finding else { return finding }
         let needsBrakes = { (entry: Verdict.Entry) in
-            !given.contains(entry.transaction.id) && app.policy.needsBrakes(entry, userID: userID)
+            !given.contains(entry.transaction.id)
+                && app.policy.needsBrakes(entry, userID: entry.match?.userID ?? receipt.userID)
         }
         guard entries.contains(where: needsBrakes) else { return finding }
         var braked: [Verdict.Entry] = []
         var passed = 0
         for entry in entries {
-            guard needsBrakes(entry) else {
+            guard let userID = entry.match?.userID ?? receipt.userID, needsBrakes(entry) else {
                 braked.append(entry)
                 continue
             }
             let question = BrakeQuestion(
                 appID: receipt.appID, userID: userID, customerID: entry.transaction.customerID,
                 isSandbox: entry.transaction.environment != Transaction.production)
-            var counts = try await patiently { () throws(LedgerError) in try await ledger.brakes(question) }
+            var counts = try await ledger.patiently { () throws(LedgerError) in try await ledger.brakes(question) }
             // Its neighbours in this receipt count as well, although they are not granted yet.
             counts.ofUserToday += passed
             counts.sandboxOfUserToday += passed
             counts.sandboxOfAppToday += passed
             let decision = app.policy.applyBrakes(entry, counts: counts)
             if case .grant = decision { passed += 1 }
-            braked.append(.init(transaction: entry.transaction, decision: decision))
+            braked.append(entry.with(decision))
         }
         return .transactions(braked)
     }
@@ -296,7 +313,7 @@ struct VerifyBench: Sendable {
         guard let limits = app.policy.provisional, let userID = receipt.userID else { return false }
         let question = Statements.HistoryQuestion(
             appID: receipt.appID, userID: userID, purchasesMax: limits.purchasesMin)
-        let histories = try await patiently { () throws(LedgerError) in
+        let histories = try await ledger.patiently { () throws(LedgerError) in
             try await ledger.run(Statements.userHistory, question)
         }
         guard let history = histories.first, limits.trusts(history, at: receipt.readAt) else {
@@ -308,48 +325,31 @@ struct VerifyBench: Sendable {
         }
         let places = Statements.PlaceQuestion(
             receiptID: receipt.id, appID: receipt.appID,
-            transactions: braked.filter(app.policy.mayBeProvisional).map(\.transaction), limits: limits)
+            transactions: braked.filter { app.policy.mayBeProvisional($0, posterID: userID) }.map(\.transaction),
+            limits: limits)
         let placed = Set(
-            try await patiently { () throws(LedgerError) in try await ledger.run(Statements.takePlaces, places) })
+            try await ledger.patiently { () throws(LedgerError) in
+                try await ledger.run(Statements.takePlaces, places)
+            })
         // Apple was not heard, so nothing is said about the others.
         let trusted = braked.compactMap { entry -> Verdict.Entry? in
             guard case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) else {
                 return nil
             }
-            return Verdict.Entry(
-                transaction: entry.transaction, decision: .provisional(goods: goods, source: source))
+            return entry.with(.provisional(goods: goods, source: source))
         }
         guard !trusted.isEmpty else {
             countTrust(receipt.appID, "no_place")
             return false
         }
         let settlement = try await write(
-            .transactions(trusted), for: receipt, dueIn: ledger.schedule.rescueDelay(.apple))
+            .transactions(trusted), for: receipt, of: app, dueIn: ledger.schedule.rescueDelay(.apple))
         countTrust(receipt.appID, "given")
         return settlement != nil
     }
 
     private func countTrust(_ appID: String, _ answer: String) {
         Counter(label: "makegood_trust_total", dimensions: [("app", appID), ("answer", answer)]).increment()
-    }
-
-    /// Waits for a database that is away, for a while, with jitter: in-flight work is bounded, so consuming stops.
-    private func patiently<Value: Sendable>(
-        _ body: () async throws(LedgerError) -> Value
-    ) async throws(LedgerError) -> Value {
-        let start = ContinuousClock.now
-        while true {
-            do throws(LedgerError) {
-                return try await body()
-            } catch {
-                guard error.isRetryable, ContinuousClock.now - start < VerifyWorker.databasePatience else {
-                    throw error
-                }
-                guard (try? await Task.sleep(for: .milliseconds(Int.random(in: 200...1500)))) != nil else {
-                    throw error
-                }
-            }
-        }
     }
 
     private func report(_ error: LedgerError, _ receiptID: UUID) {

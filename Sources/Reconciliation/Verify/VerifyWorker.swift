@@ -33,6 +33,7 @@ package struct VerifyWorker: Service {
     private let local: Slots
     private let bench: VerifyBench
     private let reporter: AppleHostReporter
+    private let orders: OrderBoard
     private let logger: Logger
 
     package init(
@@ -49,10 +50,12 @@ package struct VerifyWorker: Service {
             // The others are in flight: at Apple, or on their way through.
             waitersMax: max(1, limits.appleInFlight / 2), scale: ledger.schedule.scale, logger: logger)
         reporter = AppleHostReporter(governor: governor, ledger: ledger)
+        orders = OrderBoard(ledger: ledger)
         bench = VerifyBench(
             ledger: ledger, apps: apps, halts: halts,
             examiner: Examiner(
-                desk: AppleDesk(halts: halts, governor: governor), ledger: ledger, schedule: ledger.schedule),
+                desk: AppleDesk(halts: halts, governor: governor), ledger: ledger, orders: orders,
+                schedule: ledger.schedule),
             doorbell: doorbell, logger: logger)
     }
 
@@ -70,10 +73,12 @@ package struct VerifyWorker: Service {
         await withGracefulShutdownHandler {
             await withDiscardingTaskGroup { group in
                 let reports = Task { await reporter.run() }
+                let reading = Task { await orders.run() }
                 for await delivery in consumer.deliveries {
                     group.addTask { await handle(delivery) }
                 }
                 reports.cancel()
+                reading.cancel()
                 // Leaving the group waits for what is in flight: each is bounded by Apple's and the database's limits.
             }
         } onGracefulShutdown: {

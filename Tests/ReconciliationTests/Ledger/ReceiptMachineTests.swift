@@ -215,15 +215,6 @@ private struct MachineModel {
     }
 }
 
-extension Decision {
-    fileprivate var gives: Bool {
-        switch self {
-        case .grant, .provisional: true
-        case .rejected, .held, .open: false
-        }
-    }
-}
-
 extension MachineModel.Row {
     fileprivate mutating func park() {
         state = .parked

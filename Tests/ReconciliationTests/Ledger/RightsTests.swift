@@ -156,10 +156,18 @@ import Testing
                     Statements.knownPurchases,
                     .init(receiptID: id, appID: "game", transactions: page.transactions))
                 #expect(try await database.run(Statements.undecidedPurchases, id) == [])
-                #expect(
-                    try await lab.settle(lab.verdict(posted, .transactions([.purchase("t1")])), on: database) == [
-                        id: .granted
+                try await database.run(
+                    Statements.evidence,
+                    [
+                        EvidenceQuestion(
+                            appID: "game", userID: "u1", namedOrderID: UUID(), installationID: "i",
+                            transaction: page.transactions[0])
                     ])
+                try await database.run(Statements.appsWithOrders, ())
+                let order = try await lab.place("u1")
+                let entry = try await lab.matched("t1", by: "u1", order: order) { $0.takesChain = true }
+                #expect(
+                    try await lab.settle(lab.verdict(posted, .transactions([entry])), on: database) == [id: .granted])
             }
             let rejected = try await lab.post()
             try await lab.settle(lab.verdict(rejected, .receipt(.rejected(.wrongApp))))
@@ -175,6 +183,15 @@ import Testing
                 #expect(claimed.count == 1)
                 try await database.run(Statements.backlog, ())
                 try await database.run(Statements.feedLag, ())
+                let question = Statements.DoubleChargeQuestion(lookBack: .seconds(60), window: .seconds(60))
+                #expect(try await database.run(Statements.findDoubleCharges, question) == [])
+                try await database.run(
+                    Statements.flagDoubleCharges,
+                    [
+                        DoubleCharge(
+                            transactionID: "t1", appID: "game", userID: "u1", productID: "coins", receiptID: id,
+                            firstTransactionID: "t0")
+                    ])
                 try await database.run(Statements.createPayloadPartitions, 3)
                 let step = Statements.RetentionStep(days: 90, appsAskingByID: [], batch: 10)
                 #expect(try await database.run(Statements.retainPayloads, step).first?.isMore == false)

@@ -97,6 +97,49 @@ import Testing
         }
     }
 
+    @Test("B7: 256 verdicts that bind orders, among 100,000 open ones and behind statistics of none")
+    func orders() async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
+            for table in ["receipts", "grants", "orders"] {
+                try await lab.run("alter table \(table) set (autovacuum_enabled = false)")
+            }
+            try await lab.run("analyze")
+            let ids = try await fill(lab)
+            try await lab.run(
+                """
+                insert into orders (id, app_id, user_id, product_id) select id, app_id, user_id, 'coins' from receipts
+                """)
+            var milliseconds: [Double] = []
+            for number in 0..<Self.batches {
+                let verdicts = ids[number * Self.batchRows..<(number + 1) * Self.batchRows].enumerated().map {
+                    let match = Match(
+                        userID: "u1", source: .orderToken,
+                        order: PlacedOrder(
+                            id: $1, userID: "u1", productID: "coins", placedAt: .now, payBy: .distantFuture))
+                    let entry = Verdict.Entry.purchase("\(number)-\($0)")
+                    return lab.verdict(
+                        Posted(id: $1, userID: "u1", appID: "game"),
+                        .transactions([
+                            .init(
+                                transaction: entry.transaction,
+                                decision: .grant(goods: Verdict.Entry.coins, source: .orderToken), match: match)
+                        ]))
+                }
+                let start = try await clock(lab)
+                let settled = try await lab.ledger.run(
+                    Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                milliseconds.append(try await clock(lab) - start)
+                #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
+            }
+            print("settle: \(Self.batchRows) verdicts with orders in \(milliseconds.map { Int($0) }) ms")
+            #expect(
+                try await lab.number("select count(*) from orders where transaction_id is not null")
+                    == Self.batches * Self.batchRows)
+            #expect(try #require(milliseconds.min()) < 100, "\(milliseconds)")
+            #expect(milliseconds.sorted()[Self.batches / 2] < 300, "\(milliseconds)")
+        }
+    }
+
     @Test("claiming stays an index walk with 100,000 due rows and old statistics")
     func claim() async throws {
         try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in

@@ -20,6 +20,7 @@ struct VerifyLab: Sendable {
     let base: String
     let lab: LedgerLab
     let halts: HaltBoard
+    let orders: OrderBoard
     let http: HTTPClient
 
     static func with(
@@ -32,7 +33,8 @@ struct VerifyLab: Sendable {
                 let base = "http://127.0.0.1:\(try await store.boundPort)"
                 let verify = VerifyLab(
                     store: store, base: base, lab: lab, halts: HaltBoard(ledger: lab.ledger, logger: .silent),
-                    http: HTTPClient.shared)
+                    orders: OrderBoard(ledger: lab.ledger), http: HTTPClient.shared)
+                await verify.orders.refresh()
                 try await body(verify)
                 group.cancelAll()
                 while let result = await group.nextResult() {
@@ -120,7 +122,7 @@ struct VerifyLab: Sendable {
     }
 
     func examiner(_ desk: AppleDesk, scale: Double = 1) -> Examiner {
-        Examiner(desk: desk, ledger: lab.ledger, schedule: RetrySchedule(scale: scale))
+        Examiner(desk: desk, ledger: lab.ledger, orders: orders, schedule: RetrySchedule(scale: scale))
     }
 
     func governor(scale: Double = 1) -> Governor {

@@ -49,6 +49,16 @@ extension Invariant {
               from receipts r where r.id = g.receipt_id)
             """),
         Invariant(
+            "B7", "orders_and_grants", "an order is bound by the one purchase that was granted by it, to its user",
+            """
+            select 'order ' || coalesce(o.id, g.order_id) from (
+              select id, app_id, user_id, transaction_id from orders where bound_at >= \(since)) o
+            full join (
+              select order_id, app_id, user_id, transaction_id from grants
+              where granted_at >= \(since) and order_id is not null) g on g.order_id = o.id
+            where (o.app_id, o.user_id, o.transaction_id) is distinct from (g.app_id, g.user_id, g.transaction_id)
+            """),
+        Invariant(
             "I6", "grants_and_outcomes",
             "every granted outcome has its grant, every grant its receipt, and is told there unless that is still open",
             """

@@ -1,0 +1,123 @@
+package import Foundation
+
+/// An order as the matcher sees it: whose it is, what for, and until when its offer counts.
+package struct PlacedOrder: Sendable, Equatable {
+    package var id: UUID
+    package var userID: String
+    package var productID: String
+    /// What the client asked for; Apple's quantity multiplies the goods.
+    package var quantity: Int
+    package var environment: String?
+    /// By the database's clock.
+    package var placedAt: Date
+    /// Bought later, it gets the goods of that day.
+    package var payBy: Date
+    /// Frozen, of one unit. Nil: the catalogue held nothing for it then.
+    package var goods: [AppPolicy.Goods]?
+    /// Everything else that it promises: item, bonuses, and where in the game they go. As stored; only compared.
+    package var terms: String
+    /// Where in the game the goods go, one JSON object.
+    package var target: String
+    /// Placed on the installation that the submission came from.
+    package var isOfInstallation: Bool
+    /// Asked for because this transaction came without an order (S2-17).
+    package var reservedFor: String?
+    /// The purchase it was bound to, once and for ever.
+    package var transactionID: String?
+
+    package init(
+        id: UUID, userID: String, productID: String, quantity: Int = 1, environment: String? = nil, placedAt: Date,
+        payBy: Date, goods: [AppPolicy.Goods]? = nil, terms: String = "[]", target: String = "{}",
+        isOfInstallation: Bool = false, reservedFor: String? = nil, transactionID: String? = nil
+    ) {
+        self.id = id
+        self.userID = userID
+        self.productID = productID
+        self.quantity = quantity
+        self.environment = environment
+        self.placedAt = placedAt
+        self.payBy = payBy
+        self.goods = goods
+        self.terms = terms
+        self.target = target
+        self.isOfInstallation = isOfInstallation
+        self.reservedFor = reservedFor
+        self.transactionID = transactionID
+    }
+}
+
+/// What the database knows about whose a purchase is: the input of ``Matcher``, as of one moment.
+package struct Evidence: Sendable, Equatable {
+    /// A chain of transactions (one originalTransactionId) of which something was granted.
+    package struct Chain: Sendable, Equatable {
+        /// Whose it is since its latest granted purchase.
+        package var userID: String
+        /// When Apple took that purchase back, if it did.
+        package var revokedAt: Date?
+
+        package init(userID: String, revokedAt: Date? = nil) {
+            self.userID = userID
+            self.revokedAt = revokedAt
+        }
+    }
+
+    /// Orders of this app, each once: the one that the token names, the one that the submission names, unbound ones of
+    /// this product of everybody whom the purchase may belong to, and of this product and installation.
+    package var orders: [PlacedOrder] = []
+    /// What the submission names for this purchase.
+    package var namedOrderID: UUID?
+    /// Whom the app registered the purchase's token for.
+    package var registeredUserID: String?
+    /// Whom purchases with this token were given to before, where nobody registered it; two stand for many.
+    package var tokenUserIDs: [String] = []
+    /// Whether a token is registered for the poster, while this purchase carries one.
+    package var posterHasToken = false
+    package var chain: Chain?
+    /// To whomever, under this id or another one of the same purchase.
+    package var isGranted = false
+
+    package init() {}
+
+    /// Nothing speaks for anybody.
+    package static let none = Evidence()
+
+    /// As it is when these orders are bound by other purchases.
+    package func with(taken: [UUID: String]) -> Evidence {
+        guard !taken.isEmpty else { return self }
+        var evidence = self
+        for index in evidence.orders.indices where evidence.orders[index].transactionID == nil {
+            evidence.orders[index].transactionID = taken[evidence.orders[index].id]
+        }
+        return evidence
+    }
+}
+
+extension Evidence {
+    /// Note 1 of design.md 5.1: of several purchases of one receipt, the order that the submission names belongs to the
+    /// one with the named id; if that is not among them (StoreKit 1 ids differ by device), to the newest ungranted one
+    /// of its product. The others are judged as if it did not exist.
+    package static func assign(
+        named orderID: UUID?, meant transactionID: String?, to transactions: [Transaction],
+        _ evidence: inout [String: Evidence]
+    ) {
+        guard let orderID else { return }
+        let chosen = chosenID(orderID, transactionID, transactions, evidence)
+        for id in Array(evidence.keys) {
+            if id == chosen {
+                evidence[id]?.namedOrderID = orderID
+            } else if transactions.count > 1 {
+                evidence[id]?.orders.removeAll { $0.id == orderID }
+            }
+        }
+    }
+
+    private static func chosenID(
+        _ orderID: UUID, _ transactionID: String?, _ transactions: [Transaction], _ evidence: [String: Evidence]
+    ) -> String? {
+        if transactions.count == 1 { return transactions[0].id }
+        if let transactionID, transactions.contains(where: { $0.id == transactionID }) { return transactionID }
+        let productID = evidence.values.lazy.flatMap(\.orders).first { $0.id == orderID }?.productID
+        return transactions.filter { $0.productID == productID && evidence[$0.id]?.isGranted == false }
+            .max { ($0.purchasedAt, $0.id) < ($1.purchasedAt, $1.id) }?.id
+    }
+}

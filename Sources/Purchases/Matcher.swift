@@ -1,0 +1,357 @@
+package import Foundation
+
+/// Why a purchase was matched as it was, one word each. The raw value is the word in SQL and answers.
+package enum MatchReason: String, Sendable, CaseIterable {
+    // What spoke for the owner.
+    case tokenOfOrder = "token_of_order"
+    case tokenRegistered = "token_registered"
+    case tokenGrantedBefore = "token_granted_before"
+    case chainKnown = "chain_known"
+    case orderNamed = "order_named"
+    case orderOfAnother = "order_of_another"
+    case installation
+    case orderOpen = "order_open"
+    case orderLater = "order_later"
+    case orderReserved = "order_reserved"
+    // What was found beside it.
+    /// Proven by its token, the order's product is Apple's from now on (S3-42).
+    case productCorrected = "product_corrected"
+    /// The order that the token names was bound by another purchase.
+    case orderBoundBefore = "order_bound_before"
+    case secondCharge = "second_charge"
+    /// Bought after the order's `payBy`: the goods of that day.
+    case offerLapsed = "offer_lapsed"
+    /// Open orders promise different things, and none alone is near the purchase.
+    case ordersDiffer = "orders_differ"
+    /// Several open orders; only the latest was placed shortly before the purchase.
+    case latestAlone = "latest_alone"
+    case offerCode = "offer_code"
+    case quantityDiffers = "quantity_differs"
+    case environmentDiffers = "environment_differs"
+    /// The token led to several users.
+    case tokenOfSeveral = "token_of_several"
+    /// The proof shows no token, whether or not the purchase has one (note 2).
+    case tokenUnseen = "token_unseen"
+    /// The purchase's chain was another user's before (note 3).
+    case chainMoved = "chain_moved"
+}
+
+/// Whose a purchase is, by which row of design.md 5.1, and by which order.
+package struct Match: Sendable, Equatable {
+    package var userID: String
+    package var source: BindingSource
+    /// Bound by this purchase, if it is the one that is granted. Nil: a make-up order, of which the grant is the record.
+    package var order: PlacedOrder?
+    /// Whose frozen offer counts. Nil: the goods of the day it was bought.
+    package var offer: PlacedOrder?
+    /// Bought once more on an order that another purchase has bound: both are given, and it is told.
+    package var secondChargeOf: UUID?
+    /// Whether the purchase's chain is its owner's from it on, and was nobody's or another user's before (note 3).
+    package var takesChain = false
+    package var chainWasOf: String?
+    package var reasons: [MatchReason]
+
+    package init(
+        userID: String, source: BindingSource, order: PlacedOrder? = nil, offer: PlacedOrder? = nil,
+        secondChargeOf: UUID? = nil, reasons: [MatchReason] = []
+    ) {
+        self.userID = userID
+        self.source = source
+        self.order = order
+        self.offer = offer
+        self.secondChargeOf = secondChargeOf
+        self.reasons = reasons
+    }
+}
+
+/// The second table of design.md 5.1: whose is this purchase? Rows 2 to 10, the first that answers decides. Row 1 is the
+/// database's, row 11 needs purchases that nobody posted. Pure.
+package struct Matcher: Sendable {
+    package enum Answer: Sendable, Equatable {
+        case owner(Match)
+        /// Nobody can be named.
+        case held(Reason)
+    }
+
+    /// Apple's clock and ours may differ: an order placed this long after a purchase still fits it, in seconds.
+    package static let placedAfterMax: TimeInterval = 300
+    /// Orders placed this long before a purchase are near it, in seconds.
+    package static let nearMax: TimeInterval = 900
+    /// Without possession, and to tell a renewal from a purchase: an order is as old as this, in seconds.
+    package static let hour: TimeInterval = 3600
+
+    private let transaction: Transaction
+    /// Apple's type, or the catalogue's where Apple says none.
+    private let kind: Transaction.Kind?
+    private let claim: Claim
+    private let evidence: Evidence
+
+    package init(_ transaction: Transaction, kind: Transaction.Kind?, claim: Claim, evidence: Evidence) {
+        self.transaction = transaction
+        self.kind = transaction.kind ?? kind
+        self.claim = claim
+        self.evidence = evidence
+    }
+
+    package var answer: Answer {
+        if let match = orderToken { return .owner(finished(match)) }
+        if let answer = userToken {
+            guard case .owner(let match) = answer else { return answer }
+            return .owner(finished(match))
+        }
+        if let match = chain ?? namedOrder { return .owner(finished(match)) }
+        guard claim.hasPossession else { return .held(.possessionMissing) }
+        if let match = orderOfAnother ?? openOrder ?? chainOwner ?? lateOrder ?? poster {
+            return .owner(finished(match))
+        }
+        return .held(.orderUnknown)
+    }
+
+    // MARK: The rows
+
+    /// Row 2: the token is an order of this app. Its user, whoever posted.
+    private var orderToken: Match? {
+        guard let token = transaction.appAccountToken, let order = evidence.orders.first(where: { $0.id == token })
+        else { return nil }
+        if isFirstOfChain {
+            if isUnbound(order) {
+                var match = Match(userID: order.userID, source: .orderToken, reasons: [.tokenOfOrder])
+                bind(order, &match)
+                if order.productID != transaction.productID { match.reasons.append(.productCorrected) }
+                return match
+            }
+            if isConsumable, order.productID == transaction.productID {
+                var match = Match(
+                    userID: order.userID, source: .orderToken, secondChargeOf: order.id,
+                    reasons: [.tokenOfOrder, .orderBoundBefore, .secondCharge])
+                takeOffer(order, &match)
+                return match
+            }
+        }
+        var match = Match(userID: order.userID, source: .orderToken, reasons: [.tokenOfOrder])
+        if !isUnbound(order) { match.reasons.append(.orderBoundBefore) }
+        bindOrder(of: order.userID, &match)
+        return match
+    }
+
+    /// Row 3: the token is a user's. One that nobody registered, from a poster who has another: held.
+    private var userToken: Answer? {
+        guard transaction.appAccountToken != nil else { return nil }
+        var match: Match
+        if let userID = evidence.registeredUserID {
+            match = Match(userID: userID, source: .userToken, reasons: [.tokenRegistered])
+        } else if evidence.tokenUserIDs.count == 1 {
+            match = Match(userID: evidence.tokenUserIDs[0], source: .userToken, reasons: [.tokenGrantedBefore])
+        } else {
+            return evidence.posterHasToken ? .held(.foreignToken) : nil
+        }
+        bindOrder(of: match.userID, &match)
+        return .owner(match)
+    }
+
+    /// Row 4: a renewal or a restore, in a chain we know.
+    private var chain: Match? {
+        guard let chain = evidence.chain, isRenewal || isRestore else { return nil }
+        return ofChain(chain, .chain)
+    }
+
+    /// Row 5: the submission names an order of its user that fits.
+    private var namedOrder: Match? {
+        guard let order = named, order.userID == claim.userID, fits(order) else { return nil }
+        guard claim.hasPossession || order.placedAt >= transaction.purchasedAt - Self.hour else { return nil }
+        var match = Match(userID: order.userID, source: .namedOrder, reasons: [.orderNamed])
+        bind(order, &match)
+        return match
+    }
+
+    /// Row 6: an order of another user, named or placed on the same installation, near the purchase and later than any
+    /// of the poster's.
+    private var orderOfAnother: Match? {
+        let own = evidence.orders.filter { $0.userID == claim.userID && fits($0) }.map(\.placedAt).max()
+        let others = evidence.orders.filter {
+            $0.userID != claim.userID && ($0.id == evidence.namedOrderID || $0.isOfInstallation) && fits($0)
+                && isNear($0)
+                && $0.placedAt > own ?? .distantPast
+        }
+        guard let order = latest(others) else { return nil }
+        var match = Match(
+            userID: order.userID, source: .orderOfAnother,
+            reasons: [.orderOfAnother, order.id == evidence.namedOrderID ? .orderNamed : .installation])
+        bind(order, &match)
+        return match
+    }
+
+    /// Row 7: orders of the poster that fit.
+    private var openOrder: Match? {
+        guard let userID = claim.userID, case .order(let order, let reasons) = openOrder(of: userID) else { return nil }
+        var match = Match(userID: userID, source: .openOrder, reasons: reasons)
+        bind(order, &match)
+        return match
+    }
+
+    /// Row 8: a purchase in a chain we know, as by resubscribing in Settings.
+    private var chainOwner: Match? { evidence.chain.map { ofChain($0, .chainOwner) } }
+
+    /// Row 9: the submission names an order of its user that is younger than the purchase, or reserved for it.
+    private var lateOrder: Match? {
+        guard let userID = claim.userID, let order = lateOrder(of: userID) else { return nil }
+        return Match(userID: userID, source: .lateOrder, order: order, reasons: [lateReason(order)])
+    }
+
+    /// Row 10: the poster is authenticated and has possession.
+    private var poster: Match? {
+        claim.userID.map {
+            var match = Match(userID: $0, source: .poster)
+            if case .none(let reasons) = openOrder(of: $0) { match.reasons += reasons }
+            return match
+        }
+    }
+
+    // MARK: Orders
+
+    private enum OpenOrder {
+        case order(PlacedOrder, [MatchReason])
+        case none([MatchReason])
+    }
+
+    private var named: PlacedOrder? { evidence.orders.first { $0.id == evidence.namedOrderID } }
+
+    /// By no purchase, or by this one.
+    private func isUnbound(_ order: PlacedOrder) -> Bool {
+        order.transactionID == nil || order.transactionID == transaction.id
+    }
+
+    /// Same product, unbound, reserved for no other purchase, and placed no later than the purchase: order B never
+    /// swallows transaction A. A renewal or a restore fits no order.
+    private func fits(_ order: PlacedOrder) -> Bool {
+        order.productID == transaction.productID && isUnbound(order) && isFree(order)
+            && order.placedAt <= transaction.purchasedAt + Self.placedAfterMax && !isRenewal && !isRestore
+    }
+
+    private func isFree(_ order: PlacedOrder) -> Bool {
+        order.reservedFor == nil || order.reservedFor == transaction.id
+    }
+
+    private func isNear(_ order: PlacedOrder) -> Bool { order.placedAt >= transaction.purchasedAt - Self.nearMax }
+
+    private func latest(_ orders: [PlacedOrder]) -> PlacedOrder? {
+        orders.max { ($0.placedAt, $0.id.uuidString) < ($1.placedAt, $1.id.uuidString) }
+    }
+
+    /// Row 7, for whomever: the latest; where they promise different things, only if it alone is near the purchase.
+    private func openOrder(of userID: String) -> OpenOrder {
+        let orders = evidence.orders.filter {
+            $0.userID == userID && fits($0) && transaction.purchasedAt <= $0.payBy
+        }
+        guard let latest = latest(orders) else { return .none([]) }
+        if transaction.isOfferCode { return .none([.offerCode]) }
+        if orders.allSatisfy({ $0.goods == latest.goods && $0.terms == latest.terms }) {
+            return .order(latest, [.orderOpen])
+        }
+        return orders.filter(isNear).count == 1 && isNear(latest)
+            ? .order(latest, [.orderOpen, .latestAlone]) : .none([.ordersDiffer])
+    }
+
+    /// Row 9, for whomever.
+    private func lateOrder(of userID: String) -> PlacedOrder? {
+        guard let order = named, order.userID == userID, order.productID == transaction.productID, isUnbound(order),
+            isFree(order), order.placedAt > transaction.purchasedAt || order.reservedFor == transaction.id
+        else { return nil }
+        return order
+    }
+
+    private func lateReason(_ order: PlacedOrder) -> MatchReason {
+        order.reservedFor == transaction.id ? .orderReserved : .orderLater
+    }
+
+    /// Rows 5, 7 and 9 among the orders of an owner who was found otherwise; else a make-up order.
+    private func bindOrder(of userID: String, _ match: inout Match) {
+        if let order = named, order.userID == userID, fits(order) {
+            match.reasons.append(.orderNamed)
+            bind(order, &match)
+            return
+        }
+        switch openOrder(of: userID) {
+        case .order(let order, let reasons):
+            match.reasons += reasons
+            bind(order, &match)
+        case .none(let reasons):
+            match.reasons += reasons
+            bindLateOrder(of: userID, &match)
+        }
+    }
+
+    /// Its goods are those of the day of the purchase (S1-8, S3-23).
+    private func bindLateOrder(of userID: String, _ match: inout Match) {
+        guard let order = lateOrder(of: userID) else { return }
+        match.order = order
+        match.reasons.append(lateReason(order))
+    }
+
+    private func bind(_ order: PlacedOrder, _ match: inout Match) {
+        match.order = order
+        takeOffer(order, &match)
+    }
+
+    private func takeOffer(_ order: PlacedOrder, _ match: inout Match) {
+        guard order.productID == transaction.productID else { return }
+        if transaction.purchasedAt <= order.payBy {
+            match.offer = order
+        } else {
+            match.reasons.append(.offerLapsed)
+        }
+    }
+
+    // MARK: Chains
+
+    private var isFirstOfChain: Bool { transaction.originalID == transaction.id }
+
+    private var isConsumable: Bool { (kind ?? (transaction.isPeriod ? .autoRenewable : .consumable)) == .consumable }
+
+    /// Apple's word; a legacy receipt has none: then what follows in a chain, unless the poster just ordered it.
+    private var isRenewal: Bool {
+        if let reason = transaction.reason { return reason == Transaction.renewal }
+        return transaction.isPeriod && !isFirstOfChain && !hasOrderWithinHour
+    }
+
+    private var hasOrderWithinHour: Bool {
+        evidence.orders.contains {
+            $0.userID == claim.userID && $0.productID == transaction.productID && isUnbound($0) && isFree($0)
+                && $0.placedAt >= transaction.purchasedAt - Self.hour
+                && $0.placedAt <= transaction.purchasedAt + Self.placedAfterMax
+        }
+    }
+
+    private var isRestore: Bool {
+        guard !transaction.isPeriod, !isFirstOfChain else { return false }
+        return evidence.chain?.revokedAt.map { $0 >= transaction.purchasedAt } ?? true
+    }
+
+    private func ofChain(_ chain: Evidence.Chain, _ source: BindingSource) -> Match {
+        var match = Match(userID: chain.userID, source: source, reasons: [.chainKnown])
+        bindLateOrder(of: chain.userID, &match)
+        return match
+    }
+
+    // MARK: What was found beside it
+
+    private func finished(_ match: Match) -> Match {
+        var match = match
+        if let order = match.order {
+            if order.quantity != transaction.quantity { match.reasons.append(.quantityDiffers) }
+            if let environment = order.environment, environment != transaction.environment {
+                match.reasons.append(.environmentDiffers)
+            }
+        }
+        if match.source != .userToken, evidence.tokenUserIDs.count > 1 { match.reasons.append(.tokenOfSeveral) }
+        if !transaction.showsToken, transaction.appAccountToken == nil, evidence != .none {
+            match.reasons.append(.tokenUnseen)
+        }
+        match.takesChain = !isConsumable && kind != .nonRenewing && evidence.chain?.userID != match.userID
+        if match.takesChain, let chain = evidence.chain {
+            match.chainWasOf = chain.userID
+            match.reasons.append(.chainMoved)
+        }
+        return match
+    }
+}

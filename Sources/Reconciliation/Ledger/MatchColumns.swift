@@ -1,0 +1,76 @@
+import Foundation
+import Postgres
+import Purchases
+
+/// What the settle statement takes of each row's match, by columns.
+struct MatchColumns {
+    private var owners: [String?] = []
+    private var orders: [String?] = []
+    private var reasons: [String?] = []
+    private var chargedOrders: [String?] = []
+    private var orderFacts: [String?] = []
+    private var chains: [Bool?] = []
+    private var beside: [String?] = []
+    private var claimantEvents: [String?] = []
+    private var holderEvents: [String?] = []
+
+    mutating func append(_ match: Match?, of transaction: Transaction?, in appID: String) {
+        owners.append(match?.userID)
+        orders.append(match?.order?.id.uuidString)
+        let words = match?.reasons.map(\.rawValue) ?? []
+        reasons.append(words.isEmpty ? nil : words.joined(separator: ","))
+        chargedOrders.append(match?.secondChargeOf?.uuidString)
+        orderFacts.append(match?.order.map(Self.facts))
+        chains.append(match?.takesChain ?? false)
+        beside.append(transaction.flatMap { transaction in match.flatMap { Self.beside($0, transaction, appID) } })
+        // What a token proves is worth telling where somebody else has it (note 2).
+        let isProof = match?.source == .orderToken || match?.source == .userToken
+        let disputed = isProof ? transaction : nil
+        claimantEvents.append(disputed.map { Self.disputeID($0, appID, "claimant") })
+        holderEvents.append(disputed.map { Self.disputeID($0, appID, "holder") })
+    }
+
+    private static func disputeID(_ transaction: Transaction, _ appID: String, _ side: String) -> String {
+        DerivedID.event(appID: appID, transactionID: transaction.id, type: "ownership.disputed.\(side)").uuidString
+    }
+
+    /// What the event of the grant says of its order.
+    private static func facts(_ order: PlacedOrder) -> String {
+        let target = (try? JSONValue(parsing: Array(order.target.utf8))) ?? .object([])
+        return JSONValue.object([
+            .init("orderId", .string(order.id.uuidString.lowercased())), .init("target", target),
+        ]).text
+    }
+
+    /// What is told beside the grant: that a chain changed hands, to both users; that somebody may have paid twice.
+    private static func beside(_ match: Match, _ transaction: Transaction, _ appID: String) -> String? {
+        var events: [JSONValue] = []
+        func tell(_ type: String, _ userID: String, _ body: [JSONValue.Member]) {
+            let id = DerivedID.event(appID: appID, transactionID: transaction.id, type: type)
+            events.append(
+                .object([
+                    .init("id", .string(id.uuidString)), .init("type", .string(type)), .init("user", .string(userID)),
+                    .init("body", .object([.init("productId", .string(transaction.productID))] + body)),
+                ]))
+        }
+        if match.takesChain, let before = match.chainWasOf {
+            let chain = [JSONValue.Member("originalTransactionId", .string(transaction.originalID))]
+            tell("ownership.lost", before, chain)
+            tell("ownership.gained", match.userID, chain)
+        }
+        if let order = match.secondChargeOf {
+            tell(
+                "purchase.possible_double_charge", match.userID,
+                [.init("orderId", .string(order.uuidString.lowercased()))])
+        }
+        return events.isEmpty ? nil : JSONValue.array(events).text
+    }
+
+    /// `$36` to `$44`.
+    var values: [Value] {
+        [
+            .texts(owners), .texts(orders), .texts(reasons), .texts(chargedOrders), .jsons(orderFacts), .bools(chains),
+            .jsons(beside), .texts(claimantEvents), .texts(holderEvents),
+        ]
+    }
+}

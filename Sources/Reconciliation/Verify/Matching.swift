@@ -1,0 +1,75 @@
+import Foundation
+import Purchases
+
+/// Whose purchases are: evidence from the database, asked only where something could answer.
+extension Examiner {
+    /// Purchases of one statement; more are asked in several.
+    private static let questionsMax = 512
+
+    /// Who judges these purchases of a receipt, all that it is known to hold.
+    ///
+    /// - Throws: where the database is away for longer than anybody waits for it: not now.
+    func judge(
+        of transactions: [Transaction], in receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Judge {
+        do {
+            return try await ledger.patiently { () throws(LedgerError) in
+                try await freshJudge(of: transactions, in: receipt, for: app)
+            }
+        } catch {
+            throw AppleRefusal(.postpone(.historyPending, until: nil))
+        }
+    }
+
+    /// As of now, once.
+    func freshJudge(
+        of transactions: [Transaction], in receipt: StoredReceipt, for app: AppServices
+    ) async throws(LedgerError) -> Judge {
+        let named = receipt.orderID.flatMap { UUID(uuidString: $0) }
+        let hasOrders = orders.mayHaveOrders(receipt.appID)
+        let asked = transactions.filter { !$0.isShared && (hasOrders || $0.appAccountToken != nil || $0.follows) }
+        let questions = asked.map {
+            EvidenceQuestion(
+                appID: receipt.appID, userID: receipt.userID, namedOrderID: named,
+                installationID: receipt.installationID, transaction: $0)
+        }
+        var answers: [Evidence] = []
+        if questions.count == 1 {
+            answers = [try await ledger.evidence(questions[0])]
+        } else {
+            for start in stride(from: 0, to: questions.count, by: Self.questionsMax) {
+                let batch = Array(questions[start..<min(start + Self.questionsMax, questions.count)])
+                answers += Statements.join(try await ledger.run(Statements.evidence, batch), count: batch.count)
+            }
+        }
+        var evidence = Dictionary(zip(asked.map(\.id), answers), uniquingKeysWith: { first, _ in first })
+        Evidence.assign(named: named, meant: receipt.transactionID, to: transactions, &evidence)
+        return Judge(policy: app.policy, claim: claim(receipt), evidence: evidence)
+    }
+}
+
+extension Transaction {
+    /// A later one of its chain, so that the chain may have an owner.
+    fileprivate var follows: Bool { isPeriod || originalID != id }
+}
+
+extension Ledger {
+    /// Waits for a database that is away, for a while, with jitter: in-flight work is bounded, so consuming stops.
+    func patiently<Value: Sendable>(
+        _ body: () async throws(LedgerError) -> Value
+    ) async throws(LedgerError) -> Value {
+        let start = ContinuousClock.now
+        while true {
+            do throws(LedgerError) {
+                return try await body()
+            } catch {
+                guard error.isRetryable, ContinuousClock.now - start < VerifyWorker.databasePatience else {
+                    throw error
+                }
+                guard (try? await Task.sleep(for: .milliseconds(Int.random(in: 200...1500)))) != nil else {
+                    throw error
+                }
+            }
+        }
+    }
+}

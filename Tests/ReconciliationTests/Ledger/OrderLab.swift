@@ -1,0 +1,71 @@
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Orders of a ledger's lab, as rows.
+extension LedgerLab {
+    /// Places an order, so many minutes before the purchases of ``Verdict/Entry/purchase(_:of:kind:in:signedAt:_:_:)``.
+    @discardableResult
+    func place(
+        _ userID: String, app: String = "game", product: String = "coins", minutesBefore: Double = 5,
+        installation: String? = nil, reservedFor: String? = nil, goods: String? = nil, id: UUID = UUID()
+    ) async throws -> UUID {
+        let placedAt = LedgerLab.bought.addingTimeInterval(-minutesBefore * 60)
+        try await database.run(
+            Statement<Void, Void>(
+                "test.place",
+                """
+                insert into orders (id, app_id, user_id, product_id, placed_at, pay_by, installation_id, reserved_for, goods)
+                values ($1, $2, $3, $4, $5, $5 + interval '48 hours', $6, $7, $8)
+                """,
+                bind: {
+                    [
+                        .uuid(id), .text(app), .text(userID), .text(product), .date(placedAt), .text(installation),
+                        .text(reservedFor), .json(goods),
+                    ]
+                }))
+        return id
+    }
+
+    static let bought = Date(timeIntervalSince1970: 1_800_000_000)
+
+    func question(
+        _ transaction: Transaction, by userID: String? = "u1", named: UUID? = nil, installation: String? = nil,
+        app: String = "game"
+    ) -> EvidenceQuestion {
+        EvidenceQuestion(
+            appID: app, userID: userID, namedOrderID: named, installationID: installation, transaction: transaction)
+    }
+
+    func evidence(_ questions: EvidenceQuestion...) async throws -> [Evidence] {
+        Statements.join(try await database.run(Statements.evidence, questions), count: questions.count)
+    }
+
+    /// A purchase that is to be given by an order, matched by whatever the database knows of it.
+    func matched(
+        _ id: String, by userID: String, order: UUID, _ change: (inout Match) -> Void = { _ in }
+    ) async throws -> Verdict.Entry {
+        let purchase = Verdict.Entry.purchase(id)
+        let found = try #require(
+            try await evidence(question(purchase.transaction, by: userID, named: order))[0].orders.first {
+                $0.id == order
+            })
+        var match = Match(userID: userID, source: .namedOrder, order: found, reasons: [.orderNamed])
+        change(&match)
+        return Verdict.Entry(
+            transaction: purchase.transaction, decision: .grant(goods: Verdict.Entry.coins, source: match.source),
+            match: match)
+    }
+
+    /// `order transaction user product`, by transaction; of those that are bound.
+    func boundOrders() async throws -> [String] {
+        try await texts(
+            """
+            select concat_ws(' ', id, transaction_id, user_id, product_id) from orders
+            where transaction_id is not null order by transaction_id
+            """)
+    }
+}
