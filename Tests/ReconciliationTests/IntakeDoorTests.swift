@@ -55,6 +55,8 @@ import Testing
     @Test func aScopeIsNeeded() {
         let caller = Caller(name: "k", userID: nil, scopes: [.events], apps: ["game"])
         #expect(throws: Problem.missingScope(.intake)) { try caller.require(.intake) }
+        #expect(throws: Problem.missingScope(.intake, or: .claim)) { try caller.require(.intake, or: .claim) }
+        #expect(Problem.missingScope(.intake, or: .claim).detail == "needs the scope intake or claim")
         #expect(Problem.missingScope(.intake).status == .forbidden)
     }
 

@@ -48,6 +48,10 @@ import Testing
                     try await check(Statements.postedPurchases, page, lab)
                 }
                 try await check(Statements.spending, month, lab)
+                let explainer = Explainer(database: lab.database, keys: nil)
+                let start = ContinuousClock.now
+                for _ in 0..<100 { #expect(try await explainer.story(ofAny: "t777", for: .people) != nil) }
+                print("story: \((ContinuousClock.now - start) / 100) each, \(mode)")
                 #expect(try await wholeReads(lab) == before, "\(mode)")
             }
         }
