@@ -118,9 +118,6 @@ package struct ReceiptPlan: Sendable, Equatable {
         waiting = Array(unknown.dropFirst(Self.lookUpsMax))
     }
 
-    /// Of those to be looked up, what nothing is known of but what the receipt says.
-    package var unheard: [Transaction] { asked.filter(\.isUnheard).map(\.listed.snapshot) }
-
     /// Nil: Apple must be asked.
     private static func judge(
         _ purchase: ListedPurchase, _ policy: AppPolicy, _ claim: Claim, _ freshFor: TimeInterval

@@ -5,9 +5,10 @@ package import Purchases
 /// What looking at a receipt brought.
 package indirect enum Examination: Sendable {
     case finding(Verdict.Finding)
-    /// Apple cannot be reached, and policy may give these before it has confirmed them: each would be granted. Whether or
-    /// not it does, the receipt goes on as it would have.
-    case bridge([Verdict.Entry], otherwise: Examination)
+    /// Apple cannot be reached, and policy may give these before it has confirmed them: each would be granted. Beside them
+    /// the receipt's other purchases, as they stand; none of them is a grant. Whether or not any is given, the receipt goes
+    /// on as it would have.
+    case bridge([Verdict.Entry], beside: [Verdict.Entry], otherwise: Examination)
     /// Apple was asked and gave nothing to go by: an attempt.
     case retry(Reason, call: Verdict.Call?)
     /// Nobody was asked, or Apple told us to wait: no attempt.
@@ -127,9 +128,11 @@ package struct Examiner: Sendable {
         } catch {
             // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
             guard case .reject(.invalidTransactionID) = error.fate else {
+                let entry = Verdict.Entry(transaction: transaction, decision: .open(.appleUnavailable))
                 let isUnheard = error.isOutage && !receipt.isOnTrust
                 return bridge(
-                    isUnheard ? [transaction] : [], of: receipt, for: app, otherwise: examination(of: error))
+                    Unheard(entries: [entry], ids: isUnheard ? [transaction.id] : []), of: receipt, for: app,
+                    otherwise: examination(of: error))
             }
             throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
         }
@@ -141,12 +144,24 @@ package struct Examiner: Sendable {
     /// trust that would be granted if it confirmed them (B10). What it says about a purchase, a limit of its own or our
     /// credentials is no outage.
     func bridge(
-        _ unheard: [Transaction], of receipt: StoredReceipt, for app: AppServices, otherwise: Examination
+        _ unheard: Unheard, of receipt: StoredReceipt, for app: AppServices, otherwise: Examination
     ) -> Examination {
         let claim = claim(receipt)
-        let entries = unheard.map { Verdict.Entry(transaction: $0, decision: app.policy.decide($0, claim: claim)) }
-            .filter(app.policy.mayBeProvisional)
-        return entries.isEmpty ? otherwise : .bridge(entries, otherwise: otherwise)
+        var given: [Verdict.Entry] = []
+        var others: [Verdict.Entry] = []
+        for entry in unheard.entries {
+            let wanted = Verdict.Entry(
+                transaction: entry.transaction, decision: app.policy.decide(entry.transaction, claim: claim))
+            if unheard.ids.contains(entry.transaction.id), app.policy.mayBeProvisional(wanted) {
+                given.append(wanted)
+            } else if case .grant = entry.decision {
+                // For the next verdict, with all that a grant has to pass.
+                others.append(Verdict.Entry(transaction: entry.transaction, decision: .open(.appleUnavailable)))
+            } else {
+                others.append(entry)
+            }
+        }
+        return given.isEmpty ? otherwise : .bridge(given, beside: others, otherwise: otherwise)
     }
 
     // MARK: Bare ids
