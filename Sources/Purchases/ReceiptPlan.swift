@@ -116,9 +116,6 @@ package struct ReceiptPlan: Sendable, Equatable {
         waiting = Array(unknown.dropFirst(Self.lookUpsMax))
     }
 
-    /// Of those to be looked up, what nothing is known of but what the receipt says.
-    package var unheard: [Transaction] { asked.filter(\.isUnheard).map(\.listed.snapshot) }
-
     /// Nil: Apple must be asked.
     private static func entry(
         _ purchase: ListedPurchase, _ judge: Judge, _ freshFor: TimeInterval

@@ -264,7 +264,8 @@ import Testing
                 Statements.claimWalk, .init(walk: walk, askedID: "t9", lease: .seconds(30), interval: .seconds(3600)))
             try await lab.database.run(
                 Statements.storePage,
-                .init(walk: walk, transactions: [Self.entry("t9").transaction], revision: nil, lease: .zero))
+                .init(
+                    walk: walk, reader: 1, transactions: [Self.entry("t9").transaction], revision: nil, lease: .zero))
             let unclaimed = try #require(try await explainer.story(of: .transaction("t9"), for: Self.support))
             #expect(unclaimed.standing.state == "unclaimed" && Self.words(unclaimed) == ["bought"])
             #expect(try await explainer.story(of: .transaction("t9"), for: Self.player("owner-1")) == nil)
@@ -281,7 +282,7 @@ import Testing
                 try await lab.database.run(
                     Statements.takePlaces,
                     .init(
-                        receiptID: posted.id, appID: "game", userID: "u1", transactions: [Self.entry(id).transaction],
+                        receiptID: posted.id, appID: "game", transactions: [Self.entry(id).transaction],
                         limits: .init(perUserPerDay: 9, perAppPerDay: 9)))
                 try await lab.settle(posted, Self.entry(id, given))
                 let open = try #require(try await explainer.story(of: .transaction(id), for: Self.player("u1")))

@@ -47,11 +47,11 @@ extension Statements {
     ///   possession only to its own user.
     /// - Purchases that Apple is asked about later, and nothing else open, are no attempt (`history_pending`).
     /// - A refund on record answers a proof that Apple signed before it (row 0a): an old proof is no way around it.
-    /// - What is given on trust (`provisional`) needs its place within the limits, and that nothing was held or rejected
-    ///   of it; it names some of its receipt's purchases, writes what it gives and no more, and keeps the receipt open. It
-    ///   is no attempt: what asking Apple brought is the next verdict. The verdict that brings Apple's word about it marks
-    ///   and tells it, and the grant stays whatever that word is. Nothing but that word ends a receipt with such a grant,
-    ///   also not a verdict that does not name it.
+    /// - What is given on trust (`provisional`) needs its place within the limits, and that the purchase was not held
+    ///   or rejected. Its verdict keeps the receipt open, and of what it does not give it writes only what nothing was
+    ///   said of. It is no attempt: what asking Apple brought is the next verdict. The verdict that brings Apple's word
+    ///   about it marks and tells it, and the grant stays whatever that word is. Nothing but that word ends a receipt
+    ///   with such a grant, also not a verdict that does not name it.
     /// - An order is bound by one purchase, the one that is granted by it. Whoever finds it bound or held gives nothing
     ///   (`again`): its caller matches the purchase anew. What is granted is the owner's, who may be another than the
     ///   poster; then the poster is told no more than of anybody else's purchase.
@@ -196,7 +196,7 @@ extension Statements {
               else (array_agg(reason order by rank, reason nulls first))[1] end as reason
           from outcome group by receipt),
         summary as (
-          select j.receipt, j.due_in, j.closes, j.reason as closing_reason,
+          select j.receipt, j.due_in, j.closes, j.reason as closing_reason, j.is_bridge,
             j.rank = 1 and j.has_try and not j.is_bridge as is_try,
             case when w.waits then 'unconfirmed' when k.rank is null then j.reason else k.reason end as reason,
             (array['again', 'received', 'held', 'granted', 'already_granted', 'rejected'])[
@@ -215,7 +215,11 @@ extension Statements {
         stored as (
           insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, reasons)
           select receipt, transaction, state, reason, binding, reasons from outcome
-          where transaction is not null and (asked <> 'provisional' or state = 'granted')
+          where transaction is not null
+            and ((receipt in (select receipt from summary where is_bridge)) is not true
+              or asked = 'provisional' and state = 'granted'
+              or state <> 'already_granted' and not exists (select from outcomes o
+                where o.receipt_id = outcome.receipt and o.transaction_id = outcome.transaction))
             and (receipt in (select receipt from summary where state = 'again')) is not true
           order by receipt, transaction
           on conflict (receipt_id, transaction_id) do update

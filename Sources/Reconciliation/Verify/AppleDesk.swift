@@ -10,15 +10,21 @@ package struct AppleRefusal: Error, Sendable {
     package let calls: [ServiceCall]
     /// Whether Apple could not be reached, or is known to be away: it said nothing about the purchase, nor about us.
     package let isOutage: Bool
-    /// Of a receipt that was verified here: those of its purchases that Apple was to be asked about and could not be
-    /// reached for.
-    package var unheard: [Transaction] = []
+    package var unheard = Unheard()
 
     package init(_ fate: Fate, calls: [ServiceCall] = [], isOutage: Bool = false) {
         self.fate = fate
         self.calls = calls
         self.isOutage = isOutage
     }
+}
+
+/// Of what was verified here: what Apple was to be asked about and could not be reached for.
+package struct Unheard: Sendable {
+    /// Every purchase of the receipt, as it stands without Apple's answer.
+    package var entries: [Verdict.Entry] = []
+    /// Of those that Apple could not be reached for, and of which nothing is known but what the receipt itself says.
+    package var ids: Set<String> = []
 }
 
 /// Where every question to Apple goes through: halts, and by the governor each of its calls.

@@ -5,9 +5,10 @@ package import Purchases
 /// What looking at a receipt brought.
 package indirect enum Examination: Sendable {
     case finding(Verdict.Finding)
-    /// Apple cannot be reached, and policy may give these before it has confirmed them: each would be granted. Whether or
-    /// not it does, the receipt goes on as it would have.
-    case bridge([Verdict.Entry], otherwise: Examination)
+    /// Apple cannot be reached, and policy may give these before it has confirmed them: each would be granted. Beside them
+    /// the receipt's other purchases, as they stand; none of them is a grant. Whether or not any is given, the receipt goes
+    /// on as it would have.
+    case bridge([Verdict.Entry], beside: [Verdict.Entry], otherwise: Examination)
     /// Apple was asked and gave nothing to go by: an attempt.
     case retry(Reason, call: Verdict.Call?)
     /// Nobody was asked, or Apple told us to wait: no attempt.
@@ -130,9 +131,11 @@ package struct Examiner: Sendable {
         } catch {
             // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
             guard case .reject(.invalidTransactionID) = error.fate else {
+                let entry = Verdict.Entry(transaction: transaction, decision: .open(.appleUnavailable))
                 let isUnheard = error.isOutage && !receipt.isOnTrust
                 return try await bridge(
-                    isUnheard ? [transaction] : [], of: receipt, for: app, otherwise: examination(of: error))
+                    Unheard(entries: [entry], ids: isUnheard ? [transaction.id] : []), of: receipt, for: app,
+                    otherwise: examination(of: error))
             }
             throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
         }
@@ -144,12 +147,27 @@ package struct Examiner: Sendable {
     /// trust that would be granted to their poster if it confirmed them (B10). What it says about a purchase, a limit of
     /// its own or our credentials is no outage.
     func bridge(
-        _ unheard: [Transaction], of receipt: StoredReceipt, for app: AppServices, otherwise: Examination
+        _ unheard: Unheard, of receipt: StoredReceipt, for app: AppServices, otherwise: Examination
     ) async throws(AppleRefusal) -> Examination {
-        guard app.policy.provisional != nil, !unheard.isEmpty else { return otherwise }
-        let entries = try await judge(of: unheard, in: receipt, for: app).judge(unheard)
-            .filter { app.policy.mayBeProvisional($0, posterID: receipt.userID) }
-        return entries.isEmpty ? otherwise : .bridge(entries, otherwise: otherwise)
+        guard app.policy.provisional != nil, !unheard.ids.isEmpty else { return otherwise }
+        let judge = try await judge(of: unheard.entries.map(\.transaction), in: receipt, for: app)
+        var given: [Verdict.Entry] = []
+        var others: [Verdict.Entry] = []
+        for entry in unheard.entries {
+            let wanted = judge.judge(entry.transaction)
+            if unheard.ids.contains(entry.transaction.id),
+                app.policy.mayBeProvisional(wanted, posterID: receipt.userID)
+            {
+                given.append(wanted)
+            } else if case .grant = entry.decision {
+                // For the next verdict, with all that a grant has to pass.
+                others.append(Verdict.Entry(transaction: entry.transaction, decision: .open(.appleUnavailable)))
+            } else {
+                others.append(entry)
+            }
+        }
+        return given.isEmpty
+            ? otherwise : .bridge(judge.settled(given), beside: others, otherwise: otherwise)
     }
 
     // MARK: Bare ids

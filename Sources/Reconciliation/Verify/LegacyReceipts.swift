@@ -25,8 +25,7 @@ extension Examiner {
                 switch strategy {
                 case .verifyReceipt: return try await askVerifyReceipt(base64, of: receipt, for: app)
                 case .serverApi:
-                    let examination = try await askServerAPI(base64, of: receipt, for: app)
-                    return narrow(examination, to: unheard(by: refusals))
+                    return try await askServerAPI(base64, of: receipt, for: app, butFor: unheard(by: refusals))
                 case .local: return try await judge(await read(base64, of: receipt, for: app), of: receipt, for: app)
                 }
             } catch {
@@ -46,32 +45,23 @@ extension Examiner {
         _ refusals: [AppleRefusal], of receipt: StoredReceipt, for app: AppServices, otherwise refusal: AppleRefusal
     ) async throws(AppleRefusal) -> Examination {
         let ids = unheard(by: refusals) ?? []
-        let purchases = refusals.lazy.map(\.unheard).first { !$0.isEmpty } ?? []
+        let entries = refusals.lazy.map(\.unheard.entries).first { !$0.isEmpty } ?? []
         return try await bridge(
-            purchases.filter { ids.contains($0.id) }, of: receipt, for: app, otherwise: examination(of: refusal))
+            Unheard(entries: entries, ids: ids), of: receipt, for: app, otherwise: examination(of: refusal))
     }
 
     /// The purchases that none of the services could be reached for, by their ids. Nil: there was none to ask.
     private func unheard(by refusals: [AppleRefusal]) -> Set<String>? {
-        let asked = refusals.filter { $0.fate != .hold(.credentialsMissing) }.map { Set($0.unheard.map(\.id)) }
+        let asked = refusals.filter { $0.fate != .hold(.credentialsMissing) }.map(\.unheard.ids)
         return asked.first.map { asked.dropFirst().reduce($0) { $0.intersection($1) } }
     }
 
-    /// What one service could not be reached for may still be what another one limits, or refuses us.
-    private func narrow(_ examination: Examination, to ids: Set<String>?) -> Examination {
-        guard let ids, case .bridge(let entries, let otherwise) = examination else { return examination }
-        let narrowed = entries.filter { ids.contains($0.transaction.id) }
-        return narrowed.isEmpty ? otherwise : .bridge(narrowed, otherwise: otherwise)
-    }
-
-    /// What Apple would be asked about a receipt's purchases one by one, and nothing is known of.
-    private func unheard(
-        _ base64: String, of receipt: StoredReceipt, for app: AppServices
-    ) async -> [Transaction] {
+    /// What Apple would be asked about a receipt's purchases one by one.
+    private func unheard(_ base64: String, of receipt: StoredReceipt, for app: AppServices) async -> Unheard {
         guard app.policy.provisional != nil, case .purchases(let listed, _) = await read(base64, of: receipt, for: app),
             let known = try? await plan(listed, of: receipt, for: app)
-        else { return [] }
-        return known.plan.unheard
+        else { return Unheard() }
+        return Unheard(known.plan)
     }
 
     /// In the local lane nothing waits for Apple: to the other one, or on to the next strategy where asking is in vain.
@@ -82,7 +72,7 @@ extension Examiner {
     ) async throws(AppleRefusal) -> Bool {
         guard receipt.lane == .local else { return false }
         guard var refusal = await desk.absence(of: service, for: app) else { return true }
-        if refusal.isOutage { refusal.unheard = plan?.unheard ?? [] }
+        if refusal.isOutage, let plan { refusal.unheard = Unheard(plan) }
         throw refusal
     }
 
@@ -170,14 +160,15 @@ extension Examiner {
 
     // MARK: The Server API
 
+    /// - Parameter ids: what the services before this one could not be reached for either; nil: there was none.
     private func askServerAPI(
-        _ base64: String, of receipt: StoredReceipt, for app: AppServices
+        _ base64: String, of receipt: StoredReceipt, for app: AppServices, butFor ids: Set<String>?
     ) async throws(AppleRefusal) -> Examination {
         let reading = await read(base64, of: receipt, for: app)
         switch reading {
         // What Xcode made can be looked up nowhere (apple-facts 3.1).
         case .purchases(let listed, let environment) where app.lookUpOrder.contains(environment):
-            return try await confirm(listed, in: environment, of: receipt, for: app)
+            return try await confirm(listed, in: environment, of: receipt, for: app, butFor: ids)
         case .question(let question): return try await answer(question, of: receipt, for: app)
         case .purchases, .whole, .retry: return try await judge(reading, of: receipt, for: app)
         }
@@ -198,7 +189,8 @@ extension Examiner {
     /// Asks Apple about those purchases of a verified receipt that would be granted and are not known well enough, and
     /// grants what can be granted at once, whatever its neighbours wait for.
     private func confirm(
-        _ listed: [Transaction], in environment: StoreEnvironment, of receipt: StoredReceipt, for app: AppServices
+        _ listed: [Transaction], in environment: StoreEnvironment, of receipt: StoredReceipt, for app: AppServices,
+        butFor ids: Set<String>?
     ) async throws(AppleRefusal) -> Examination {
         let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app)
         guard !plan.asked.isEmpty else { return .finding(.transactions(judge.settled(plan.judged))) }
@@ -226,8 +218,10 @@ extension Examiner {
         let found = Dictionary(round.found.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
         let informed = try await self.judge(
             of: purchases.map { found[$0.listed.id] ?? $0.current }, in: receipt, for: app)
-        return try await bridge(
-            round.unheard, of: receipt, for: app, otherwise: try round.examination(by: informed))
+        let otherwise = try round.examination(by: informed)
+        var unheard = round.unheard(by: informed)
+        if let ids { unheard.ids.formIntersection(ids) }
+        return try await bridge(unheard, of: receipt, for: app, otherwise: otherwise)
     }
 
     /// What to ask, by what is known of the listed purchases and of whose they are.
@@ -285,9 +279,18 @@ private struct LookUpRound {
         customerID = plan.judged.lazy.compactMap(\.transaction.customerID).first
     }
 
-    /// What Apple could not be reached for, and nothing is known of.
-    var unheard: [Transaction] {
-        unanswered.filter { $0.refusal.isOutage && $0.purchase.isUnheard }.map(\.purchase.listed.snapshot)
+    /// Each purchase by its own refusal.
+    func unheard(by judge: Judge) -> Unheard {
+        let ids = unanswered.filter { $0.refusal.isOutage && $0.purchase.isUnheard }.map(\.purchase.listed.id)
+        return Unheard(entries: entries(by: judge) + open, ids: Set(ids))
+    }
+
+    /// Only what Apple was asked about counts as an attempt, and only an attempt climbs the ladder.
+    private var open: [Verdict.Entry] {
+        let historyReason = if case .retry(let reason, _) = historyRest { reason } else { Reason.historyPending }
+        return unanswered.map { purchase, refusal in
+            purchase.waiting(refusal.isTry ? refusal.reason : .historyPending)
+        } + waiting.map { $0.waiting(historyReason) }
     }
 
     /// Apple answers, even if it does not find everything.
@@ -329,22 +332,21 @@ private struct LookUpRound {
         other.signedAt ?? .distantPast > one.signedAt ?? .distantPast ? other : one
     }
 
+    private func entries(by judge: Judge) -> [Verdict.Entry] {
+        judge.settled(judged + found.map { judge.judge($0) })
+    }
+
     func examination(by judge: Judge) throws(AppleRefusal) -> Examination {
-        let entries = judge.settled(judged + found.map { judge.judge($0) })
+        let entries = entries(by: judge)
         let isGrant = { (entry: Verdict.Entry) in if case .grant = entry.decision { true } else { false } }
         let first = unanswered.first { $0.refusal.isTry } ?? unanswered.first
         // Nothing new to write: another strategy may do better.
         if let first, found.isEmpty, !entries.contains(where: isGrant) {
             var refusal = first.refusal
-            refusal.unheard = unheard
+            refusal.unheard = unheard(by: judge)
             throw refusal
         }
-        // Only what Apple was asked about counts as an attempt, and only an attempt climbs the ladder.
-        let historyReason = if case .retry(let reason, _) = historyRest { reason } else { Reason.historyPending }
-        let open =
-            unanswered.map { purchase, refusal in
-                purchase.waiting(refusal.isTry ? refusal.reason : .historyPending)
-            } + waiting.map { $0.waiting(historyReason) }
+        let open = open
         let isOpen = { (entry: Verdict.Entry) in if case .open = entry.decision { true } else { false } }
         guard open.contains(where: isOpen) else { return .finding(.transactions(entries + open)) }
         let isTry = open.contains { $0.decision != .open(.historyPending) && isOpen($0) }
@@ -356,6 +358,14 @@ private struct LookUpRound {
             case .retry, nil: historyRest ?? .postpone(.historyPending, until: nil)
             }
         return .partly(entries + open, rest)
+    }
+}
+
+extension Unheard {
+    /// Whatever would have been looked up, if nobody could be asked at all.
+    fileprivate init(_ plan: ReceiptPlan) {
+        let open = (plan.asked + plan.waiting).map { $0.waiting(.appleUnavailable) }
+        self.init(entries: plan.judged + open, ids: Set(plan.asked.filter(\.isUnheard).map(\.listed.id)))
     }
 }
 

@@ -105,9 +105,9 @@ struct VerifyBench: Sendable {
         _ examination: Examination, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) {
         switch examination {
-        case .bridge(let entries, let otherwise):
+        case .bridge(let entries, let others, let otherwise):
             var receipt = receipt
-            if try await trust(entries, of: receipt, for: app) { receipt.isOnTrust = true }
+            if try await trust(entries, beside: others, of: receipt, for: app) { receipt.isOnTrust = true }
             CrashPoint.afterTrustBeforeRow.reached()
             try await conclude(otherwise, of: receipt, for: app)
         case .finding(.receipt(.rejected(let reason))) where stays(receipt, despite: reason):
@@ -306,9 +306,11 @@ struct VerifyBench: Sendable {
     /// (B10). The places are taken first, so that a death in between gives nothing beyond the limits; the receipt stays
     /// open, and nothing of its tries at Apple is counted here.
     ///
+    /// - Parameter others: the receipt's other purchases. They are named, so that nobody takes the receipt for safe to
+    ///   finish because of what was given.
     /// - Returns: whether anything was given.
     private func trust(
-        _ entries: [Verdict.Entry], of receipt: StoredReceipt, for app: AppServices
+        _ entries: [Verdict.Entry], beside others: [Verdict.Entry], of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Bool {
         guard let limits = app.policy.provisional, let userID = receipt.userID else { return false }
         let question = Statements.HistoryQuestion(
@@ -331,19 +333,21 @@ struct VerifyBench: Sendable {
             try await ledger.patiently { () throws(LedgerError) in
                 try await ledger.run(Statements.takePlaces, places)
             })
-        // Apple was not heard, so nothing is said about the others.
-        let trusted = braked.compactMap { entry -> Verdict.Entry? in
-            guard case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) else {
-                return nil
+        var trusted: [Verdict.Entry] = []
+        var rest = others
+        for entry in braked {
+            if case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) {
+                trusted.append(entry.with(.provisional(goods: goods, source: source)))
+            } else {
+                rest.append(Verdict.Entry(transaction: entry.transaction, decision: .open(.appleUnavailable)))
             }
-            return entry.with(.provisional(goods: goods, source: source))
         }
         guard !trusted.isEmpty else {
             countTrust(receipt.appID, "no_place")
             return false
         }
         let settlement = try await write(
-            .transactions(trusted), for: receipt, of: app, dueIn: ledger.schedule.rescueDelay(.apple))
+            .transactions(trusted + rest), for: receipt, of: app, dueIn: ledger.schedule.rescueDelay(.apple))
         countTrust(receipt.appID, "given")
         return settlement != nil
     }

@@ -70,14 +70,16 @@ private struct MachineModel {
         var isBridge = false
         switch finding {
         case .transactions(let entries):
+            isBridge = entries.contains { if case .provisional = $0.decision { true } else { false } }
             for entry in entries {
-                if case .provisional = entry.decision { isBridge = true }
                 let outcome = judge(entry, for: id, signedAt: signedAt)
                 states.append(
                     outcome.state == "granted" ? (outcome.counts, outcome.reason) : (outcome.state, outcome.reason))
-                // Trust says nothing but what it gives.
-                if isBridge, outcome.state != "granted" { continue }
                 let before = row.outcomes[entry.transaction.id]
+                // Beside what it gives, trust speaks only of what nothing was said of.
+                if isBridge, outcome.state != "granted", before != nil || outcome.state == "already_granted" {
+                    continue
+                }
                 switch before {
                 case "granted", "already_granted", "granted refunded": break
                 case "granted unconfirmed" where outcome.state != "granted": break
@@ -445,7 +447,7 @@ private struct MachineWorld {
         model.settle(row.id, attempt: row.attempt, finding, signedAt: hand.signedAt)
     }
 
-    /// Places first, then the grants that have one; the others are not named.
+    /// Places first, then the grants that have one; the others are open.
     private mutating func trust(_ hand: Hand) async throws {
         let wanted = hand.trusted.filter(\.decision.gives).map(\.transaction)
         guard !wanted.isEmpty else { return }
@@ -461,12 +463,12 @@ private struct MachineWorld {
         }
         #expect(placed == Set(wanted.map(\.id).filter { model.places[$0] == hand.receipt.id }))
         guard !placed.isEmpty else { return }
-        let entries = hand.trusted.compactMap { entry -> Verdict.Entry? in
-            guard case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) else {
-                return nil
+        let entries = hand.trusted.map { entry in
+            var decision = Decision.open(.appleUnavailable)
+            if case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) {
+                decision = .provisional(goods: goods, source: source)
             }
-            return Verdict.Entry(
-                transaction: entry.transaction, decision: .provisional(goods: goods, source: source))
+            return Verdict.Entry(transaction: entry.transaction, decision: decision)
         }
         try await settle(hand, .transactions(entries))
     }

@@ -24,8 +24,12 @@ import Testing
             try lab.goesDown()
             await bench.settle(posted)
             #expect(try await lab.lab.state(posted) == "received unconfirmed")
-            let outcomes = try await lab.lab.outcomes(posted)
-            #expect(outcomes.count == 1 && outcomes.values.first == "granted unconfirmed")
+            #expect(
+                try await lab.lab.outcomes(posted).values.sorted() == [
+                    "granted unconfirmed", "open apple_unavailable",
+                ])
+            let view = try #require(try await lab.lab.ledger.view(posted.id))
+            #expect(!ReceiptAnswer(view, finishHeld: true).safeToFinish, "the neighbour is not")
             #expect(try await lab.lab.number("select attempt from receipts") == 1)
             // Once is enough, and the neighbour has no place.
             await bench.settle(posted, attempt: 1)

@@ -167,7 +167,7 @@ indirect enum Seen: Equatable, CustomStringConvertible {
 
     init(_ examination: Examination) {
         switch examination {
-        case .bridge(let entries, let otherwise): self = .bridge(Self.decisions(entries), Seen(otherwise))
+        case .bridge(let entries, _, let otherwise): self = .bridge(Self.decisions(entries), Seen(otherwise))
         case .finding(.transactions(let entries)): self = .entries(Self.decisions(entries))
         case .partly(let entries, .retry(let reason, _)), .partly(let entries, .postpone(let reason, _)):
             self = .partly(Self.decisions(entries), reason)
