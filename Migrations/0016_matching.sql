@@ -8,8 +8,9 @@
 alter table grants add column order_id uuid;            -- bound by it; null: a make-up order, which has no other record
 create unique index grants_of_order on grants (order_id) where order_id is not null;
 alter table outcomes add column reasons text[];         -- of the decision; null: nothing but the proof spoke for anybody
--- Where it was posted from, so that an order of the same device is found (design.md 5.1, row 6).
-alter table receipts add column installation_id text;
+-- Where it was posted from, so that an order of the same device is found (design.md 5.1, row 6), and where in the game
+-- the goods go if no order says it (S0-9).
+alter table receipts add column installation_id text, add column target jsonb;
 -- Orders are bound soon after they were placed, so their times of binding lie in order as well.
 create index orders_bound_at on orders using brin (bound_at) with (autosummarize = on);
 
@@ -78,7 +79,7 @@ begin
     perform pg_advisory_xact_lock(hashtext('makegood.provisional'), hashtext(app));
     update receipts r set user_id = tombstone,
         details = case when r.settled_at is null then r.details - 'uid' - 'client' - 'installationId' else '{}' end,
-        installation_id = null,
+        installation_id = null, target = case when r.settled_at is null then r.target end,
         attempt = r.attempt + (r.settled_at is null)::int,
         due_at = case when r.settled_at is null then now() end
     where r.app_id = app and r.user_id = clear_id;
@@ -109,9 +110,9 @@ language sql security definer as $$
         where app_id = app and user_key = key
         returning user_key),
     emptied as (
-        update receipts set details = '{}', installation_id = null
+        update receipts set details = '{}', installation_id = null, target = null
         where app_id = app and user_id in (select user_key from erased) and settled_at is not null
-          and (details <> '{}' or installation_id is not null)
+          and (details <> '{}' or installation_id is not null or target is not null)
         returning id),
     orders_emptied as (
         update orders o set details = '{}', installation_id = null, idempotency_key = null,

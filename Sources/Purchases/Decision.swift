@@ -131,12 +131,17 @@ package struct Claim: Sendable, Equatable {
     package var receivedAt: Date
     /// When it is judged, by the database's clock.
     package var judgedAt: Date
+    /// Where in the game the goods go if no order says it, one JSON object.
+    package var target: String?
 
-    package init(userID: String?, hasPossession: Bool, receivedAt: Date, judgedAt: Date? = nil) {
+    package init(
+        userID: String?, hasPossession: Bool, receivedAt: Date, judgedAt: Date? = nil, target: String? = nil
+    ) {
         self.userID = userID
         self.hasPossession = hasPossession
         self.receivedAt = receivedAt
         self.judgedAt = judgedAt ?? receivedAt
+        self.target = target
     }
 }
 

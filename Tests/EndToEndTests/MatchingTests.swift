@@ -74,13 +74,13 @@ extension EndToEnd {
         /// registered token; a renewal under another login. Then the owner posts and is told that it is his.
         @Test func switchingAccountsMovesNothing() async throws {
             try await System.run { system in
-                let (token, named) = (try await system.place("owner"), try await system.place("owner", minutesAgo: 2))
+                let (token, named) = (try await system.place("alice"), try await system.place("alice", minutesAgo: 2))
                 try await system.place("player", .gems, minutesAgo: 1, installation: "device-1")
                 let registered = UUID().uuidString
                 try await system.execute(
                     """
                     insert into user_tokens (app_id, token, user_id, source)
-                    values ('game', '\(registered)', 'owner', 'registered'), ('game', gen_random_uuid(), 'thief', 'issued')
+                    values ('game', '\(registered)', 'alice', 'registered'), ('game', gen_random_uuid(), 'thief', 'issued')
                     """)
                 try await system.startAll()
                 func hold(_ sale: Sale, owner: String, source: String, _ post: Client.Post) async throws {
@@ -97,11 +97,11 @@ extension EndToEnd {
                 }
                 let byToken = try await system.appStore.sell { $0.appAccountToken = token }
                 try await hold(
-                    byToken, owner: "owner", source: "\(token) order_token",
+                    byToken, owner: "alice", source: "\(token) order_token",
                     .init(userId: "other", signedTransaction: byToken.signedTransaction))
                 let byName = try await system.appStore.sell()
                 try await hold(
-                    byName, owner: "owner", source: "\(named) order_of_another",
+                    byName, owner: "alice", source: "\(named) order_of_another",
                     .init(userId: "other", orderId: named, signedTransaction: byName.signedTransaction))
                 let byDevice = try await system.appStore.sell(ConfigurationFile.gems)
                 try await hold(
@@ -109,7 +109,7 @@ extension EndToEnd {
                     .init(userId: "other", signedTransaction: byDevice.signedTransaction, installationId: "device-1"))
                 let byUser = try await system.appStore.sell { $0.appAccountToken = registered }
                 try await hold(
-                    byUser, owner: "owner", source: "user_token",
+                    byUser, owner: "alice", source: "user_token",
                     .init(userId: "other", signedTransaction: byUser.signedTransaction))
 
                 // A token that nobody registered, from somebody who has another one, waits for a person.
@@ -119,16 +119,16 @@ extension EndToEnd {
 
                 // S3-53: the next period, under another login, is the chain's owner's.
                 let period = try await system.appStore.sell(ConfigurationFile.pass) { $0.type = .autoRenewable }
-                system.owe(period, to: "owner")
-                try await system.submit(period, user: "owner", wait: 20)
+                system.owe(period, to: "alice")
+                try await system.submit(period, user: "alice", wait: 20)
                 let renewal = try await system.appStore.sell(ConfigurationFile.pass) {
                     $0.type = .autoRenewable
                     $0.originalTransactionId = period.purchase.transactionId
                 }
                 try await hold(
-                    renewal, owner: "owner", source: "chain",
+                    renewal, owner: "alice", source: "chain",
                     .init(userId: "other", signedTransaction: renewal.signedTransaction))
-                #expect(try await system.texts("select user_id from ownerships") == ["owner"])
+                #expect(try await system.texts("select user_id from ownerships") == ["alice"])
             }
         }
 

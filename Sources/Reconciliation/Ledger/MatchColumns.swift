@@ -14,13 +14,14 @@ struct MatchColumns {
     private var claimantEvents: [String?] = []
     private var holderEvents: [String?] = []
 
-    mutating func append(_ match: Match?, of transaction: Transaction?, in appID: String) {
+    mutating func append(_ match: Match?, of transaction: Transaction?, in verdict: Verdict) {
+        let appID = verdict.appID
         owners.append(match?.userID)
         orders.append(match?.order?.id.uuidString)
         let words = match?.reasons.map(\.rawValue) ?? []
         reasons.append(words.isEmpty ? nil : words.joined(separator: ","))
         chargedOrders.append(match?.secondChargeOf?.uuidString)
-        orderFacts.append(match?.order.map(Self.facts))
+        orderFacts.append(Self.facts(match, verdict.claim))
         chains.append(match?.takesChain ?? false)
         beside.append(transaction.flatMap { transaction in match.flatMap { Self.beside($0, transaction, appID) } })
         // What a token proves is worth telling where somebody else has it (note 2).
@@ -34,12 +35,16 @@ struct MatchColumns {
         DerivedID.event(appID: appID, transactionID: transaction.id, type: "ownership.disputed.\(side)").uuidString
     }
 
-    /// What the event of the grant says of its order.
-    private static func facts(_ order: PlacedOrder) -> String {
-        let target = (try? JSONValue(parsing: Array(order.target.utf8))) ?? .object([])
-        return JSONValue.object([
-            .init("orderId", .string(order.id.uuidString.lowercased())), .init("target", target),
-        ]).text
+    /// What the event of the grant says of its order: its id, and where in the game the goods go. Without an order they
+    /// go where the poster says, if they are his (S0-9).
+    private static func facts(_ match: Match?, _ claim: Claim) -> String? {
+        let isPosters = match == nil || match?.userID == claim.userID
+        guard let target = match?.order?.target ?? (isPosters ? claim.target : nil) else { return nil }
+        var members = [
+            JSONValue.Member("target", (try? JSONValue(parsing: Array(target.utf8))) ?? .object([]))
+        ]
+        if let order = match?.order { members.append(.init("orderId", .string(order.id.uuidString.lowercased()))) }
+        return JSONValue.object(members).text
     }
 
     /// What is told beside the grant: that a chain changed hands, to both users; that somebody may have paid twice.

@@ -19,6 +19,8 @@ package struct StoredReceipt: Sendable, Equatable {
     package var orderID: String?
     /// Where it was posted from.
     package var installationID: String?
+    /// Where in the game the goods go if no order says it, one JSON object.
+    package var target: String?
     package let isVouched: Bool
     package let lane: Lane
     package let state: ReceiptState
@@ -60,9 +62,10 @@ extension Statements {
         """
         with new as (
           insert into receipts (id, app_id, user_id, order_id, kind, lane, transaction_id, original_transaction_id,
-            is_vouched, details, payload_sha256, due_at, installation_id)
+            is_vouched, details, payload_sha256, due_at, installation_id, target)
           select id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha,
-            now() + make_interval(secs => rescue), left(details ->> 'installationId', 128)
+            now() + make_interval(secs => rescue), left(details ->> 'installationId', 128),
+            nullif(details -> 'target', 'null')
           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
             $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[])
             as i(id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha, rescue)
@@ -122,10 +125,10 @@ extension Statements {
               and later.state in ('granted', 'already_granted')) end,
           r.rescues,
           (select bool_or(\(waitsForWord)) from provisional_grants p where p.receipt_id = r.id),
-          r.order_id, r.installation_id
+          r.order_id, r.installation_id, r.target
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select id, app_id, user_id, order_id, kind, transaction_id, original_transaction_id, is_vouched,
-          lane, state, reason, attempt, rescues, received_at, installation_id from receipts where id = i.id offset 0) r
+          lane, state, reason, attempt, rescues, received_at, installation_id, target from receipts where id = i.id offset 0) r
         left join lateral (select body from payloads where receipt_id = r.id
           and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
         left join lateral (select user_id from orders where id::text = lower(r.order_id) and app_id = r.app_id
@@ -139,7 +142,8 @@ extension Statements {
                 id: try row.uuid(0), appID: try row.text(1), userID: try row.optionalText(2),
                 proof: Proof(kind: kind, payload: body ?? ""), transactionID: try row.optionalText(5),
                 originalTransactionID: try row.optionalText(6), orderID: try row.optionalText(17),
-                installationID: try row.optionalText(18), isVouched: try row.bool(7), lane: try row.lane(8),
+                installationID: try row.optionalText(18), target: try row.optionalJSON(19),
+                isVouched: try row.bool(7), lane: try row.lane(8),
                 state: try row.state(9), reason: try row.optionalText(10), attempt: try row.int(11),
                 rescues: try row.int(15),
                 receivedAt: try row.date(12), readAt: try row.date(13),

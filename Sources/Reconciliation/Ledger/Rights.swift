@@ -50,7 +50,7 @@ package struct Rights: Sendable {
                     .insert(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "details", "payload_sha256", "due_at",
-                        "installation_id"),
+                        "installation_id", "target"),
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
@@ -61,7 +61,7 @@ package struct Rights: Sendable {
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at", "installation_id"),
+                        "received_at", "judged_at", "due_at", "settled_at", "installation_id", "target"),
                     .update(
                         "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at"),
                 ],

@@ -39,7 +39,7 @@ extension Statements {
     ///   from the result is read again by the caller.
     /// - "Inserted by us" is matched on transaction *and* receipt: three users may claim one transaction in one batch.
     /// - An owner that this snapshot does not see leaves the receipt as it is (`again`); the next statement sees it.
-    /// - No join of two CTEs: the planner expects one row of them and turns quadratic.
+    /// - No join of two CTEs: the planner expects one row of them and turns quadratic. `IN … IS TRUE` is no join.
     /// - Grants go in the order of their purchases: batches that share purchases cannot deadlock on them, under whatever
     ///   ids (the same id has the same purchase, but a restore has another id).
     /// - A proof that fails as a whole takes back nothing that it granted before: its outcomes still count.
@@ -94,14 +94,16 @@ extension Statements {
             where i.asked = 'provisional' and p.transaction_id = i.transaction and p.receipt_id = i.receipt
             offset 0) place on true
           where (i.receipt in (select receipt from mine)) is true),
-        free as (                      -- the orders that may be bound; one that somebody else holds is not waited for
-          select o.id
+        wanted as (                    -- an order that somebody else holds is not waited for
+          -- Not by "transaction_id is null": the planner would look an order up by its id through all that are open.
+          select o.id, o.transaction_id
           from (select distinct order_id from verdict where order_id is not null and decision in ('grant', 'provisional')) v
-            cross join lateral (select id from orders o
-              where o.id = v.order_id and o.transaction_id is null for no key update skip locked) o),
+            cross join lateral (select id, transaction_id from orders o
+              where o.id = v.order_id for no key update skip locked) o),
         bindable as (                  -- one purchase each
           select distinct on (order_id) order_id, transaction, receipt from verdict
-          where order_id is not null and decision in ('grant', 'provisional') and order_id in (select id from free)
+          where order_id is not null and decision in ('grant', 'provisional')
+            and (order_id in (select id from wanted where transaction_id is null)) is true
           order by order_id, purchase_key, transaction, receipt),
         won as (
           insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
@@ -117,8 +119,7 @@ extension Statements {
           update orders o set transaction_id = v.transaction, bound_at = now(), product_id = v.product
           from verdict v
           where v.order_id is not null and o.id = v.order_id
-            and (v.order_id, v.transaction, v.receipt) in (select order_id, transaction, receipt from bindable)
-            and (v.transaction, v.receipt) in (select transaction_id, receipt_id from won)),
+            and ((v.transaction, v.receipt) in (select transaction_id, receipt_id from won)) is true),
         known as (
           insert into transactions as t (\(factColumns))
           select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,
@@ -256,7 +257,8 @@ extension Statements {
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
           select e.id, v.app, e.type, e."user", v.transaction, v.receipt, e.body
           from verdict v cross join lateral jsonb_to_recordset(v.beside) as e(id uuid, type text, "user" text, body jsonb)
-          where v.beside is not null and (v.transaction, v.receipt) in (select transaction_id, receipt_id from won)
+          where v.beside is not null
+            and ((v.transaction, v.receipt) in (select transaction_id, receipt_id from won)) is true
           on conflict (event_id) do nothing),
         disputed as (                  -- a proof for another owner than the one it was given to: nothing moves by itself
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
@@ -271,20 +273,21 @@ extension Statements {
           insert into ownerships (app_id, environment, original_transaction_id, purchased_at, transaction_id, user_id,
             binding_source)
           select app, environment, original, purchased_at, transaction, owner, binding from verdict
-          where takes_chain and (transaction, receipt) in (select transaction_id, receipt_id from won)
+          where takes_chain and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
           order by original, transaction
           on conflict do nothing),
         remembered as (                -- whose an unregistered token is
           insert into granted_tokens (app_id, token, user_id)
           select distinct app, token::uuid, owner from verdict
           where token is not null and binding not in ('order_token', 'user_token', 'shared')
-            and (transaction, receipt) in (select transaction_id, receipt_id from won)
+            and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
           order by 1, 2, 3
           on conflict do nothing),
         charged as (
           insert into double_charges (transaction_id, app_id, user_id, product_id, order_id)
           select transaction, app, owner, product, charged_order::uuid from verdict
-          where charged_order is not null and (transaction, receipt) in (select transaction_id, receipt_id from won)
+          where charged_order is not null
+            and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
           order by transaction
           on conflict do nothing),
         marked as (
@@ -400,7 +403,7 @@ private struct SettleColumns {
         transactions.append(transactionID)
         appendDecision(decision)
         appendFacts(transaction)
-        matches.append(match, of: transaction, in: verdict.appID)
+        matches.append(match, of: transaction, in: verdict)
         eventIDs.append(transaction.map { Self.eventID(verdict.appID, $0, decision).uuidString })
         callServices.append(verdict.call?.service)
         callEnvironments.append(verdict.call?.environment)

@@ -64,7 +64,7 @@ package struct Examiner: Sendable {
     func claim(_ receipt: StoredReceipt) -> Claim {
         Claim(
             userID: receipt.userID, hasPossession: receipt.proof.kind != .identifier || receipt.isVouched,
-            receivedAt: receipt.receivedAt, judgedAt: receipt.readAt)
+            receivedAt: receipt.receivedAt, judgedAt: receipt.readAt, target: receipt.target)
     }
 
     func examination(of refusal: AppleRefusal) -> Examination {

@@ -36,6 +36,35 @@ import Testing
         }
     }
 
+    @Test("S0-9: without an order the goods go where the poster says, unless they are another user's")
+    func target() async throws {
+        try await LedgerLab.with { lab in
+            for (user, expected) in [("u1", #"{"role": "r1"}"#), ("u2", "-")] {
+                let submission = Submission(
+                    appID: "game", userID: "u1", proof: Proof(kind: .receipt, payload: user), transactionID: user,
+                    details: #"{"installationId": "device", "target": {"role": "r1"}}"#)
+                #expect(try await lab.ledger.insert(submission))
+                let row = try #require(try await lab.ledger.fetch(submission.receiptID))
+                #expect(row.installationID == "device" && row.target == #"{"role": "r1"}"#)
+                let claim = Claim(userID: "u1", hasPossession: true, receivedAt: .now, target: row.target)
+                let entry = Verdict.Entry.purchase("t-\(user)")
+                let match = Match(userID: user, source: user == "u1" ? .poster : .userToken)
+                let verdict = Verdict(
+                    receiptID: row.id, attempt: 0, appID: "game", claim: claim,
+                    finding: .transactions([
+                        .init(
+                            transaction: entry.transaction,
+                            decision: .grant(goods: Verdict.Entry.coins, source: match.source), match: match)
+                    ]), dueIn: .zero)
+                #expect(try await lab.settle(verdict) == [row.id: .granted])
+                #expect(
+                    try await lab.texts(
+                        "select coalesce((body -> 'target')::text, '-') from events where user_id = '\(user)'")
+                        == [expected])
+            }
+        }
+    }
+
     @Test("P7: a purchase that was granted before binds no further order; the new one stays open")
     func replayed() async throws {
         try await LedgerLab.with { lab in
