@@ -88,7 +88,8 @@ enum Deployment {
         let world = World(
             settings: settings, shares: shares, configuration: holder, ledger: ledger, apps: apps,
             doorbell: Doorbell(publisher: publisher, queues: queues), publisher: publisher,
-            halts: HaltBoard(ledger: ledger, logger: logger), broker: broker,
+            halts: HaltBoard(ledger: ledger, logger: logger),
+            catalogues: CatalogueBoard(ledger: ledger, logger: logger), broker: broker,
             operations: OperationsRoutes(health: health, registry: registry), logger: logger)
         var group = ServiceGroupConfiguration(
             services: world.services(roles).map {
@@ -241,6 +242,7 @@ struct World {
     let doorbell: Doorbell
     let publisher: Publisher
     let halts: HaltBoard
+    let catalogues: CatalogueBoard
     let broker: BrokerConfiguration
     let operations: OperationsRoutes
     let logger: Logger
@@ -269,10 +271,11 @@ struct World {
         }
         if roles.contains(.worker) { services.append(worker) }
         if roles.contains(.ingest) {
+            services.append(catalogues)
             services.append(
                 IntakeServer(
-                    ledger: ledger, doorbell: doorbell, configuration: configuration, settings: settings,
-                    operations: operations, logger: logger, connectionsMax: shares.clients))
+                    ledger: ledger, doorbell: doorbell, configuration: configuration, catalogues: catalogues,
+                    settings: settings, operations: operations, logger: logger, connectionsMax: shares.clients))
         } else {
             // The first to be told of a shutdown: readiness turns 503 before anything stops.
             services.append(DrainSign(health: operations.health))

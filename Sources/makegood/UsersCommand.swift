@@ -92,5 +92,8 @@ struct UsersCommand: AsyncParsableCommand {
 }
 
 extension Statements.UserTraces {
-    fileprivate var text: String { "\(receipts) receipts (\(openReceipts) open), \(grants) grants" }
+    fileprivate var text: String {
+        "\(receipts) receipts (\(openReceipts) open), \(grants) grants, \(orders) orders, \(tokens) tokens, "
+            + "\(reports) reports"
+    }
 }

@@ -103,6 +103,26 @@ import Testing
         #expect(try Self.refusal(of: "\(Self.sample)\nretention: {receipts: 1d}")?.key == "retention.receipts")
     }
 
+    @Test("design 5.2, S3-43: an offer holds for 48 hours and a tap for 5 seconds, unless the file says otherwise")
+    func orders() throws {
+        func orders(_ text: String) throws -> AppConfiguration.Orders? {
+            try Self.parse(Self.change("confirmWithApple: stale", "orders: \(text)")).apps["game"]?.orders
+        }
+        for text in ["{}", "{payBy: 48h}", "{debounce: 5s}"] {
+            let defaults = try #require(try orders(text))
+            #expect(defaults.payBy == .seconds(172_800) && defaults.debounce == .seconds(5), "\(text)")
+        }
+        let own = try #require(try orders("{payBy: 7d, debounce: 0}"))
+        #expect(own.payBy == .seconds(604_800) && own.debounce == .zero)
+        for (text, key) in [
+            ("{payBy: 59s}", "payBy"), ("{payBy: 366d}", "payBy"), ("{debounce: 2h}", "debounce"),
+            ("{wait: 1s}", "wait"),
+        ] {
+            let yaml = try Self.change("confirmWithApple: stale", "orders: \(text)")
+            #expect(try Self.refusal(of: yaml)?.key == "apps[0].orders.\(key)", "\(text)")
+        }
+    }
+
     @Test("design 6: the sample is understood, key by key")
     func design() throws {
         let configuration = try Self.parse(Self.sample)

@@ -37,6 +37,7 @@ enum IntakeFixture {
                 environments: [Sandbox]
                 products:
                   - {id: com.example.game.coins6, type: consumable, goods: [{item: coins, amount: 6000}]}
+                  - {id: com.example.game.pass, type: nonConsumable, goods: [{item: pass, amount: 1}]}
               - id: other
                 bundleId: com.example.other
                 environments: [Sandbox]
@@ -79,6 +80,7 @@ struct RunningIntake: Sendable {
     let port: Int
     let ledger: Ledger
     let health: Health
+    let catalogues: CatalogueBoard
     let group: ServiceGroup
 
     /// - Parameters:
@@ -113,9 +115,10 @@ struct RunningIntake: Sendable {
         let health = Health(
             role: .ingest, schema: Schema.migrations.count, configuration: holder,
             isDatabaseUp: { ledger.database.isReady }, isBrokerUp: broker)
+        let catalogues = CatalogueBoard(ledger: ledger, logger: logger)
         let server = IntakeServer(
             ledger: ledger, doorbell: Doorbell(publisher: publisher, queues: queues), configuration: holder,
-            settings: try Settings(environment: variables),
+            catalogues: catalogues, settings: try Settings(environment: variables),
             operations: OperationsRoutes(health: health, registry: PrometheusRegistry()), logger: logger,
             connectionsMax: connectionsMax, requestLimit: requestLimit)
         let group = ServiceGroup(configuration: .init(services: [.init(service: server)], logger: logger))
@@ -132,7 +135,7 @@ struct RunningIntake: Sendable {
                 try await body(
                     RunningIntake(
                         client: client, base: "http://127.0.0.1:\(port)", port: port, ledger: ledger, health: health,
-                        group: group)))
+                        catalogues: catalogues, group: group)))
         } catch {
             result = .failure(error)
         }

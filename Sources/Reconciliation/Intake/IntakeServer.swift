@@ -4,7 +4,8 @@ package import Logging
 import NIOCore
 import ServiceLifecycle
 
-/// The HTTP server of ingest: receipts, events, stories and lists of purchases, and health and metrics where they have no port of their own.
+/// The HTTP server of ingest: receipts, orders, events, stories and lists of purchases, and health and metrics where they
+/// have no port of their own.
 ///
 /// One `run()` owns everything that lives as long as the listener. Put it last in the service group, so that it is the
 /// first to be told of a shutdown: readiness turns 503 at once, the listener stays open for the drain delay while
@@ -22,7 +23,12 @@ package struct IntakeServer: Service {
     private let longPoll: LongPoll
     private let clock: RequestClock
     private let gate: ConnectionGate
+    private let orderPoll: LongPoll
     private let receipts: ReceiptRoutes
+    private let orders: OrderRoutes
+    private let tokens: TokenRoutes
+    private let reports: ReportRoutes
+    private let products: ProductRoutes
     private let events: EventRoutes
     private let explain: ExplainRoutes
     private let purchases: PurchaseRoutes
@@ -30,8 +36,9 @@ package struct IntakeServer: Service {
 
     /// - Parameter connectionsMax: more wait in the backlog.
     package init(
-        ledger: Ledger, doorbell: Doorbell, configuration: ConfigurationHolder, settings: Settings,
-        operations: OperationsRoutes, logger: Logger, connectionsMax: Int = HTTPLimits.connectionsMax,
+        ledger: Ledger, doorbell: Doorbell, configuration: ConfigurationHolder, catalogues: CatalogueBoard,
+        settings: Settings, operations: OperationsRoutes, logger: Logger,
+        connectionsMax: Int = HTTPLimits.connectionsMax,
         requestLimit: Duration = RequestClock.limit
     ) {
         self.configuration = configuration
@@ -41,12 +48,20 @@ package struct IntakeServer: Service {
         self.requestLimit = requestLimit
         health = operations.health
         longPoll = LongPoll(ledger: ledger)
+        orderPoll = LongPoll(ledger: ledger, finished: Statements.boundOrders, name: "orders")
         clock = RequestClock(limit: requestLimit)
         gate = ConnectionGate(connectionsMax)
         let door = Door(configuration: configuration)
+        let bodies = BodyReader(bytesMax: settings.bodyBytesMax, clock: clock)
         receipts = ReceiptRoutes(
             ledger: ledger, doorbell: doorbell, configuration: configuration, door: door, longPoll: longPoll,
-            bodies: BodyReader(bytesMax: settings.bodyBytesMax, clock: clock))
+            bodies: bodies)
+        orders = OrderRoutes(
+            ledger: ledger, configuration: configuration, catalogues: catalogues, door: door, longPoll: orderPoll,
+            bodies: bodies)
+        tokens = TokenRoutes(ledger: ledger, configuration: configuration, door: door)
+        reports = ReportRoutes(ledger: ledger, configuration: configuration, door: door, bodies: bodies)
+        products = ProductRoutes(configuration: configuration, catalogues: catalogues, door: door)
         events = EventRoutes(ledger: ledger, configuration: configuration, door: door, health: health)
         explain = ExplainRoutes(ledger: ledger, configuration: configuration, door: door)
         purchases = PurchaseRoutes(ledger: ledger, configuration: configuration, door: door)
@@ -63,6 +78,7 @@ package struct IntakeServer: Service {
         let listener = Task.detached { try await group.run() }
         try await withThrowingTaskGroup(of: Void.self) { tasks in
             tasks.addTask { await longPoll.run() }
+            tasks.addTask { await orderPoll.run() }
             tasks.addTask { await clock.run() }
             defer { tasks.cancelAll() }
             try await withGracefulShutdownHandler {
@@ -82,6 +98,7 @@ package struct IntakeServer: Service {
         logger.info("draining", metadata: ["drain.seconds": "\(settings.drainDelay.components.seconds)"])
         // Nobody waits for news on a process that goes: the next poll reaches another one.
         longPoll.close()
+        orderPoll.close()
         Task {
             try? await Task.sleep(for: settings.drainDelay)
             await group.triggerGracefulShutdown()
@@ -94,6 +111,10 @@ package struct IntakeServer: Service {
         let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
         router.add(middleware: AnswerMiddleware(health: health, gate: gate, logger: logger))
         receipts.add(to: router)
+        orders.add(to: router)
+        tokens.add(to: router)
+        reports.add(to: router)
+        products.add(to: router)
         events.add(to: router)
         explain.add(to: router)
         purchases.add(to: router)

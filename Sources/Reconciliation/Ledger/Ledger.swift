@@ -36,6 +36,8 @@ package final class Ledger: Sendable {
     private let entries: GroupCommit<EnteredUser, Void>
     private let brakeCounts: GroupCommit<BrakeQuestion, BrakeCounts>
     private let evidences: GroupCommit<EvidenceQuestion, Evidence>
+    private let placements: GroupCommit<NewOrder, (view: OrderView, isNew: Bool)?>
+    private let orderViews: GroupCommit<UUID, OrderView?>
 
     /// - Parameter writers: how many connections write batches at the same time; 1 or 2 saturate a disk (design.md 4).
     package init(database: Database, writers: Int, schedule: RetrySchedule) {
@@ -123,6 +125,17 @@ package final class Ledger: Sendable {
             flush: { questions throws(PostgresError) in
                 Statements.join(try await database.run(Statements.evidence, questions), count: questions.count)
             })
+        placements = GroupCommit(
+            // One writer: of two taps of one process the second finds the first.
+            name: "orders", writers: 1, size: { (rows: 1, bytes: $0.details.utf8.count + $0.target.utf8.count + 1024) },
+            flush: { orders throws(PostgresError) in try await OrderBatch.place(orders, in: database) })
+        orderViews = GroupCommit(
+            name: "order_views", writers: writers, size: { _ in (rows: 1, bytes: 16) },
+            flush: { ids throws(PostgresError) in
+                try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
+                    try await database.run(Statements.readOrders, ids)
+                }
+            })
     }
 
     /// Stores a submission: it is committed when this returns. Its row where it is new, nil where it was there.
@@ -175,6 +188,17 @@ package final class Ledger: Sendable {
         try await submit(question, to: evidences)
     }
 
+    /// Places an order: it is committed when this returns. The order that stands for it, and whether it is this one: the
+    /// same tap, key or reservation again is the order that was there. Nil: its user has placed too many today.
+    package func place(_ order: NewOrder) async throws(LedgerError) -> (view: OrderView, isNew: Bool)? {
+        try await submit(order, to: placements)
+    }
+
+    /// An order with the receipts that named it; nil where there is none.
+    package func order(_ id: UUID) async throws(LedgerError) -> OrderView? {
+        try await submit(id, to: orderViews)
+    }
+
     /// Any other statement, alone. Each is idempotent, so a conflict with a neighbour is tried again at once.
     package func run<Parameters: Sendable, Row: Sendable>(
         _ statement: Statement<Parameters, Row>, _ parameters: Parameters
@@ -203,6 +227,8 @@ package final class Ledger: Sendable {
         await entries.close()
         await brakeCounts.close()
         await evidences.close()
+        await placements.close()
+        await orderViews.close()
         await database.close()
     }
 

@@ -85,9 +85,14 @@ extension Statements {
         read: { row throws(PostgresError) in try row.int(0) })
 
     package struct UserTraces: Sendable, Equatable {
-        package let receipts: Int
-        package let openReceipts: Int
-        package let grants: Int
+        package var receipts = 0
+        package var openReceipts = 0
+        package var grants = 0
+        package var orders = 0
+        package var tokens = 0
+        package var reports = 0
+
+        package init() {}
     }
 
     /// What stands under a key, or under an id where there is no protection.
@@ -96,10 +101,20 @@ extension Statements {
         """
         select (select count(*) from v_receipts where app_id = $1 and user_id = $2),
           (select count(*) from v_receipts where app_id = $1 and user_id = $2 and settled_at is null),
-          (select count(*) from v_grants where app_id = $1 and user_id = $2)
+          (select count(*) from v_grants where app_id = $1 and user_id = $2),
+          (select count(*) from v_orders where app_id = $1 and user_id = $2),
+          (select count(*) from user_tokens where app_id = $1 and user_id = $2),
+          (select count(*) from v_client_reports where app_id = $1 and user_id = $2)
         """,
         bind: { [.text($0.appID), .text($0.key)] },
         read: { row throws(PostgresError) in
-            UserTraces(receipts: try row.int(0), openReceipts: try row.int(1), grants: try row.int(2))
+            var traces = UserTraces()
+            traces.receipts = try row.int(0)
+            traces.openReceipts = try row.int(1)
+            traces.grants = try row.int(2)
+            traces.orders = try row.int(3)
+            traces.tokens = try row.int(4)
+            traces.reports = try row.int(5)
+            return traces
         })
 }

@@ -31,10 +31,8 @@ package struct UserErasure: Sendable {
     package func look(
         _ name: UserName
     ) async throws(PostgresError) -> (standing: Standing, traces: Statements.UserTraces) {
-        let traces =
-            try await database.run(Statements.userTraces, name).first
-            ?? Statements.UserTraces(receipts: 0, openReceipts: 0, grants: 0)
-        guard keys != nil else { return (traces.receipts + traces.grants > 0 ? .clear : .unknown, traces) }
+        let traces = try await database.run(Statements.userTraces, name).first ?? Statements.UserTraces()
+        guard keys != nil else { return (traces == Statements.UserTraces() ? .unknown : .clear, traces) }
         guard let row = try await database.run(Statements.registeredUsers, [name]).first else {
             return (.unknown, traces)
         }

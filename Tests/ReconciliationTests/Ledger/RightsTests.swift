@@ -98,6 +98,22 @@ import Testing
                 try await database.run(Statements.finishedReceipts, [id])
                 try await database.run(Statements.nudge, [id])
                 try await database.run(Statements.countFruitlessQuestions, (appID: "game", userID: "u1"))
+                let order = NewOrder.example
+                #expect(try await database.run(Statements.placeOrders, [order]).count == 1)
+                #expect(try await database.run(Statements.findOrders, [order]).count == 1)
+                #expect(try await database.run(Statements.readOrders, [order.id]).count == 1)
+                try await database.run(Statements.boundOrders, [order.id])
+                let search = Statements.OrderSearch(appID: "game", userID: "u1", limit: 1)
+                #expect(try await database.run(Statements.searchOrders, search).count == 1)
+                try await database.run(
+                    Statements.boughtUnits, .init(appID: "game", userID: "u1", productID: "coins", item: "coins"))
+                try await database.run(Statements.catalogueRevisions, ())
+                try await database.run(Statements.readCatalogue, CatalogueRevision(appID: "game", revision: 1))
+                let report = ClientReport(appID: "game", userID: "u1", orderID: order.id, kind: .failed, details: "{}")
+                #expect(try await database.run(Statements.storeReport, report).first?.orderID == order.id)
+                let token = Statements.TokenWish(appID: "game", userID: "u1", token: UUID())
+                #expect(try await database.run(Statements.registerToken, token).count == 1)
+                #expect(try await database.run(Statements.issueToken, token).isEmpty, "registered as it is")
                 try await database.run(Statements.readEvents, .init(apps: ["game"], after: .start, limit: 1))
                 try await database.run(Statements.listHalts, ())
                 let sealed = keys.seal("u1", key: player.key, app: "game")
@@ -201,6 +217,9 @@ import Testing
             }
             #expect(try await lab.number("select count(*) from pg_class where relname ~ '^payloads_2[0-9]{7}$'") == 3)
             try await Self.with(.support, in: lab) { database in
+                let desk = CatalogueDesk(database: database, actor: "ann")
+                let catalogue = Catalogue(products: [.init(id: "coins", kind: .consumable, goods: [])])
+                try await desk.apply(try await desk.plan(catalogue, for: "game", at: Date()))
                 let repairs = Repairs(database: database, actor: "ann")
                 #expect(try await repairs.countRejected("game", reason: nil, since: nil).count == 1)
                 let explainer = Explainer(database: database, keys: keys)
@@ -270,6 +289,17 @@ import Testing
         Refusal([.ingest, .scheduler, .support, .dashboard], "select customer_id from grants"),
         Refusal([.ingest, .scheduler, .support, .dashboard], "select customer_id from transactions"),
         Refusal(everybody, "update events set user_id = 'thief'"),
+        // An order is promised once; whose a token is is said once.
+        Refusal(everybody, "update orders set user_id = 'thief'"),
+        Refusal(everybody, "update orders set goods = '[]'"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "update orders set transaction_id = '1'"),
+        Refusal(everybody, "update user_tokens set user_id = 'thief'"),
+        Refusal(everybody, "delete from orders"),
+        Refusal(everybody, "update catalogues set document = '{}'"),
+        Refusal(everybody, "delete from client_reports"),
+        Refusal(
+            [.ingest, .worker, .scheduler, .dashboard], "insert into catalogues values ('game', 9, '{}', now(), 'x')"),
+        Refusal([.scheduler, .dashboard], "select details from orders"),
         Refusal(everybody, "update stored_payloads set body = ''"),
         Refusal(everybody, "update proof_headers set header = ''"),
         Refusal(everybody, "update receipts set received_at = now()"),

@@ -1,0 +1,64 @@
+import Foundation
+package import Hummingbird
+import Purchases
+
+/// `GET /v1/products?promotion=NAME`: what the app's shop shows now, internal items with their store products (S3-6).
+package struct ProductRoutes: Sendable {
+    private let configuration: ConfigurationHolder
+    private let catalogues: CatalogueBoard
+    private let door: Door
+
+    package init(configuration: ConfigurationHolder, catalogues: CatalogueBoard, door: Door) {
+        self.configuration = configuration
+        self.catalogues = catalogues
+        self.door = door
+    }
+
+    package func add(to router: Router<HTTPContext>) {
+        router.serve("/v1/products", [.get: { request, _ in try await get(request) }])
+    }
+
+    private func get(_ request: Request) async throws -> Response {
+        let caller = try await door.admit(request.headers)
+        try caller.require(.intake)
+        let configuration = configuration.current
+        let parameters = request.uri.queryParameters
+        let appID = try caller.app(parameters["appId"].map(String.init), of: configuration.appIDs)
+        let promotion = parameters["promotion"].map(String.init)
+        guard promotion?.utf8.count ?? 0 <= IntakeFields.itemBytesMax else {
+            throw Problem.badParameter("promotion", "a text of at most \(IntakeFields.itemBytesMax) bytes")
+        }
+        guard let app = configuration.apps[appID] else { throw Problem.appNotAllowed }
+        let catalogue = try await catalogues.catalogue(of: app)
+        let now = Date()
+        var products: [JSONValue] = []
+        for product in catalogue.products.values.sorted(by: { $0.id < $1.id }) {
+            for item in product.items.values.sorted(by: { $0.id < $1.id }) {
+                // A named promotion stands before what everybody gets; other promotions are nobody's business.
+                let named = promotion.flatMap { item.version(promotion: $0, at: now) }
+                guard let version = named ?? item.version(promotion: nil, at: now) else { continue }
+                products.append(Self.json(product, item, version))
+            }
+        }
+        return Response(json: .object([.init("products", .array(products))]))
+    }
+
+    private static func json(
+        _ product: Catalogue.Product, _ item: Catalogue.Item, _ version: Catalogue.Version
+    ) -> JSONValue {
+        var members: [JSONValue.Member] = [
+            .init("productId", .string(product.id)), .init("type", .string(product.kind.settingName)),
+            .init("item", .string(item.id)), .init("isDefault", .bool(product.defaultItem == item.id)),
+        ]
+        if let promotion = version.promotion { members.append(.init("promotion", .string(promotion))) }
+        members.append(.init("goods", .goods(version.goods)))
+        if !version.bonuses.isEmpty { members.append(.init("bonuses", .bonuses(version.bonuses))) }
+        if let price = version.price {
+            members.append(.init("priceMilliunits", .integer(price.milliunits)))
+            members.append(.init("currency", .string(price.currency)))
+        }
+        if let until = version.until { members.append(.init("until", .string(until.rfc3339))) }
+        if !item.limits.areNone { members.append(.init("limits", .limits(item.limits))) }
+        return .object(members)
+    }
+}

@@ -1,0 +1,238 @@
+package import Foundation
+package import Postgres
+import Purchases
+
+extension Statements {
+    package struct PlacedOrder: Sendable, Equatable {
+        package let id: UUID
+        package let placedAt: Date
+        package let payBy: Date
+    }
+
+    /// Unbound orders of one user and day; one more is answered 429. No player comes near it.
+    package static let ordersPerUserMax = 1000
+
+    /// Places the orders of a batch. One that is there already, by its id, as the same tap, by its idempotency key or as
+    /// the order that its transaction was bound to, is missing from the result, and so is one too many of its user.
+    package static let placeOrders = Statement<[NewOrder], PlacedOrder>(
+        "orders.place",
+        """
+        insert into orders (id, app_id, user_id, product_id, item, quantity, promotion, channel, environment, goods,
+          bonuses, price_milliunits, currency, offer, pay_by, target, details, installation_id, debounce_key,
+          idempotency_key, reserved_for)
+        select i.id, i.app, i.usr, i.product, i.item, i.quantity, i.promotion, i.channel, i.environment, i.goods,
+          i.bonuses, i.price, i.currency, i.offer, now() + make_interval(secs => i.pay), i.target, i.details,
+          i.installation, i.debounce, i.idempotency, i.reserved
+        from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[],
+          $9::text[], $10::jsonb[], $11::jsonb[], $12::int8[], $13::text[], $14::int8[], $15::float8[], $16::jsonb[],
+          $17::jsonb[], $18::text[], $19::bytea[], $20::float8[], $21::text[], $22::text[])
+          as i(id, app, usr, product, item, quantity, promotion, channel, environment, goods, bonuses, price, currency,
+            offer, pay, target, details, installation, debounce, tap, idempotency, reserved)
+        where not exists (select from orders o where o.app_id = i.app and o.user_id = i.usr
+            and o.product_id = i.product and o.transaction_id is null and o.debounce_key = i.debounce
+            and o.placed_at > now() - make_interval(secs => i.tap))
+          and not exists (select from orders o where o.transaction_id = i.reserved and o.app_id = i.app
+            and o.user_id = i.usr)
+          and (select count(*) from (select from orders o where o.app_id = i.app and o.user_id = i.usr
+            and o.placed_at > now() - interval '1 day' limit \(ordersPerUserMax)) c) < \(ordersPerUserMax)
+        order by i.id
+        on conflict do nothing
+        returning id, placed_at, pay_by
+        """,
+        bind: { orders in
+            [
+                .uuids(orders.map(\.id)), .texts(orders.map(\.appID)), .texts(orders.map(\.userID)),
+                .texts(orders.map(\.productID)), .texts(orders.map(\.item)), .int32s(orders.map(\.quantity)),
+                .texts(orders.map(\.promotion)), .texts(orders.map(\.channel)), .texts(orders.map(\.environment)),
+                .jsons(orders.map { $0.offer.map { GoodsJSON.encode($0.goods) } }),
+                .jsons(orders.map { JSONValue.bonuses($0.offer?.bonuses ?? []).text }),
+                .ints(orders.map { $0.offer?.price?.milliunits }), .texts(orders.map { $0.offer?.price?.currency }),
+                .ints(orders.map { $0.offer?.revision }), .doubles(orders.map(\.payBy.inSeconds)),
+                .jsons(orders.map(\.target)), .jsons(orders.map(\.details)), .texts(orders.map(\.installationID)),
+                .bytesArray(orders.map(\.debounceKey)), .doubles(orders.map(\.debounce.inSeconds)),
+                .texts(orders.map(\.idempotencyKey)), .texts(orders.map(\.reservedFor)),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            PlacedOrder(id: try row.uuid(0), placedAt: try row.date(1), payBy: try row.date(2))
+        })
+
+    package struct FoundOrder: Sendable {
+        /// Of the input, from 0.
+        package let index: Int
+        package let view: OrderView
+    }
+
+    /// The orders that stand in for those that were not placed. A second more than the tap: time has passed since.
+    package static let findOrders = Statement<[NewOrder], FoundOrder>(
+        "orders.find",
+        """
+        select \(orderColumns), i.n::int
+        from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::float8[], $7::text[], $8::text[])
+          with ordinality as i(id, app, usr, product, debounce, tap, idempotency, reserved, n)
+        cross join lateral (
+          select * from (
+            select 1 as rank, o.* from orders o where o.id = i.id
+            union all
+            select 2, o.* from orders o where o.transaction_id = i.reserved and o.app_id = i.app and o.user_id = i.usr
+            union all
+            select 3, o.* from orders o where o.app_id = i.app and o.user_id = i.usr
+              and o.idempotency_key = i.idempotency
+            union all
+            (select 4, o.* from orders o where o.app_id = i.app and o.user_id = i.usr and o.product_id = i.product
+              and o.transaction_id is null and o.debounce_key = i.debounce
+              and o.placed_at > now() - make_interval(secs => i.tap + 1) order by o.placed_at desc limit 1)) candidates
+          order by rank limit 1) o
+        \(orderGrant)
+        """,
+        bind: { orders in
+            [
+                .uuids(orders.map(\.id)), .texts(orders.map(\.appID)), .texts(orders.map(\.userID)),
+                .texts(orders.map(\.productID)), .bytesArray(orders.map(\.debounceKey)),
+                .doubles(orders.map(\.debounce.inSeconds)), .texts(orders.map(\.idempotencyKey)),
+                .texts(orders.map(\.reservedFor)),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            FoundOrder(index: try row.int(orderColumnCount) - 1, view: try row.order())
+        })
+
+    /// Orders with the receipts that named them. Unknown ids are missing from the result. A receipt of another user who
+    /// named the order is his own business.
+    package static let readOrders = Statement<[UUID], OrderView>(
+        "orders.read",
+        """
+        select \(orderColumns), s.list
+        from unnest($1::uuid[]) as i(id)
+        cross join lateral (select * from orders where id = i.id offset 0) o
+        \(orderGrant)
+        cross join lateral (
+          select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('id', r.id, 'state', r.state,
+              'reason', r.reason,
+              'receivedAt', to_char(r.received_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+              'transactions', t.list)) order by r.received_at), '[]') as list
+          from (select id, state, reason, received_at from receipts
+            where lower(order_id) = o.id::text and app_id = o.app_id and (user_id is null or user_id = o.user_id)
+            order by received_at desc limit \(OrderView.submissionsMax)) r
+          cross join lateral (
+            select coalesce(jsonb_agg(jsonb_build_object('transactionId', c.transaction_id, 'state', c.state,
+                'orderId', b.id) order by c.transaction_id), '[]') as list
+            from (select transaction_id, state from outcomes where receipt_id = r.id order by transaction_id
+              limit 100) c
+            left join lateral (select id from orders where transaction_id = c.transaction_id and app_id = o.app_id
+              and user_id = o.user_id offset 0) b on true) t) s
+        """,
+        bind: { [.uuids($0)] },
+        read: { row throws(PostgresError) in
+            var view = try row.order()
+            let submissions: [OrderView.Submission] = try row.decoded(orderColumnCount)
+            view.submissions = submissions
+            return view
+        })
+
+    /// Which of these orders wait for no purchase any more: what a long poll waits for.
+    package static let boundOrders = Statement<[UUID], UUID>(
+        "orders.bound", "select id from orders where id = any($1::uuid[]) and transaction_id is not null",
+        bind: { [.uuids($0)] },
+        read: { row throws(PostgresError) in try row.uuid(0) })
+
+    package struct OrderSearch: Sendable {
+        package var appID: String
+        package var userID: String
+        package var productID: String?
+        /// Nil: all. `bound` are those that were granted too.
+        package var state: OrderView.State?
+        package var limit: Int
+    }
+
+    /// A user's orders, the newest first.
+    package static let searchOrders = Statement<OrderSearch, OrderView>(
+        "orders.search",
+        """
+        select \(orderColumns)
+        from (select * from orders
+          where app_id = $1 and user_id = $2 and ($3::text is null or product_id = $3)
+            and ($4::text is null or $4 = case when transaction_id is not null then 'bound'
+              when pay_by < now() then 'expired' else 'open' end)
+          order by placed_at desc, id limit $5) o
+        \(orderGrant)
+        order by o.placed_at desc, o.id
+        """,
+        bind: {
+            [
+                .text($0.appID), .text($0.userID), .text($0.productID), .text($0.state?.rawValue), .int($0.limit),
+            ]
+        },
+        read: { row throws(PostgresError) in try row.order() })
+
+    private static let orderColumns = """
+        o.id, o.app_id, o.user_id, o.product_id, o.item, o.quantity, o.promotion, o.channel, o.environment, o.goods,
+          o.bonuses, o.price_milliunits, o.currency, o.target, o.placed_at, o.pay_by,
+          o.transaction_id is null and o.pay_by < now(), o.reserved_for, o.transaction_id, o.bound_at, g.goods,
+          o.debounce_key
+        """
+    private static let orderColumnCount = 22
+    private static let orderGrant = """
+        left join lateral (select goods from grants where transaction_id = o.transaction_id offset 0) g on true
+        """
+}
+
+extension RowReader {
+    /// `Statements.orderColumns`, from the first on.
+    fileprivate func order() throws(PostgresError) -> OrderView {
+        let price: Catalogue.Price? =
+            if let milliunits = try optionalInt(11) { .init(milliunits: milliunits, currency: try text(12)) } else {
+                nil
+            }
+        return OrderView(
+            id: try uuid(0), appID: try text(1), userID: try text(2), productID: try text(3), item: try optionalText(4),
+            quantity: try int(5), promotion: try optionalText(6), channel: try text(7),
+            environment: try optionalText(8), goods: try optionalGoods(9), bonuses: try decoded(10), price: price,
+            target: try json(13), placedAt: try date(14), payBy: try date(15), isExpired: try bool(16),
+            reservedFor: try optionalText(17), transactionID: try optionalText(18), boundAt: try optionalDate(19),
+            granted: try optionalGoods(20), debounceKey: try optionalBytes(21))
+    }
+
+    private func optionalGoods(_ column: Int) throws(PostgresError) -> [AppPolicy.Goods]? {
+        try optionalJSON(column) == nil ? nil : try decoded(column)
+    }
+}
+
+/// How a batch of orders is placed.
+enum OrderBatch {
+    private static let roundsMax = 3
+
+    /// What stands for each order now, and whether it is this one; nil: its user has placed too many.
+    static func place(
+        _ orders: [NewOrder], in database: Database
+    ) async throws(PostgresError) -> [(view: OrderView, isNew: Bool)?] {
+        // The same tap twice in a batch is one order.
+        var firstOfTap: [[UInt8]: Int] = [:]
+        for (index, order) in orders.enumerated() where firstOfTap[order.debounceKey] == nil {
+            firstOfTap[order.debounceKey] = index
+        }
+        var placed: [(view: OrderView, isNew: Bool)?] = orders.map { _ in nil }
+        var open = firstOfTap.values.sorted()
+        // A second round only where an order that stood in the way was bound between the two statements.
+        for _ in 0..<roundsMax where !open.isEmpty {
+            let rows = Dictionary(
+                try await database.run(Statements.placeOrders, open.map { orders[$0] }).map { ($0.id, $0) },
+                uniquingKeysWith: { first, _ in first })
+            for index in open {
+                guard let row = rows[orders[index].id] else { continue }
+                placed[index] = (OrderView(orders[index], placedAt: row.placedAt, payBy: row.payBy), true)
+            }
+            open = open.filter { placed[$0] == nil }
+            guard !open.isEmpty else { break }
+            for found in try await database.run(Statements.findOrders, open.map { orders[$0] }) {
+                let index = open[found.index]
+                placed[index] = (found.view, found.view.id == orders[index].id)
+            }
+            open = open.filter { placed[$0] == nil }
+        }
+        return orders.indices.map { index in
+            guard let first = firstOfTap[orders[index].debounceKey], first != index else { return placed[index] }
+            return placed[first].map { (view: $0.view, isNew: false) }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+import Foundation
+import HTTPTypes
+package import Hummingbird
+import Metrics
+import Purchases
+
+/// `POST /v1/orders`, `GET /v1/orders/{id}` and `GET /v1/orders`: what somebody is about to buy, and what became of it.
+package struct OrderRoutes: Sendable {
+    package static let searchLimitDefault = 50
+    package static let searchLimitMax = 200
+    /// When the oldest of too many orders may have left the day; nobody is told the exact time.
+    private static let retryAfterSeconds = 3600
+
+    private let ledger: Ledger
+    private let configuration: ConfigurationHolder
+    private let door: Door
+    private let catalogues: CatalogueBoard
+    private let users: UserRegister
+    private let longPoll: LongPoll
+    private let bodies: BodyReader
+    private let placed = Counter(label: "makegood_orders_placed_total")
+    private let repeated = Counter(label: "makegood_orders_repeated_total")
+
+    package init(
+        ledger: Ledger, configuration: ConfigurationHolder, catalogues: CatalogueBoard, door: Door, longPoll: LongPoll,
+        bodies: BodyReader
+    ) {
+        self.ledger = ledger
+        self.configuration = configuration
+        self.catalogues = catalogues
+        self.door = door
+        users = UserRegister(ledger: ledger)
+        self.longPoll = longPoll
+        self.bodies = bodies
+    }
+
+    package func add(to router: Router<HTTPContext>) {
+        router.serve(
+            "/v1/orders", [.post: { try await post($0, $1) }, .get: { request, _ in try await search(request) }])
+        router.serve("/v1/orders/:id", [.get: { try await get($0, $1) }])
+    }
+
+    /// 201 for a new order, 200 for the one that was there: the same tap, key or reservation again.
+    private func post(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await door.admit(request.headers)
+        try caller.require(.intake)
+        let configuration = configuration.current
+        var wish = try await bodies.withBody(of: request, context) { body in
+            try OrderRequest(body: body, caller: caller, apps: configuration.appIDs)
+        }
+        guard let app = configuration.apps[wish.appID] else { throw Problem.appNotAllowed }
+        let keys = configuration.userKeys
+        let catalogue = try await catalogues.catalogue(of: app)
+        let order = try wish.order(id: UUID(), app: app, catalogue: catalogue, keys: keys, now: Date())
+        try await checkLimits(order, catalogue)
+        if let keys { try await users.enter(wish.userID, key: order.userID, app: order.appID, keys) }
+        guard let (view, isNew) = try await ledger.place(order) else {
+            throw Problem.tooManyOrders(retryAfterSeconds: Self.retryAfterSeconds)
+        }
+        if wish.idempotencyKey != nil, view.debounceKey != order.debounceKey {
+            throw Problem.conflict("idempotency_key", "was sent with another order", field: "idempotencyKey")
+        }
+        (isNew ? placed : repeated).increment()
+        return Response(
+            json: view.json(
+                isRepeated: !isNew, priceDiffers: wish.priceDiffers(from: view.price), ignored: wish.ignored),
+            status: isNew ? .created : .ok)
+    }
+
+    /// - Throws: 409 where the user has bought as many as one may, and this is no order that is there already.
+    private func checkLimits(_ order: NewOrder, _ catalogue: Catalogue) async throws {
+        guard let offer = order.offer, let limits = catalogue.products[offer.productID]?.items[offer.item]?.limits,
+            !limits.areNone
+        else { return }
+        let question = Statements.BoughtQuestion(
+            appID: order.appID, userID: order.userID, productID: offer.productID, item: offer.item)
+        guard let bought = try await ledger.run(Statements.boughtUnits, question).first else { return }
+        for (name, limit, count) in [
+            ("day", limits.day, bought.day), ("month", limits.month, bought.month), ("ever", limits.ever, bought.ever),
+        ] {
+            guard let limit, count + order.quantity > limit else { continue }
+            if try await ledger.run(Statements.findOrders, [order]).first != nil { return }
+            let period = name == "ever" ? "ever" : "a \(name)"
+            throw Problem.conflict("limit_\(name)", "one user may buy \(limit) of it \(period)", field: "item")
+        }
+    }
+
+    private func get(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await door.admit(request.headers)
+        try caller.require(.intake)
+        let wait = try WaitParameter(request).duration
+        guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
+            var view = try await ledger.order(id),
+            caller.mayRead(appID: view.appID, userID: view.userID, configuration.current.userKeys)
+        else { throw Problem.notFound }
+        if view.transactionID == nil, wait > .zero {
+            view =
+                await longPoll.latest(id, upTo: wait, isOver: { $0.transactionID != nil }) {
+                    try await ledger.order(id)
+                } ?? view
+        }
+        return Response(json: view.json())
+    }
+
+    /// What a client forgot: the newest orders of a user.
+    private func search(_ request: Request) async throws -> Response {
+        let caller = try await door.admit(request.headers)
+        try caller.require(.intake)
+        let configuration = configuration.current
+        let parameters = request.uri.queryParameters
+        let appID = try caller.app(parameters["appId"].map(String.init), of: configuration.appIDs)
+        guard let userID = try caller.user(parameters["userId"].map(String.init)) else {
+            throw Problem.badParameter("userId", "there")
+        }
+        for (name, text) in [("userId", userID), ("productId", parameters["productId"].map(String.init) ?? "")] {
+            guard text.utf8.count <= IntakeFields.userBytesMax, !text.utf8.contains(0) else {
+                throw Problem.badParameter(name, "a text of at most \(IntakeFields.userBytesMax) bytes")
+            }
+        }
+        let state = try parameters["state"].map { text throws(Problem) in
+            guard let state = OrderView.State(rawValue: String(text)), state != .granted else {
+                throw .badParameter("state", "open, expired or bound")
+            }
+            return state
+        }
+        let limit = try parameters["limit"].map { text throws(Problem) in
+            guard let limit = Int(text), (1...Self.searchLimitMax).contains(limit) else {
+                throw .badParameter("limit", "a whole number from 1 to \(Self.searchLimitMax)")
+            }
+            return limit
+        }
+        let views = try await ledger.run(
+            Statements.searchOrders,
+            .init(
+                appID: appID, userID: configuration.userKeys?.key(of: userID, app: appID) ?? userID,
+                productID: parameters["productId"].map(String.init), state: state,
+                limit: limit ?? Self.searchLimitDefault))
+        return Response(json: .object([.init("orders", .array(views.map { $0.json() }))]))
+    }
+}
+
+extension Problem {
+    static func tooManyOrders(retryAfterSeconds: Int) -> Problem {
+        Problem(
+            .tooManyRequests, "too_many_orders",
+            "this user placed \(Statements.ordersPerUserMax) orders within a day",
+            headers: [.retryAfter: String(retryAfterSeconds)])
+    }
+}

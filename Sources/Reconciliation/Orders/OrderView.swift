@@ -1,0 +1,166 @@
+package import Foundation
+package import Purchases
+
+/// An order as it is about to be stored. Its id is made once, so that writing it again is the same order.
+package struct NewOrder: Sendable, Equatable {
+    /// Travels as Apple's `appAccountToken` (S3-59).
+    package var id: UUID
+    package var appID: String
+    package var userID: String
+    package var productID: String
+    package var item: String?
+    package var quantity: Int
+    package var promotion: String?
+    package var channel: String
+    package var environment: String?
+    /// What is frozen; nil: nothing was promised.
+    package var offer: Offer?
+    package var payBy: Duration
+    /// JSON objects.
+    package var target: String
+    package var details: String
+    package var installationID: String?
+    /// The same within `debounce` is the same tap.
+    package var debounceKey: [UInt8]
+    package var debounce: Duration
+    package var idempotencyKey: String?
+    package var reservedFor: String?
+}
+
+/// An order as its user may see it.
+package struct OrderView: Sendable, Equatable {
+    package enum State: String, Sendable, CaseIterable {
+        /// Waits for its purchase, and its offer holds.
+        case open
+        /// Its offer has lapsed; a purchase still finds it.
+        case expired
+        /// A purchase was bound to it, for ever; its goods are not granted yet.
+        case bound
+        case granted
+    }
+
+    /// A receipt that named the order, with the orders that its purchases were bound to.
+    package struct Submission: Sendable, Equatable, Decodable {
+        package struct Transaction: Sendable, Equatable, Decodable {
+            package let transactionId: String
+            package let state: String
+            package let orderId: String?
+        }
+
+        package let id: String
+        package let state: String
+        package let reason: String?
+        /// RFC 3339, UTC.
+        package let receivedAt: String
+        package let transactions: [Transaction]
+    }
+
+    package var id: UUID
+    package var appID: String
+    package var userID: String
+    package var productID: String
+    package var item: String?
+    package var quantity: Int
+    package var promotion: String?
+    package var channel: String
+    package var environment: String?
+    /// One unit's, frozen; nil: nothing was promised.
+    package var goods: [AppPolicy.Goods]?
+    package var bonuses: [Catalogue.Bonus]
+    package var price: Catalogue.Price?
+    /// A JSON object.
+    package var target: String
+    package var placedAt: Date
+    package var payBy: Date
+    /// By the database's clock.
+    package var isExpired: Bool
+    package var reservedFor: String?
+    package var transactionID: String?
+    package var boundAt: Date?
+    /// What was given for it; nil: not granted.
+    package var granted: [AppPolicy.Goods]?
+    package var debounceKey: [UInt8]?
+    /// At most the newest `OrderView.submissionsMax`; nil where nobody asked.
+    package var submissions: [Submission]?
+
+    package static let submissionsMax = 20
+
+    package var state: State {
+        if granted != nil { return .granted }
+        if transactionID != nil { return .bound }
+        return isExpired ? .expired : .open
+    }
+}
+
+extension OrderView {
+    init(_ order: NewOrder, placedAt: Date, payBy: Date) {
+        self.init(
+            id: order.id, appID: order.appID, userID: order.userID, productID: order.productID, item: order.item,
+            quantity: order.quantity, promotion: order.promotion, channel: order.channel,
+            environment: order.environment, goods: order.offer?.goods, bonuses: order.offer?.bonuses ?? [],
+            price: order.offer?.price, target: order.target, placedAt: placedAt, payBy: payBy, isExpired: false,
+            reservedFor: order.reservedFor, debounceKey: order.debounceKey)
+    }
+
+    /// The answer of the routes of orders.
+    ///
+    /// - Parameters:
+    ///   - isRepeated: the order was there already.
+    ///   - priceDiffers: the app showed another price than was promised.
+    package func json(isRepeated: Bool = false, priceDiffers: Bool = false, ignored: [String] = []) -> JSONValue {
+        var members: [JSONValue.Member] = [
+            .init("id", .string(id.uuidString.lowercased())),
+            .init("state", .string(state.rawValue)),
+            .init("productId", .string(productID)),
+        ]
+        func add(_ name: String, _ text: String?) {
+            if let text { members.append(.init(name, .string(text))) }
+        }
+        add("item", item)
+        members.append(.init("quantity", .integer(quantity)))
+        add("promotion", promotion)
+        add("channel", channel)
+        add("environment", environment)
+        if let goods { members.append(.init("goods", .goods(goods))) }
+        if !bonuses.isEmpty { members.append(.init("bonuses", .bonuses(bonuses))) }
+        if let price {
+            members.append(.init("priceMilliunits", .integer(price.milliunits)))
+            add("currency", price.currency)
+        }
+        if priceDiffers { members.append(.init("priceDiffers", .bool(true))) }
+        if target != "{}", let value = try? JSONValue(parsing: Array(target.utf8)) {
+            members.append(.init("target", value))
+        }
+        add("placedAt", placedAt.rfc3339)
+        add("payBy", payBy.rfc3339)
+        add("reservedFor", reservedFor)
+        add("transactionId", transactionID)
+        add("boundAt", boundAt?.rfc3339)
+        if let granted { members.append(.init("granted", .goods(granted))) }
+        if isRepeated { members.append(.init("repeated", .bool(true))) }
+        if let submissions { members.append(.init("submissions", .array(submissions.map(\.json)))) }
+        if !ignored.isEmpty { members.append(.init("ignored", .array(ignored.map(JSONValue.string)))) }
+        return .object(members)
+    }
+}
+
+extension OrderView.Submission {
+    fileprivate var json: JSONValue {
+        var members: [JSONValue.Member] = [.init("id", .string(id)), .init("state", .string(state))]
+        if let reason { members.append(.init("reason", .string(reason))) }
+        members.append(.init("receivedAt", .string(receivedAt)))
+        members.append(
+            .init(
+                "transactions",
+                .array(
+                    transactions.map { transaction in
+                        var members: [JSONValue.Member] = [
+                            .init("transactionId", .string(transaction.transactionId)),
+                            .init("state", .string(transaction.state)),
+                        ]
+                        if let id = transaction.orderId { members.append(.init("orderId", .string(id))) }
+                        return .object(members)
+                    })))
+        return .object(members)
+    }
+}

@@ -1,0 +1,208 @@
+import Foundation
+import Logging
+import Postgres
+import Purchases
+import TestServers
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: what a catalogue says is promised by the next order and by no earlier one; limits are told when an order is
+/// placed (B6, issue 5 section 2). Method: catalogues applied as the command does, orders over real HTTP.
+@Suite(.serialized, .timeLimit(.minutes(5))) struct CatalogueOrderTests {
+    private static let tier = "com.example.game.tier6"
+
+    /// Each has a database of its own: a catalogue cannot be taken back.
+    private static func withIntake(_ body: (RunningIntake) async throws -> Void) async throws {
+        try await LedgerLab.with { lab in try await RunningIntake.run(url: lab.url, body) }
+    }
+
+    private static func user() -> String { "u-\(UUID().uuidString.prefix(8))" }
+
+    /// Puts a catalogue of the app `game` in force, and waits until the server has read it.
+    private static func apply(_ products: String, _ intake: RunningIntake) async throws -> Int {
+        let catalogue = try #require(
+            try CatalogueFile.parse(file: "apps:\n  - id: game\n    products: \(products)")["game"])
+        let desk = CatalogueDesk(database: intake.ledger.database, actor: "ann")
+        let plan = try await desk.plan(catalogue, for: "game", at: Date())
+        try await desk.apply(plan)
+        try await intake.catalogues.refresh()
+        return plan.revision
+    }
+
+    private static func shared(_ more: String = "", default name: String = "none") -> String {
+        """
+        [{id: \(tier), type: consumable, default: \(name), items: [
+          {id: coins, goods: [{item: coins, amount: 6000}], priceMilliunits: 6000, currency: CNY},
+          {id: gems, limits: {day: 2, ever: 3}, versions: [
+            {goods: [{item: gems, amount: 60}]\(more)},
+            {promotion: spring, goods: [{item: gems, amount: 90}],
+             bonuses: [{id: first-charge, once: ever, goods: [{item: coins, amount: 1}]}]}]}]}]
+        """
+    }
+
+    private static func goods(_ item: String, _ amount: Int) -> JSONValue {
+        .array([.object([.init("item", .string(item)), .init("amount", .integer(amount))])])
+    }
+
+    @Test("S3-8, B6: the order says which item; goods, bonuses, price and revision are frozen in it")
+    func freezing() async throws {
+        try await Self.withIntake { intake in
+            let revision = try await Self.apply(Self.shared(), intake)
+            let user = Self.user()
+            let coins = try await intake.order(
+                #"{"userId":"\#(user)","productId":"\#(Self.tier)","item":"coins","priceMilliunits":9000,"currency":"CNY"}"#
+            )
+            #expect(coins.status == 201 && coins["goods"] == Self.goods("coins", 6000))
+            #expect(coins["priceMilliunits"] == .number("6000") && coins["currency"] == .string("CNY"))
+            #expect(coins["priceDiffers"] == .bool(true), "recorded, never refused")
+            // The item alone says its product.
+            let gems = try await intake.order(#"{"userId":"\#(user)","item":"gems","promotion":"spring"}"#)
+            #expect(gems.status == 201 && gems["productId"] == .string(Self.tier))
+            #expect(gems["goods"] == Self.goods("gems", 90) && gems["bonuses"] != nil)
+            let frozen = try await intake.count(
+                """
+                select count(*) from orders where user_id = '\(user)' and offer = \(revision)
+                  and ((item = 'coins' and price_milliunits = 6000 and bonuses = '[]')
+                    or (item = 'gems' and goods = '[{"item": "gems", "amount": 90}]' and bonuses =
+                      '[{"id": "first-charge", "once": "ever", "goods": [{"item": "coins", "amount": 1}]}]'))
+                """)
+            #expect(frozen == 2)
+            // S1-8: what is sold differently from now on is what the next order is promised, and no earlier one.
+            let soon = Date().addingTimeInterval(2)
+            _ = try await Self.apply(
+                Self.shared("}, {from: \(soon.formatted(.iso8601)), goods: [{item: gems, amount: 70}]"), intake)
+            guard case .string(let id)? = gems["id"] else { return }
+            try await Task.sleep(for: .seconds(max(0, soon.timeIntervalSinceNow)))
+            let next = try await intake.order(#"{"userId":"\#(user)","item":"gems"}"#)
+            #expect(next["goods"] == Self.goods("gems", 70))
+            #expect(try await intake.get("/v1/orders/\(id)")["goods"] == Self.goods("gems", 90))
+        }
+    }
+
+    @Test("issue 5 section 7: a shared product without an item, an item of another product, a promotion that is over")
+    func refusals() async throws {
+        try await Self.withIntake { intake in
+            _ = try await Self.apply(Self.shared(), intake)
+            for (more, status, code) in [
+                (#""productId":"\#(Self.tier)""#, 422, "item_missing"),
+                (#""productId":"\#(Self.tier)","item":"swords""#, 422, "item_unknown"),
+                (#""productId":"\#(Self.tier)","item":"coins","promotion":"spring""#, 409, "promotion_over"),
+                (#""productId":"com.example.game.coins6","item":"gems""#, 422, "item_unknown"),
+            ] {
+                let answer = try await intake.order(#"{"userId":"u",\#(more)}"#)
+                #expect(answer.status == status && answer["code"] == .string(code), "\(more): \(answer.text)")
+            }
+            // Products that no catalogue names stand as the configuration has them.
+            let old = try await intake.order(#"{"userId":"\#(Self.user())","productId":"com.example.game.coins6"}"#)
+            #expect(old.status == 201 && old["goods"] == Self.goods("coins", 6000))
+        }
+    }
+
+    @Test("S2-12: limits are told when an order is placed; what is paid all the same is no less an order")
+    func limits() async throws {
+        try await Self.withIntake { intake in
+            _ = try await Self.apply(Self.shared(), intake)
+            let user = Self.user()
+            func order(_ more: String) async throws -> RunningIntake.Answer {
+                try await intake.order(#"{"userId":"\#(user)","item":"gems"\#(more)}"#)
+            }
+            let tooMuch = try await order(#","quantity":3"#)
+            #expect(
+                tooMuch.status == 409 && tooMuch["code"] == .string("limit_day") && tooMuch["field"] == .string("item"))
+            let first = try await order(#","quantity":2,"idempotencyKey":"k""#)
+            #expect(first.status == 201)
+            // An order that nobody paid counts for nothing.
+            #expect(try await order("").status == 201)
+            guard case .string(let id)? = first["id"] else { return }
+            try await intake.bind(id, "t-\(id)")
+            #expect(try await order(#","ext":"r""#)["code"] == .string("limit_day"))
+            // The same request again is the same order, whatever came of it.
+            let again = try await order(#","quantity":2,"idempotencyKey":"k""#)
+            #expect(again.status == 200 && again["id"] == first["id"])
+            #expect(try await order(#","transactionId":"\#(UUID())""#).status == 201, "paid is paid")
+            // Another day: the third unit is the last.
+            try await intake.execute("update orders set bound_at = bound_at - interval '40 days' where id = '\(id)'")
+            #expect(try await order(#","ext":"r""#).status == 201)
+            #expect(try await order(#","ext":"s","quantity":2"#)["code"] == .string("limit_ever"))
+            #expect(try await intake.order(#"{"userId":"\#(Self.user())","item":"gems"}"#).status == 201)
+        }
+    }
+
+    @Test("S3-6: the shop's list maps items to store products, and shows a promotion to who names it")
+    func products() async throws {
+        try await Self.withIntake { intake in
+            _ = try await Self.apply(Self.shared(), intake)
+            func list(_ query: String) async throws -> [String: JSONValue] {
+                let answer = try await intake.get("/v1/products\(query)")
+                guard case .array(let products)? = answer["products"] else { return [:] }
+                return Dictionary(
+                    products.compactMap { product in
+                        if case .string(let item)? = product["item"] { (item, product) } else { nil }
+                    }, uniquingKeysWith: { first, _ in first })
+            }
+            let plain = try await list("")
+            #expect(plain.keys.sorted() == ["coins", "com.example.game.coins6", "com.example.game.pass", "gems"])
+            #expect(
+                plain["gems"]?["productId"] == .string(Self.tier) && plain["gems"]?["goods"] == Self.goods("gems", 60))
+            #expect(plain["gems"]?["isDefault"] == .bool(false) && plain["gems"]?["promotion"] == nil)
+            #expect(plain["gems"]?["limits"]?["ever"] == .number("3"))
+            #expect(plain["com.example.game.pass"]?["type"] == .string("nonConsumable"))
+            let spring = try await list("?promotion=spring")
+            #expect(
+                spring["gems"]?["goods"] == Self.goods("gems", 90) && spring["gems"]?["promotion"] == .string("spring"))
+            #expect(spring["coins"] == plain["coins"])
+            #expect(try await intake.get("/v1/products?appId=other").status == 403)
+            #expect(try await intake.get("/v1/products", key: IntakeFixture.supportKey).status == 403)
+            let others = try await intake.get("/v1/products?appId=other", key: IntakeFixture.bothAppsKey)
+            #expect(others.text == #"{"products":[]}"#)
+        }
+    }
+
+    @Test("applying is audited, one at a time, and refuses to take back what was promised")
+    func applying() async throws {
+        try await LedgerLab.with { lab in
+            let desk = CatalogueDesk(database: lab.database, actor: "ann")
+            let catalogue = try #require(
+                try CatalogueFile.parse(file: "apps: [{id: game, products: \(Self.shared())}]")["game"])
+            let plan = try await desk.plan(catalogue, for: "game", at: Date())
+            #expect(plan.revision == 1 && !plan.changes.isEmpty)
+            try await desk.apply(plan)
+            await #expect(throws: ConfigurationError.self) { try await desk.apply(plan) }
+            let again = try await desk.plan(catalogue, for: "game", at: Date())
+            #expect(again.revision == 2 && again.changes == [])
+            var changed = catalogue
+            changed.products[Self.tier]?.items["coins"]?.versions[0].goods = []
+            let error = await #expect(throws: ConfigurationError.self) {
+                try await desk.plan(changed, for: "game", at: Date())
+            }
+            #expect(error?.key == "game / \(Self.tier) / coins, from ever")
+            #expect(try await lab.number("select count(*) from catalogues") == 1)
+            #expect(
+                try await lab.number(
+                    """
+                    select count(*) from audits where actor = 'ann' and action = 'catalog.apply'
+                      and details ->> 'app' = 'game' and jsonb_array_length(details -> 'changes') = \(plan.changes.count)
+                    """) == 1)
+            let rows = try await lab.texts(
+                "select item || coalesce(' ' || promotion, '') || ' ' || goods::text from v_catalogue order by 1")
+            #expect(rows.count == 3 && rows[0] == #"coins [{"item": "coins", "amount": 6000}]"#)
+            // Another process notices.
+            let board = CatalogueBoard(ledger: lab.ledger, logger: .silent)
+            let app = try #require(try IntakeFixture.configuration().apps["game"])
+            #expect(try await board.catalogue(of: app).products[Self.tier]?.items.count == 2)
+            changed = catalogue
+            changed.products[Self.tier]?.items["coins"]?.limits.day = 9
+            try await desk.apply(try await desk.plan(changed, for: "game", at: Date()))
+            try await board.refresh()
+            let noticed = try await board.catalogue(of: app)
+            #expect(noticed.revision == 2 && noticed.products[Self.tier]?.items["coins"]?.limits.day == 9)
+            // What cannot be read leaves what was read before.
+            try await lab.run(
+                "insert into catalogues (app_id, revision, document, applied_by) values ('game', 3, '{\"products\": 1}', 'x')"
+            )
+            try await board.refresh()
+            #expect(try await board.catalogue(of: app) == noticed)
+        }
+    }
+}

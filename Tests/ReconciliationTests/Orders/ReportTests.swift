@@ -1,0 +1,109 @@
+import Foundation
+import Reconciliation
+import TestServers
+import Testing
+
+/// Goal: whatever an app saw go wrong is kept and closes nothing (S0-20, P3, S4-22). Method: real HTTP, then the rows.
+@Suite(.database, .serialized, .timeLimit(.minutes(3))) struct ReportTests {
+    private static func user() -> String { "u-\(UUID().uuidString.prefix(8))" }
+
+    private static func order(_ user: String, _ intake: RunningIntake) async throws -> String {
+        let answer = try await intake.order(#"{"userId":"\#(user)","productId":"com.example.game.coins6"}"#)
+        guard case .string(let id)? = answer["id"] else { throw Missing() }
+        return id
+    }
+
+    private struct Missing: Error {}
+
+    @Test("P3, S4-21: an order reported failed, cancelled or deferred stays open, and its purchase still finds it")
+    func closesNothing() async throws {
+        try await RunningIntake.run { intake in
+            let user = Self.user()
+            let id = try await Self.order(user, intake)
+            for kind in ClientReport.Kind.allCases.map(\.rawValue) {
+                let body =
+                    #"{"kind":"\#(kind)","transactionId":"t-1","message":"SKErrorDomain 0","appVersion":"1.2.3","#
+                    + #""device":{"model":"iPhone12,1","os":"17.4","network":"none"},"token":"session"}"#
+                let answer = try await intake.report(body, order: id)
+                #expect(answer.status == 201 && answer["orderId"] == .string(id))
+                #expect(answer["isHeld"] == (kind == "paid_without_proof" ? .bool(true) : nil))
+                let again = try await intake.report(body, order: id)
+                #expect(again.status == 200 && again["id"] == answer["id"], "the same report is the same row")
+            }
+            #expect(try await intake.get("/v1/orders/\(id)")["state"] == .string("open"))
+            let stored = try await intake.count(
+                """
+                select count(*) from client_reports where order_id = '\(id)' and user_id = '\(user)' and app_id = 'game'
+                  and transaction_id = 't-1' and message = 'SKErrorDomain 0' and app_version = '1.2.3'
+                  and details @> '{"device": {"network": "none"}}' and not details ? 'token'
+                """)
+            #expect(stored == ClientReport.Kind.allCases.count)
+            #expect(
+                try await intake.count(
+                    "select count(*) from v_client_reports where kind = 'paid_without_proof' and order_id = '\(id)'")
+                    == 1)
+        }
+    }
+
+    @Test("S0-20: without an order too; an order of another user or app is not linked, and the report is kept")
+    func withoutOrder() async throws {
+        try await RunningIntake.run { intake in
+            let (user, stranger) = (Self.user(), Self.user())
+            let own = try await Self.order(user, intake)
+            let foreign = try await Self.order(stranger, intake)
+            func send(_ more: String, key: String = IntakeFixture.key) async throws -> RunningIntake.Answer {
+                try await intake.send(
+                    "POST", "/v1/client-reports", key: key, body: #"{"kind":"paid_without_proof"\#(more)}"#)
+            }
+            let linked = try await send(#","userId":"\#(user)","orderId":"\#(own.uppercased())""#)
+            #expect(linked.status == 201 && linked["orderId"] == .string(own))
+            for id in [foreign, UUID().uuidString, "old order number 17"] {
+                let answer = try await send(#","userId":"\#(user)","orderId":"\#(id)""#)
+                #expect(answer.status == 201 && answer["orderId"] == nil, "\(id)")
+            }
+            // The order alone names the user.
+            let byOrder = try await send(#","orderId":"\#(own)""#)
+            #expect(byOrder.status == 201 && byOrder["orderId"] == .string(own))
+            #expect(try await send(#","transactionId":"2000000123""#).status == 201)
+            let otherApp = try await send(#","appId":"other","orderId":"\#(own)""#, key: IntakeFixture.bothAppsKey)
+            #expect(otherApp.status == 201 && otherApp["orderId"] == nil)
+            #expect(try await intake.count("select count(*) from client_reports where user_id = '\(user)'") == 5)
+            #expect(try await intake.count("select count(*) from client_reports where user_id = '\(stranger)'") == 0)
+        }
+    }
+
+    @Test("a report is bounded, as is what one user sends in a day; a stranger's order is not there")
+    func bounds() async throws {
+        try await TestGateway.run { intake, gateway in
+            let user = Self.user()
+            let id = try await Self.order(user, intake)
+            for (body, status, field) in [
+                ("{}", 422, "kind"), (#"{"kind":"exploded"}"#, 422, "kind"), (#"{"kind":7}"#, 400, "kind"),
+                (#"{"kind":"failed","message":"\#(String(repeating: "m", count: 4097))"}"#, 400, "message"),
+                (#"{"kind":"failed","device":"\#(String(repeating: "d", count: 16_384))"}"#, 400, nil),
+            ] as [(String, Int, String?)] {
+                let answer = try await intake.report(body, order: id)
+                #expect(answer.status == status && answer["field"] == field.map { .string($0) }, "\(body.prefix(40))")
+            }
+            let foreign = try await intake.report(#"{"kind":"failed"}"#, order: id, key: gateway.token(Self.user()))
+            #expect(foreign.status == 404)
+            #expect(try await intake.report(#"{"kind":"failed"}"#, order: "no-uuid").status == 404)
+            try await intake.execute(
+                """
+                insert into client_reports (id, app_id, user_id, kind, details)
+                select gen_random_uuid(), 'game', '\(user)', 'error', '{}'
+                from generate_series(1, \(Statements.reportsPerUserMax - 1))
+                """)
+            #expect(try await intake.report(#"{"kind":"failed"}"#, order: id, key: gateway.token(user)).status == 201)
+            let tooMany = try await intake.report(#"{"kind":"error"}"#, order: id)
+            #expect(tooMany.status == 429 && tooMany.headers["retry-after"] != nil)
+            #expect(try await intake.report(#"{"kind":"failed"}"#, order: id).status == 200, "known is known")
+        }
+    }
+}
+
+extension RunningIntake {
+    func report(_ body: String, order: String, key: String = IntakeFixture.key) async throws -> Answer {
+        try await send("POST", "/v1/orders/\(order)/reports", key: key, body: body)
+    }
+}

@@ -1,0 +1,32 @@
+import Crypto
+import Foundation
+import TestServers
+
+/// A gateway whose tokens name users: its key, and an ingest server that trusts it for the app `game`.
+struct TestGateway: Sendable {
+    private let signer = P256.Signing.PrivateKey()
+
+    func token(_ user: String) throws -> String {
+        let header = Data(#"{"alg":"ES256"}"#.utf8).base64URL
+        let claims = Data(
+            #"{"iss":"gw","aud":"makegood","sub":"\#(user)","exp":\#(Int(Date().timeIntervalSince1970) + 60)}"#.utf8
+        ).base64URL
+        let signature = try signer.signature(for: Data("\(header).\(claims)".utf8)).rawRepresentation.base64URL
+        return "\(header).\(claims).\(signature)"
+    }
+
+    static func run(_ body: (RunningIntake, TestGateway) async throws -> Void) async throws {
+        let gateway = TestGateway()
+        let directory = URL.temporaryDirectory.appending(
+            path: "makegood-gateway-\(UUID().uuidString)", directoryHint: .isDirectory)
+        try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: directory) }
+        try gateway.signer.publicKey.pemRepresentation.write(
+            to: directory.appending(path: "gateway.pem"), atomically: true, encoding: .utf8)
+        try await RunningIntake.run(
+            gatewayJWT:
+                "gatewayJwt: {issuer: gw, audience: makegood, keys: [gateway.pem], scopes: [intake], apps: [game]}",
+            directory: directory
+        ) { try await body($0, gateway) }
+    }
+}
