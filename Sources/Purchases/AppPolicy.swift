@@ -67,6 +67,8 @@ package struct AppPolicy: Sendable, Equatable {
     /// Nil: nothing is given before Apple has confirmed what it must confirm.
     package var provisional: Provisional?
     package var products: [String: Product]
+    /// The catalogue in force, which goes before `products`. Nil: none was applied.
+    package var sold: Catalogue?
 
     package init(
         id: String, sandboxPurchases: SandboxPurchases = .testers, testers: Set<String> = [],

@@ -208,8 +208,11 @@ extension AppPolicy {
         return match.offer?.goods ?? goods(of: transaction.productID, at: transaction.purchasedAt)
     }
 
-    /// What one unit of a product gave at a time.
-    package func goods(of productID: String, at date: Date) -> [Goods]? { products[productID]?.goods }
+    /// What one unit of a product gave at a time: its default item's, for everybody.
+    package func goods(of productID: String, at date: Date) -> [Goods]? {
+        guard let sold, sold.products[productID] != nil else { return products[productID]?.goods }
+        return sold.offer(product: productID, item: nil, promotion: nil, at: date)?.goods
+    }
 
     /// Apple's quantity multiplies; it is 1 for everything but consumables. Nil: more than anybody can be given.
     private static func multiply(_ goods: [Goods], by quantity: Int) -> [Goods]? {

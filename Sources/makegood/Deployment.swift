@@ -89,8 +89,11 @@ enum Deployment {
             settings: settings, shares: shares, configuration: holder, ledger: ledger, apps: apps,
             doorbell: Doorbell(publisher: publisher, queues: queues), publisher: publisher,
             halts: HaltBoard(ledger: ledger, logger: logger),
-            catalogues: CatalogueBoard(ledger: ledger, logger: logger), broker: broker,
+            catalogues: CatalogueBoard(
+                ledger: ledger, apps: roles.contains(.worker) ? apps : nil, logger: logger), broker: broker,
             operations: OperationsRoutes(health: health, registry: registry), logger: logger)
+        // Nothing is judged by half of what is sold.
+        if roles.contains(.worker) { try await world.catalogues.refresh() }
         var group = ServiceGroupConfiguration(
             services: world.services(roles).map {
                 // A service ends only when it is told to; one that fails takes the process down, and it is restarted.
@@ -269,9 +272,9 @@ struct World {
             services.append(
                 Scheduler(ledger: ledger, doorbell: doorbell, apps: apps, halts: halts, logger: logger))
         }
+        if roles.contains(.ingest) || roles.contains(.worker) { services.append(catalogues) }
         if roles.contains(.worker) { services.append(worker) }
         if roles.contains(.ingest) {
-            services.append(catalogues)
             services.append(
                 IntakeServer(
                     ledger: ledger, doorbell: doorbell, configuration: configuration, catalogues: catalogues,

@@ -59,6 +59,11 @@ struct Client: Sendable {
         try await call(.POST, "/v1/receipts" + (seconds.map { "?wait=\($0)" } ?? ""), .bytes(ByteBuffer(bytes: body)))
     }
 
+    func order(_ fields: [String: String]) async throws -> Answer {
+        LogSearch.note(user: fields["userId"])
+        return try await call(.POST, "/v1/orders", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(fields))))
+    }
+
     func receipt(_ id: String, wait seconds: Int? = nil) async throws -> Answer {
         try await call(.GET, "/v1/receipts/\(id)" + (seconds.map { "?wait=\($0)" } ?? ""))
     }

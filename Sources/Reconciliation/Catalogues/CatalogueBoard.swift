@@ -17,11 +17,14 @@ package final class CatalogueBoard: Service {
     }
 
     private let ledger: Ledger
+    /// Who judges purchases by them.
+    private let apps: AppDirectory?
     private let logger: Logger
     private let board = Mutex(Board())
 
-    package init(ledger: Ledger, logger: Logger) {
+    package init(ledger: Ledger, apps: AppDirectory? = nil, logger: Logger) {
         self.ledger = ledger
+        self.apps = apps
         self.logger = logger
     }
 
@@ -48,6 +51,9 @@ package final class CatalogueBoard: Service {
                     metadata: ["app": "\(row.appID)", "catalogue.revision": "\(row.revision)", "error": "\(error)"])
             }
         }
+        // First, so that what fails here is done again.
+        let isFirst = board.withLock { $0.applied == nil }
+        if !changed.isEmpty { try await apps?.sell(changed, wakes: !isFirst, ledger: ledger) }
         board.withLock { board in
             board.applied = (board.applied ?? [:]).merging(changed) { $1 }
             for app in changed.keys { board.merged[app] = nil }

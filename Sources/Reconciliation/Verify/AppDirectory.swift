@@ -17,7 +17,8 @@ package struct AppServices: Sendable {
     /// By service: a short hash of the key or secret, so that a corrected one is not halted.
     package let credentialHashes: [ServiceCall.Service: String]
 
-    package var policy: AppPolicy { configuration.policy }
+    /// The configuration's, with the catalogue in force.
+    package internal(set) var policy: AppPolicy
     package var identity: AppIdentity { configuration.identity }
 
     /// The environments that Apple can be asked about, in the order of asking (apple-facts 3.1).
@@ -33,6 +34,7 @@ package struct AppServices: Sendable {
         statuses: CertificateStatuses? = nil
     ) async throws(ConfigurationError) {
         self.configuration = configuration
+        policy = configuration.policy
         do {
             let anchors = try TrustAnchors(rootCertificates: configuration.rootCertificates)
             let revocation = RevocationCheck(configuration.ocsp, statuses ?? CertificateStatuses(http: http))
@@ -79,6 +81,7 @@ package final class AppDirectory: Sendable {
     private let judges: Bool
     private let statuses: CertificateStatuses
     private let apps = Mutex<[String: AppServices]>([:])
+    private let sold = Mutex<[String: Catalogue]>([:])
 
     /// - Parameter judges: whether this process judges receipts. Only then a new configuration wakes what the old one
     ///   held: others have no say in that, and no right to it in the database.
@@ -101,8 +104,10 @@ package final class AppDirectory: Sendable {
             let start = try await ledger.run(
                 Statements.rememberApp, Statements.AppStart(appID: app.id, configurationHash: Array(app.hash)))
             if !app.hasGrantFrom, let firstStart = start.first { app.policy.grantFrom = firstStart }
-            updated[app.id] = try await AppServices(
+            var services = try await AppServices(
                 app, http: http, callLimit: ledger.schedule.callLimit, statuses: statuses)
+            services.policy.sold = sold.withLock { $0[app.id] }
+            updated[app.id] = services
         }
         let before = apps.withLock { [updated] apps in
             defer { apps = updated }
@@ -117,6 +122,21 @@ package final class AppDirectory: Sendable {
                 .init(appID: id, configurationHash: Array(hash), isChanged: before[id].map { $0 != hash } ?? false))
             _ = try await ledger.run(
                 Statements.endStaleHalts, .init(appID: id, hashes: Array(app.credentialHashes.values)))
+        }
+    }
+    /// Takes catalogues that came into force.
+    ///
+    /// - Parameter wakes: what was held is judged again, for its product may be sold now.
+    package func sell(_ catalogues: [String: Catalogue], wakes: Bool, ledger: Ledger) async throws(LedgerError) {
+        sold.withLock { $0.merge(catalogues) { $1 } }
+        let hashes = apps.withLock { apps in
+            for (id, catalogue) in catalogues { apps[id]?.policy.sold = catalogue }
+            return catalogues.keys.compactMap { id in apps[id].map { (id, Array($0.configuration.hash)) } }
+        }
+        guard judges, wakes else { return }
+        for (id, hash) in hashes {
+            _ = try await ledger.run(
+                Statements.takeConfiguration, .init(appID: id, configurationHash: hash, isChanged: true))
         }
     }
 }
