@@ -3,7 +3,7 @@ package import Postgres
 import Purchases
 
 extension Statements {
-    package struct PlacedOrder: Sendable, Equatable {
+    package struct Placement: Sendable, Equatable {
         package let id: UUID
         package let placedAt: Date
         package let payBy: Date
@@ -14,7 +14,7 @@ extension Statements {
 
     /// Places the orders of a batch. One that is there already, by its id, as the same tap, by its idempotency key or as
     /// the order that its transaction was bound to, is missing from the result, and so is one too many of its user.
-    package static let placeOrders = Statement<[NewOrder], PlacedOrder>(
+    package static let placeOrders = Statement<[NewOrder], Placement>(
         "orders.place",
         """
         insert into orders (id, app_id, user_id, product_id, item, quantity, promotion, channel, environment, goods,
@@ -54,7 +54,7 @@ extension Statements {
             ]
         },
         read: { row throws(PostgresError) in
-            PlacedOrder(id: try row.uuid(0), placedAt: try row.date(1), payBy: try row.date(2))
+            Placement(id: try row.uuid(0), placedAt: try row.date(1), payBy: try row.date(2))
         })
 
     package struct FoundOrder: Sendable {

@@ -220,7 +220,7 @@ extension Statements {
             where o.id::text = lower(r.order_id) and o.app_id = r.app_id and o.user_id = \(player("r.app_id"))))
         """
     /// Orders that the transactions `t.list` are bound to.
-    private static let boundOrders = """
+    private static let ordersOfListed = """
         select o.id from unnest(t.list) as i(id)
           cross join lateral (select id from orders where transaction_id = i.id offset 0) o
         """
@@ -230,7 +230,7 @@ extension Statements {
         "story.find_receipt",
         """
         select r.app_id, array[r.id], t.list,
-          array(select id from orders where id::text = lower(r.order_id) union \(boundOrders))
+          array(select id from orders where id::text = lower(r.order_id) union \(ordersOfListed))
         from receipts r
         cross join lateral (select array(
           select transaction_id from outcomes where receipt_id = r.id
@@ -260,7 +260,7 @@ extension Statements {
           where k.transaction_id = $1 and \(isInReach("k.app_id")) and (not $5 or exists (
             select from grants g
             where g.transaction_id = $1 and g.app_id = k.app_id and g.user_id = \(player("g.app_id")))))
-        select a.app_id, array(select id from posted p where p.app_id = a.app_id), t.list, array(\(boundOrders))
+        select a.app_id, array(select id from posted p where p.app_id = a.app_id), t.list, array(\(ordersOfListed))
         from (select app_id from posted union select app_id from known) a, (select array[$1::text] as list) t
         order by a.app_id in (select app_id from known) desc, a.app_id
         """,
