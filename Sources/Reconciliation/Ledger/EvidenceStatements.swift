@@ -34,7 +34,7 @@ extension Statements {
     package static let evidence = Statement<[EvidenceQuestion], EvidenceRow>(
         "matching.evidence",
         """
-        select i.n, r.user_id, coalesce(u.users, '{}'), case when i.token is not null and r.user_id is null then (
+        select i.n, r.user_id, coalesce(u.users, '{}'), case when i.token is not null and r.user_id is null and w.decides is not true then (
             select true from user_tokens where app_id = i.app and user_id = i.usr limit 1) end,
           c.user_id, case when not i.is_period then (
             select t.revoked_at from transactions t
@@ -52,13 +52,17 @@ extension Statements {
           as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
             token_text, is_chain, is_period, n)
         cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
+        -- The purchase's token is an unbound order: row 2 decides, and nothing else need be known.
         left join lateral (
-          select user_id from user_tokens where app_id = i.app and token = i.token offset 0) r on true
+          select user_id, transaction_id is null and not i.is_chain as decides
+          from orders where id = i.token and app_id = i.app offset 0) w on true
+        left join lateral (
+          select user_id from user_tokens
+          where w.decides is not true and app_id = i.app and token = i.token offset 0) r on true
         left join lateral (
           select array_agg(user_id) as users from (
-            select user_id from granted_tokens where app_id = i.app and token = i.token limit 2) t) u on true
-        left join lateral (
-          select user_id from orders where id = i.token and app_id = i.app offset 0) w on true
+            select user_id from granted_tokens
+            where w.decides is not true and app_id = i.app and token = i.token limit 2) t) u on true
         left join lateral (
           select case when i.is_chain then coalesce(
             (select user_id from ownerships where app_id = i.app and environment = i.environment
@@ -72,16 +76,18 @@ extension Statements {
         left join lateral (
           select f.* from (
             select i.token as id
-            union select i.named
-            union select open.id
+            union all select i.named
+            union all select open.id
             from unnest(array[i.usr, r.user_id, case when array_length(u.users, 1) = 1 then u.users[1] end, w.user_id,
               c.user_id]) as owner(user_id)
             cross join lateral (
-              select id from orders where app_id = i.app and user_id = owner.user_id and product_id = i.product
+              select id from orders
+              where w.decides is not true and app_id = i.app and user_id = owner.user_id and product_id = i.product
                 and transaction_id is null and placed_at <= i.purchased_at + \(placedAfterMax)
               order by placed_at desc limit \(ordersMax)) open
-            union select near.id
-            from (select id from orders where app_id = i.app and installation_id = i.installation
+            union all select near.id
+            from (select id from orders
+              where w.decides is not true and app_id = i.app and installation_id = i.installation
                 and transaction_id is null and product_id = i.product
                 and placed_at between i.purchased_at - \(nearMax) and i.purchased_at + \(placedAfterMax)
               order by placed_at desc limit \(ordersMax)) near) k
@@ -116,14 +122,15 @@ extension Statements {
             return EvidenceRow(question: try row.int(0) - 1, evidence: evidence)
         })
 
-    /// The evidence of each question, in order.
+    /// The evidence of each question, in order. An order that was found in two ways is one.
     static func join(_ rows: [EvidenceRow], count: Int) -> [Evidence] {
         var all = Array(repeating: Evidence?.none, count: count)
         for row in rows {
-            if all[row.question] == nil {
-                all[row.question] = row.evidence
+            if let known = all[row.question]?.orders {
+                let isKnown = { (order: PlacedOrder) in known.contains { $0.id == order.id } }
+                all[row.question]?.orders += row.evidence.orders.filter { !isKnown($0) }
             } else {
-                all[row.question]?.orders += row.evidence.orders
+                all[row.question] = row.evidence
             }
         }
         return all.map { $0 ?? .none }

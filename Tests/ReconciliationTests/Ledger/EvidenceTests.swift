@@ -31,7 +31,11 @@ import Testing
             try await lab.place("u4", minutesBefore: 16, installation: "device")
             let bound = try await lab.place("u1")
             try await lab.settle(try await lab.post(), try await lab.matched("t0", by: "u1", order: bound))
-            let transaction = Self.transaction { $0.appAccountToken = token }
+            let transaction = Self.transaction {
+                $0.appAccountToken = token
+                // A later one of its chain: its token does not say all.
+                $0.originalID = "t0"
+            }
             let evidence = try await lab.evidence(
                 lab.question(transaction, named: named, installation: "device"),
                 lab.question(Self.transaction("t2"), by: "u7"), lab.question(Self.transaction("t3"), named: own),
@@ -39,6 +43,10 @@ import Testing
             #expect(Set(evidence[0].orders.map(\.id)) == [token, named, own, near] && evidence[0].orders.count == 4)
             #expect(evidence[0].orders.filter(\.isOfInstallation).map(\.id) == [near])
             #expect(evidence[0].orders.first { $0.id == own }?.goods == [.init(item: "coin", amount: 7)])
+            // An unbound order that the token names decides: nobody else is looked for.
+            let decided = try await lab.evidence(
+                lab.question(Self.transaction { $0.appAccountToken = own }, installation: "device"))
+            #expect(decided[0].orders.map(\.id) == [own])
             #expect(evidence[1] == .none)
             #expect(evidence[2].orders.map(\.id) == [own], "named and open is one order")
             #expect(evidence[3].orders.map(\.userID) == ["u1"] && evidence[3].orders[0].id != own)
