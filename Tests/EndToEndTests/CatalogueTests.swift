@@ -55,7 +55,7 @@ extension EndToEnd {
                 #expect(try await system.coins(of: promised) == 9000)
                 let answer = try await client.get("/v1/orders/\(id)?wait=10")
                 #expect(answer.json["state"] as? String == "granted", "\(answer.json)")
-                #expect(answer.json["transactionId"] as? String == promised.transactionId, "\(answer.json)")
+                #expect(answer.json["transactionId"] as? String == promised.purchase.transactionId, "\(answer.json)")
             }
         }
     }
@@ -65,6 +65,6 @@ extension System {
     fileprivate func coins(of sale: Sale) async throws -> Int {
         try await count(
             "select coalesce(sum((goods -> 0 ->> 'amount')::int), 0) from grants where transaction_id = "
-                + "'\(sale.transactionId)'")
+                + "'\(sale.purchase.transactionId)'")
     }
 }
