@@ -22,34 +22,28 @@ extension Statements {
         package var window: Duration
     }
 
-    /// Purchases granted lately that another one of the same user and product lies close to, either before or after it,
-    /// and whose later one nobody has flagged. No periods: a subscription is charged again by its nature.
+    /// Purchases that follow another one of the same user and product closely, where one of the user's was granted lately
+    /// and nobody has flagged them. Each is compared with the one before it, so that a user who buys a thousand costs a
+    /// thousand look-ups. No periods: a subscription is charged again by its nature.
     package static let findDoubleCharges = Statement<DoubleChargeQuestion, DoubleCharge>(
         "double_charges.find",
         """
-        select distinct on (pair.later) pair.later, g.app_id, g.user_id, g.product_id, pair.receipt_id, pair.earlier
-        from (select transaction_id, app_id, user_id, product_id, environment, receipt_id from grants
-            where granted_at >= now() - make_interval(secs => $1) and binding_source <> 'shared' offset 0) g
-        cross join lateral (select purchased_at from transactions
-          where transaction_id = g.transaction_id and original_transaction_id = transaction_id
-            and expires_at is null offset 0) t
-        cross join lateral (
-          select o.transaction_id, o.receipt_id, f.purchased_at
-          from (select transaction_id, receipt_id from grants
-            where app_id = g.app_id and user_id = g.user_id and product_id = g.product_id
-              and environment = g.environment and transaction_id <> g.transaction_id offset 0) o
-          cross join lateral (select purchased_at from transactions where transaction_id = o.transaction_id
-            and original_transaction_id = transaction_id offset 0) f
-          where f.purchased_at between t.purchased_at - make_interval(secs => $2)
-            and t.purchased_at + make_interval(secs => $2)) other
-        cross join lateral (
-          select case when is_later then g.transaction_id else other.transaction_id end as later,
-            case when is_later then g.receipt_id else other.receipt_id end as receipt_id,
-            case when is_later then other.transaction_id else g.transaction_id end as earlier
-          from (select (t.purchased_at, g.transaction_id) > (other.purchased_at, other.transaction_id) as is_later) l
-          offset 0) pair
-        where not exists (select from double_charges where transaction_id = pair.later)
-        order by pair.later, pair.earlier
+        select transaction_id, app_id, user_id, product_id, receipt_id, earlier from (
+          select g.transaction_id, r.app_id, r.user_id, r.product_id, g.receipt_id, t.purchased_at,
+            lag(g.transaction_id) over w as earlier, lag(t.purchased_at) over w as earlier_at
+          from (select distinct app_id, user_id, product_id, environment from grants
+            where granted_at >= now() - make_interval(secs => $1) and binding_source <> 'shared') r
+          cross join lateral (select transaction_id, receipt_id from grants
+            where app_id = r.app_id and user_id = r.user_id and granted_at >= now() - interval '30 days'
+              and product_id = r.product_id and environment = r.environment and binding_source <> 'shared' offset 0) g
+          cross join lateral (select purchased_at from transactions
+            where transaction_id = g.transaction_id and original_transaction_id = transaction_id
+              and expires_at is null offset 0) t
+          window w as (partition by r.app_id, r.user_id, r.product_id, r.environment
+            order by t.purchased_at, g.transaction_id)) p
+        where purchased_at - earlier_at <= make_interval(secs => $2)
+          and (select true from double_charges where transaction_id = p.transaction_id limit 1) is null
+        order by transaction_id
         limit 1000
         """,
         bind: { [.double($0.lookBack.inSeconds), .double($0.window.inSeconds)] },
