@@ -449,6 +449,12 @@ extension System {
         state.withLock { $0.books.owed[sale.purchase.transactionId] = Set(users) }
     }
 
+    /// As above, with as much of its item as was promised rather than what the file says.
+    func owe(_ sale: Sale, promised amount: Int, to user: String) {
+        owe(sale, to: user)
+        state.withLock { $0.books.promised[sale.purchase.transactionId] = amount }
+    }
+
     func owe(_ sales: [Sale], to user: String) {
         for sale in sales { owe(sale, to: user) }
     }
