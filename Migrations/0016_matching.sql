@@ -1,18 +1,8 @@
 -- serves: 1
 -- Why: each grant says by which order it was made, each decision why, and each chain whose it has been since when; a
 --   purchase that may have been charged twice is told to support (P6).
--- Locks: access exclusive on grants, outcomes and receipts for a moment: columns without a default rewrite nothing. SHARE
---   on grants while they are read once for the index: verdicts wait. Cost: a second for each three million grants; and
---   transactions are read once, for the tokens they carry, while everything goes on.
-
-alter table grants add column order_id uuid;            -- bound by it; null: a make-up order, which has no other record
-create unique index grants_of_order on grants (order_id) where order_id is not null;
-alter table outcomes add column reasons text[];         -- of the decision; null: nothing but the proof spoke for anybody
--- Where it was posted from, so that an order of the same device is found (design.md 5.1, row 6), and where in the game
--- the goods go if no order says it (S0-9).
-alter table receipts add column installation_id text, add column target jsonb;
--- Orders are bound soon after they were placed, so their times of binding lie in order as well.
-create index orders_bound_at on orders using brin (bound_at) with (autosummarize = on);
+-- Locks: access exclusive on grants, outcomes and receipts for a moment at the end: columns without a default rewrite
+--   nothing. Cost: before that transactions are read once, for the tokens they carry, while everything goes on.
 
 -- Whose a chain (one originalTransactionId) is, from which purchase on, by which row of the table. The latest purchase
 -- says whose it is now. Never changed: a chain that moves has one row more.
@@ -55,6 +45,12 @@ create table double_charges (
 );
 create index double_charges_by_user on double_charges (app_id, user_id);
 
+alter table grants add column order_id uuid;            -- bound by it; null: a make-up order, which has no other record
+alter table outcomes add column reasons text[];         -- of the decision; null: nothing but the proof spoke for anybody
+-- Where it was posted from, so that an order of the same device is found (design.md 5.1, row 6), and where goods without
+-- an order go.
+alter table receipts add column installation_id text, add column target jsonb;
+
 create or replace view v_grants as
 select transaction_id, app_id, environment, user_id, product_id, quantity, goods, binding_source, receipt_id, granted_at,
     order_id
@@ -88,15 +84,16 @@ begin
         debounce_key = null, target = case when o.transaction_id is null then o.target else '{}' end
     where o.app_id = app and o.user_id = clear_id;
     get diagnostics others = row_count;
-    update user_tokens t set user_id = tombstone where t.app_id = app and t.user_id = clear_id;
-    update granted_tokens t set user_id = tombstone where t.app_id = app and t.user_id = clear_id;
+    -- Not to the tombstone: who comes back uses the same tokens, and what he buys then is his again.
+    delete from user_tokens t where t.app_id = app and t.user_id = clear_id;
+    delete from granted_tokens t where t.app_id = app and t.user_id = clear_id;
     update ownerships w set user_id = tombstone where w.app_id = app and w.user_id = clear_id;
     update double_charges d set user_id = tombstone where d.app_id = app and d.user_id = clear_id;
     update client_reports c set user_id = tombstone, message = null, details = '{}'
     where c.app_id = app and c.user_id = clear_id;
     update grants g set user_id = tombstone where g.app_id = app and g.user_id = clear_id;
     update provisional_grants p set user_id = tombstone where p.app_id = app and p.user_id = clear_id;
-    update events e set user_id = tombstone where e.app_id = app and e.user_id = clear_id;
+    update events e set user_id = tombstone, body = e.body - 'target' where e.app_id = app and e.user_id = clear_id;
     insert into audits (actor, action, details)
     values (actor, 'users.erase', jsonb_build_object('app', app, 'user', tombstone, 'receipts', erased));
     return erased + others;
@@ -118,6 +115,9 @@ language sql security definer as $$
         update orders o set details = '{}', installation_id = null, idempotency_key = null,
             target = case when o.transaction_id is null then o.target else '{}' end
         where o.app_id = app and o.user_id in (select user_key from erased)),
+    events_emptied as (
+        update events e set body = e.body - 'target'
+        where e.app_id = app and e.user_id in (select user_key from erased) and e.body ? 'target'),
     reports_emptied as (
         update client_reports r set message = null, details = '{}'
         where r.app_id = app and r.user_id in (select user_key from erased)),

@@ -162,20 +162,20 @@ extension AppPolicy {
         func entry(_ decision: Decision, _ match: Match? = nil) -> Verdict.Entry {
             Verdict.Entry(transaction: transaction, decision: decision, match: match)
         }
-        let product = products[transaction.productID]
-        if let nothing = nothingToGive(transaction, product) { return entry(nothing) }
+        let kind = kind(of: transaction.productID)
+        if let nothing = nothingToGive(transaction, kind) { return entry(nothing) }
         let match: Match
         if transaction.isShared {
             guard claim.hasPossession else { return entry(.held(.possessionMissing)) }
             guard let userID = claim.userID else { return entry(.held(.orderUnknown)) }
             match = Match(userID: userID, source: .shared)
         } else {
-            switch Matcher(transaction, kind: product?.kind, claim: claim, evidence: evidence).answer {
+            switch Matcher(transaction, kind: kind, claim: claim, evidence: evidence).answer {
             case .owner(let found): match = found
             case .held(let reason): return entry(.held(reason))
             }
         }
-        guard let goods = self.goods(for: transaction, match, product) else { return entry(.held(.productUnknown)) }
+        guard let goods = self.goods(for: transaction, match, kind) else { return entry(.held(.productUnknown)) }
         if transaction.environment != Transaction.production, !admitsSandbox(match.userID) {
             return entry(.held(.sandbox))
         }
@@ -184,7 +184,7 @@ extension AppPolicy {
         if transaction.isShared { return entry(.grant(goods: [], source: .shared)) }
         let age = claim.receivedAt.timeIntervalSince(transaction.purchasedAt)
         if match.source == .poster, makeUpMaxAge > .zero, age > makeUpMaxAge.inSeconds { return entry(.held(.review)) }
-        let isConsumable = (product?.kind ?? transaction.kind) == .consumable
+        let isConsumable = (kind ?? transaction.kind) == .consumable
         guard let all = Self.multiply(goods, by: isConsumable ? transaction.quantity : 1) else {
             return entry(.held(.review))
         }
@@ -192,26 +192,36 @@ extension AppPolicy {
     }
 
     /// Rows 0a and 0c: Apple took it back, or it was another system's duty.
-    private func nothingToGive(_ transaction: Transaction, _ product: Product?) -> Decision? {
+    private func nothingToGive(_ transaction: Transaction, _ kind: Transaction.Kind?) -> Decision? {
         if transaction.revokedAt != nil { return .rejected(.refunded) }
         guard transaction.purchasedAt < grantFrom else { return nil }
         let windowStart = grantFrom.addingTimeInterval(-Double(Self.cutoverDays) * 86_400)
-        let isConsumable = (transaction.kind ?? product?.kind ?? .consumable) == .consumable
+        let isConsumable = (transaction.kind ?? kind ?? .consumable) == .consumable
         return isConsumable && transaction.purchasedAt >= windowStart
             ? .held(.beforeCutover) : .rejected(.historical)
     }
 
     /// What one unit of a purchase gives: what its order promised while the offer counts, else what the catalogue says
     /// for its day (design.md 5.2). Nil: nothing is known.
-    private func goods(for transaction: Transaction, _ match: Match, _ product: Product?) -> [Goods]? {
-        if transaction.isShared { return product == nil ? nil : [] }
-        return match.offer?.goods ?? goods(of: transaction.productID, at: transaction.purchasedAt)
+    private func goods(for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?) -> [Goods]? {
+        if transaction.isShared { return kind == nil ? nil : [] }
+        return match.offer?.goods
+            ?? goods(of: transaction.productID, item: match.order?.item, at: transaction.purchasedAt)
     }
 
-    /// What one unit of a product gave at a time: its default item's, for everybody.
-    package func goods(of productID: String, at date: Date) -> [Goods]? {
-        guard let sold, sold.products[productID] != nil else { return products[productID]?.goods }
-        return sold.offer(product: productID, item: nil, promotion: nil, at: date)?.goods
+    /// The type of a product that is sold here.
+    private func kind(of productID: String) -> Transaction.Kind? {
+        sold?.products[productID]?.kind ?? products[productID]?.kind
+    }
+
+    /// What one unit of a product gave everybody at a time. A day that no version covers is the configuration's.
+    ///
+    /// - Parameter item: nil, or not sold under this product: its default.
+    package func goods(of productID: String, item: String? = nil, at date: Date) -> [Goods]? {
+        guard let product = sold?.products[productID] else { return products[productID]?.goods }
+        guard let name = item.flatMap({ product.items[$0]?.id }) ?? product.defaultItem else { return nil }
+        if let offer = sold?.offer(product: productID, item: name, promotion: nil, at: date) { return offer.goods }
+        return name == product.defaultItem ? products[productID]?.goods : nil
     }
 
     /// Apple's quantity multiplies; it is 1 for everything but consumables. Nil: more than anybody can be given.

@@ -5,6 +5,8 @@ package struct PlacedOrder: Sendable, Equatable {
     package var id: UUID
     package var userID: String
     package var productID: String
+    /// Of those that are sold under its product; nil: the default.
+    package var item: String?
     /// What the client asked for; Apple's quantity multiplies the goods.
     package var quantity: Int
     package var environment: String?
@@ -26,13 +28,15 @@ package struct PlacedOrder: Sendable, Equatable {
     package var transactionID: String?
 
     package init(
-        id: UUID, userID: String, productID: String, quantity: Int = 1, environment: String? = nil, placedAt: Date,
+        id: UUID, userID: String, productID: String, item: String? = nil, quantity: Int = 1, environment: String? = nil,
+        placedAt: Date,
         payBy: Date, goods: [AppPolicy.Goods]? = nil, terms: String = "[]", target: String = "{}",
         isOfInstallation: Bool = false, reservedFor: String? = nil, transactionID: String? = nil
     ) {
         self.id = id
         self.userID = userID
         self.productID = productID
+        self.item = item
         self.quantity = quantity
         self.environment = environment
         self.placedAt = placedAt
@@ -105,7 +109,9 @@ extension Evidence {
         for id in Array(evidence.keys) {
             if id == chosen {
                 evidence[id]?.namedOrderID = orderID
-            } else if transactions.count > 1 {
+            } else if transactions.count > 1,
+                !transactions.contains(where: { $0.id == id && $0.appAccountToken == orderID })
+            {
                 evidence[id]?.orders.removeAll { $0.id == orderID }
             }
         }
@@ -115,6 +121,8 @@ extension Evidence {
         _ orderID: UUID, _ transactionID: String?, _ transactions: [Transaction], _ evidence: [String: Evidence]
     ) -> String? {
         if transactions.count == 1 { return transactions[0].id }
+        // Proven by its token, whatever the submission says.
+        if let proven = transactions.first(where: { $0.appAccountToken == orderID }) { return proven.id }
         if let transactionID, transactions.contains(where: { $0.id == transactionID }) { return transactionID }
         let productID = evidence.values.lazy.flatMap(\.orders).first { $0.id == orderID }?.productID
         return transactions.filter { $0.productID == productID && evidence[$0.id]?.isGranted == false }

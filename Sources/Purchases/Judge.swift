@@ -37,8 +37,13 @@ package struct Judge: Sendable {
             case .rejected, .held, .open: continue
             }
             var matched = judge(entry.transaction, taken: taken)
-            if isProvisional, case .grant(let goods, let source) = matched.decision {
-                matched = matched.with(.provisional(goods: goods, source: source))
+            if isProvisional {
+                // On trust only to whom its place was taken for.
+                if case .grant(let goods, let source) = matched.decision, matched.match?.userID == entry.match?.userID {
+                    matched = matched.with(.provisional(goods: goods, source: source))
+                } else {
+                    matched = matched.with(.open(.appleUnavailable))
+                }
             }
             if let order = matched.match?.order { taken[order.id] = entry.transaction.id }
             entries[index] = matched

@@ -122,10 +122,8 @@ package struct PlayerSentence: Sendable, Equatable {
                 en: "We do not know yet which account this purchase belongs to: please log in and open the app again.")
         case .foreignToken:
             PlayerSentence(
-                zh: "这笔购买带有另一个账号的标记,我们需要人工核对;如果您有多个账号,请登录其他账号查看。",
-                en:
-                    "This purchase carries the mark of another account, and our staff has to check it; if you have several, please log in with the others."
-            )
+                zh: "这笔购买带有另一个账号的标识,需要人工核对。",
+                en: "This purchase carries the mark of an account that we do not know; our staff has to look at it.")
         case .credentialsMissing:
             PlayerSentence(
                 zh: "您的购买凭证已保存,我们的系统暂时无法向 Apple 查询它,修复后会自动继续。",

@@ -29,6 +29,12 @@ package struct TrustedReceipt: Sendable {
                 && transaction.signedAt ?? .distantPast > entry.transaction.signedAt ?? .distantPast
         }
 
+        /// A newer word of Apple's than what was known when it was given, and no refund.
+        fileprivate func isConfirmed(by entry: Verdict.Entry) -> Bool {
+            entry.transaction.revokedAt == nil
+                && entry.transaction.signedAt ?? .distantPast > transaction.signedAt ?? .distantPast
+        }
+
         /// Apple does not know the receipt that listed it.
         fileprivate func denied(_ reason: Reason) -> Verdict.Entry {
             if transaction.revokedAt != nil { return refund }
@@ -74,13 +80,19 @@ package struct TrustedReceipt: Sendable {
                 if purchase.transaction.revokedAt != nil { entries.append(purchase.refund) }
                 continue
             }
-            let entry = entries[place]
+            var entry = entries[place]
+            // Held since by a rule of ours, but Apple's word is there: what was given is confirmed by it.
+            if case .held = entry.decision, purchase.isConfirmed(by: entry) {
+                entry = entry.with(.grant(goods: [], source: .poster))
+                entries[place] = entry
+            }
             if case .grant = entry.decision, purchase.isRefunded(after: entry) {
                 entries[place] = purchase.refund
             } else if entry.transaction.id != id {
                 var transaction = entry.transaction
                 transaction.id = id
-                entries[place] = Verdict.Entry(transaction: transaction, decision: entry.decision)
+                entries[place] = Verdict.Entry(
+                    transaction: transaction, decision: entry.decision, match: entry.match)
             }
         }
         return entries

@@ -37,16 +37,16 @@ extension Statements {
     package static let readReceipts = Statement<[UUID], ReceiptView>(
         "ledger.read_receipts",
         """
-        select r.id, r.app_id, r.user_id, r.kind, \(shownState("r")), r.reason, r.transaction_id, r.received_at, r.due_at, t.list
+        select r.id, r.app_id, r.user_id, r.kind, \(toldState("r")), \(toldReason("r")), r.transaction_id, r.received_at, r.due_at, t.list
         from unnest($1::uuid[]) as i(id)
-        cross join lateral (select id, app_id, user_id, kind, state, reason, transaction_id, received_at, due_at
+        cross join lateral (select id, app_id, user_id, kind, is_vouched, state, reason, transaction_id, received_at, due_at
           from receipts where id = i.id offset 0) r
         cross join lateral (
           select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
               'transactionId', o.transaction_id, 'originalTransactionId', f.original_transaction_id,
               'productId', f.product_id, 'quantity', f.quantity, 'environment', f.environment,
               'purchasedAt', to_char(f.purchased_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-              'state', \(shownState("o")), 'reason', o.reason,
+              'state', \(toldState("o")), 'reason', \(toldReason("o")),
               'isOwn', case when o.state in ('granted', 'already_granted')
                 then o.reason is distinct from 'owned_by_another_user' end,
               'goods', case when o.state in ('granted', 'already_granted')
@@ -56,7 +56,7 @@ extension Statements {
           -- A bare id shows nothing of a purchase that others have posted.
           left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at
             from transactions where transaction_id = o.transaction_id and app_id = r.app_id
-            and o.reason is distinct from 'possession_missing' offset 0) f on true
+            and o.reason is distinct from 'possession_missing' and \(isUntold("o")) is not true offset 0) f on true
           left join lateral (select goods from grants where transaction_id = o.transaction_id offset 0) g on true
           where o.receipt_id = r.id) t
         """,
@@ -71,10 +71,21 @@ extension Statements {
 
     /// A purchase that was given to its owner because somebody else posted it: the poster is told no more than if it had
     /// been given before (design.md 5.1, row 6).
-    private static func shownState(_ row: String) -> String {
+    static func shownState(_ row: String) -> String {
         """
         case when \(row).state = 'granted' and \(row).reason = 'owned_by_another_user' then 'already_granted' else \(row).state end
         """
+    }
+
+    /// A bare id proves nothing: whoever asks by one learns no more of what another user was given than of what nobody was.
+    private static func isUntold(_ row: String) -> String {
+        "(r.kind = 'identifier' and not r.is_vouched and \(row).reason = 'owned_by_another_user')"
+    }
+    private static func toldState(_ row: String) -> String {
+        "case when \(isUntold(row)) then 'held' else \(shownState(row)) end"
+    }
+    private static func toldReason(_ row: String) -> String {
+        "case when \(isUntold(row)) then 'possession_missing' else \(row).reason end"
     }
 
     /// Which of these receipts are no longer being tried, or were given on trust: what a long poll waits for.
@@ -90,7 +101,8 @@ extension Statements {
         "ledger.count_fruitless_questions",
         """
         select count(*) from receipts where app_id = $1 and user_id = $2 and received_at > now() - interval '1 day'
-          and kind = 'identifier' and not is_vouched and (state in ('received', 'parked', 'rejected') or reason = 'possession_missing')
+          and kind = 'identifier' and not is_vouched and (state in ('received', 'parked', 'rejected')
+            or reason in ('possession_missing', 'owned_by_another_user'))
         """,
         bind: { [.text($0.appID), .text($0.userID)] },
         read: { row throws(PostgresError) in try row.int(0) })

@@ -46,7 +46,7 @@ extension Statements {
             (select true from grants where purchase_key = i.purchase_key)) end,
           o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
           jsonb_build_array(o.item, o.bonuses, o.target)::text, o.target,
-          o.installation_id = i.installation, o.reserved_for, o.transaction_id
+          o.installation_id = i.installation, o.reserved_for, o.transaction_id, o.item
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
             $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[]) with ordinality
           as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
@@ -159,11 +159,12 @@ package struct EvidenceRow: Sendable {
 }
 
 extension RowReader {
-    /// Thirteen columns from here on; nil where there is no such row.
+    /// Fourteen columns from here on; nil where there is no such row.
     fileprivate func order(from column: Int) throws(PostgresError) -> PlacedOrder? {
         guard let id = try optionalUUID(column) else { return nil }
         return PlacedOrder(
-            id: id, userID: try text(column + 1), productID: try text(column + 2), quantity: try int(column + 3),
+            id: id, userID: try text(column + 1), productID: try text(column + 2),
+            item: try optionalText(column + 13), quantity: try int(column + 3),
             environment: try optionalText(column + 4), placedAt: try date(column + 5), payBy: try date(column + 6),
             goods: try optionalJSON(column + 7) == nil ? nil : try decoded(column + 7),
             terms: try text(column + 8), target: try json(column + 9),

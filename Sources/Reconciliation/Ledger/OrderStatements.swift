@@ -107,7 +107,7 @@ extension Statements {
         cross join lateral (select * from orders where id = i.id offset 0) o
         \(orderGrant)
         cross join lateral (
-          select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('id', r.id, 'state', r.state,
+          select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('id', r.id, 'state', \(shownState("r")),
               'reason', r.reason,
               'receivedAt', to_char(r.received_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
               'transactions', t.list)) order by r.received_at), '[]') as list
@@ -115,9 +115,9 @@ extension Statements {
             where lower(order_id) = o.id::text and app_id = o.app_id and (user_id is null or user_id = o.user_id)
             order by received_at desc limit \(OrderView.submissionsMax)) r
           cross join lateral (
-            select coalesce(jsonb_agg(jsonb_build_object('transactionId', c.transaction_id, 'state', c.state,
+            select coalesce(jsonb_agg(jsonb_build_object('transactionId', c.transaction_id, 'state', \(shownState("c")),
                 'orderId', b.id) order by c.transaction_id), '[]') as list
-            from (select transaction_id, state from outcomes where receipt_id = r.id order by transaction_id
+            from (select transaction_id, state, reason from outcomes where receipt_id = r.id order by transaction_id
               limit 100) c
             left join lateral (select id from orders where transaction_id = c.transaction_id and app_id = o.app_id
               and user_id = o.user_id offset 0) b on true) t) s

@@ -19,6 +19,7 @@ package enum Schema {
         migration(14, "owners_of_places", PackageResources._014_owners_of_places_sql),
         migration(15, "catalogue", PackageResources._015_catalogue_sql),
         migration(16, "matching", PackageResources._016_matching_sql),
+        migration(17, "orders_of_grants", PackageResources._017_orders_of_grants_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -139,7 +139,7 @@ extension Statements {
               else v.reason end as reason,
             case when o.state = 'granted' then coalesce(g.binding_source, v.binding) end as binding,
             case when o.state = 'granted' and g.receipt_id is null then string_to_array(v.why, ',') end as reasons,
-            case when o.state = 'already_granted' and v.claimant_event is not null and g.user_id <> v.owner
+            case when o.state in ('granted', 'already_granted') and v.claimant_event is not null and g.user_id <> v.owner
               then g.user_id end as holder, v.app, v.owner, v.product, v.claimant_event, v.holder_event,
             case when o.state = 'again' then 0
               when o.state = 'open' or m.mark = 'given' then 1

@@ -104,13 +104,17 @@ package final class AppDirectory: Sendable {
             let start = try await ledger.run(
                 Statements.rememberApp, Statements.AppStart(appID: app.id, configurationHash: Array(app.hash)))
             if !app.hasGrantFrom, let firstStart = start.first { app.policy.grantFrom = firstStart }
-            var services = try await AppServices(
+            let services = try await AppServices(
                 app, http: http, callLimit: ledger.schedule.callLimit, statuses: statuses)
-            services.policy.sold = sold.withLock { $0[app.id] }
             updated[app.id] = services
         }
         let before = apps.withLock { [updated] apps in
-            defer { apps = updated }
+            // Only now, or a catalogue that came meanwhile would be forgotten.
+            let sold = sold.withLock { $0 }
+            defer {
+                apps = updated
+                for (id, catalogue) in sold { apps[id]?.policy.sold = catalogue }
+            }
             return apps.mapValues(\.configuration.hash)
         }
         guard judges else { return }

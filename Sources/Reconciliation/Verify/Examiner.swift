@@ -189,8 +189,10 @@ package struct Examiner: Sendable {
             return examination
         } catch {
             // Not even whether there is such a purchase is for him to know.
-            guard case .reject = error.fate else { throw error }
-            return unproven
+            switch error.fate {
+            case .reject, .retry(.notFoundYet): return unproven
+            default: throw error
+            }
         }
     }
 

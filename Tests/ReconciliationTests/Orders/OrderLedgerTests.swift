@@ -64,9 +64,10 @@ import Testing
     }
 
     @Test(
-        "erasing where nothing is protected: orders, tokens and reports have the tombstone, and what was sent is gone")
+        "erasing where nothing is protected: orders and reports have the tombstone, tokens and what was sent are gone")
     func erasing() async throws {
-        try await LedgerLab.with { lab in
+        // An order is bound here without its purchase.
+        try await LedgerLab.with(endsSound: false) { lab in
             let (waiting, bound) = (NewOrder.example(1), NewOrder.example(2))
             var others = NewOrder.example(3)
             others.userID = "u2"
@@ -88,9 +89,10 @@ import Testing
                     try await lab.number(
                         "select count(*) from \(table) t where user_id <> 'u2' and t::text like '%u1%'") == 0,
                     "\(table)")
+                // Who comes back uses the same tokens: they are nobody's until then.
                 #expect(
-                    try await lab.number("select count(*) from \(table) where user_id like 'erased\\_%'") > 0,
-                    "\(table)")
+                    try await lab.number("select count(*) from \(table) where user_id like 'erased\\_%'") > 0
+                        == (table != "user_tokens"), "\(table)")
                 #expect(try await lab.number("select count(*) from \(table) where user_id = 'u2'") == 1, "\(table)")
             }
             // The one that waits still says where its goods go; the one that was served does not.
