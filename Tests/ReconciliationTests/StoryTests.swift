@@ -229,6 +229,7 @@ import Testing
             #expect(try await lab.ledger.insert(submission))
             let posted = Posted(id: submission.receiptID, userID: "owner-1", appID: "game")
             try await lab.settle(posted, Self.entry("t1"))
+            try await lab.run("update grants set order_id = '\(bound)' where transaction_id = 't1'")
 
             for subject in [StorySubject.order(bound), .receipt(posted.id), .transaction("t1")] {
                 for reader in [Self.support, Self.player("owner-1")] {

@@ -90,9 +90,9 @@ import Testing
                         "select count(*) from \(table) t where user_id <> 'u2' and t::text like '%u1%'") == 0,
                     "\(table)")
                 // Who comes back uses the same tokens: they are nobody's until then.
-                #expect(
-                    try await lab.number("select count(*) from \(table) where user_id like 'erased\\_%'") > 0
-                        == (table != "user_tokens"), "\(table)")
+                let buried = try await lab.number(
+                    "select count(*) from \(table) where user_id like 'erased\\_%'")
+                #expect((buried > 0) == (table != "user_tokens"), "\(table)")
                 #expect(try await lab.number("select count(*) from \(table) where user_id = 'u2'") == 1, "\(table)")
             }
             // The one that waits still says where its goods go; the one that was served does not.
