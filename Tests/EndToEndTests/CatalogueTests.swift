@@ -42,6 +42,10 @@ extension EndToEnd {
                 try await system.submit(before, user: "u1", wait: 20)
                 try await system.submit(now, user: "u1", wait: 20)
                 let client = try system.client
+                try await system.wait("ingest to have read the catalogue") {
+                    let list = try await client.get("/v1/products?promotion=spring")
+                    return String(decoding: list.body, as: UTF8.self).contains("9000")
+                }
                 let order = try await client.order([
                     "appId": "game", "userId": "u2", "productId": ConfigurationFile.coins, "promotion": "spring",
                 ])

@@ -34,13 +34,21 @@ import Testing
     func ids() {
         let trusted = Self.given(Self.transaction("t1", of: "o1"))
         let neighbour = Self.entry(Self.transaction("t2"))
-        for decision in [Self.grant, .rejected(.refunded), .held(.productUnknown)] {
-            let renamed = Self.entry(Self.transaction("t1", of: "o1", signedAt: Self.date), decision)
+        // Held by a rule of ours, but Apple's word is there: confirmed.
+        let confirmed = Decision.grant(goods: [], source: .poster)
+        for (decision, read) in [
+            (Self.grant, Self.grant), (.rejected(.refunded), .rejected(.refunded)),
+            (.held(.productUnknown), confirmed),
+        ] {
+            let renamed = Self.entry(Self.transaction("t1", of: "o1", signedAt: Self.date), read)
             for id in ["t1", "t9"] {
                 let named = Self.entry(Self.transaction(id, of: "o1", signedAt: Self.date), decision)
                 #expect(Self.reading(.transactions([neighbour, named]), by: trusted) == [neighbour, renamed])
             }
         }
+        // The word that was known when it was given confirms nothing.
+        let waits = Self.entry(Self.transaction("t1", of: "o1"), .held(.productUnknown))
+        #expect(Self.reading(.transactions([waits]), by: trusted) == [waits])
         // Both are there: each under its own.
         let both = [Self.entry(Self.transaction("t9", of: "o1")), Self.entry(Self.transaction("t1", of: "o1"))]
         #expect(Self.reading(.transactions(both), by: trusted) == both)

@@ -56,7 +56,7 @@ struct BrokerOutageTests {
         try await TestBroker.run { broker in
             let bench = try await Bench(broker, "work")
             let consumer = bench.consumer(prefetch: 100)
-            let idle = bench.consumer(prefetch: 0)
+            let idle = bench.consumer(of: [])
             await consumer.start()
             await idle.start()
             let consuming = Task {

@@ -353,9 +353,12 @@ struct Bench: Sendable {
     }
 
     func consumer(prefetch: Int) -> Consumer {
-        Consumer(
-            configuration, topology: topology, subscriptions: [Subscription(queue: queue, prefetch: prefetch)],
-            logger: .silent)
+        consumer(of: [Subscription(queue: queue, prefetch: prefetch)])
+    }
+
+    /// - Parameter subscriptions: none: a connection that only lives.
+    func consumer(of subscriptions: [Subscription]) -> Consumer {
+        Consumer(configuration, topology: topology, subscriptions: subscriptions, logger: .silent)
     }
 
     func close() async { await publisher.close() }
