@@ -43,7 +43,7 @@ extension EndToEnd {
                 try await system.submit(now, user: "u1", wait: 20)
                 let client = try system.client
                 try await system.wait("ingest to have read the catalogue") {
-                    let list = try await client.get("/v1/products?promotion=spring")
+                    let list = try await client.get("/v1/products?appId=game&promotion=spring")
                     return String(decoding: list.body, as: UTF8.self).contains("9000")
                 }
                 let order = try await client.order([
