@@ -51,39 +51,8 @@ begin
     return true;
 end $$;
 
--- As in 0012, one at a time with those who take places. How many receipts and orders.
-create or replace function erase_clear_user(app text, clear_id text, tombstone text, actor text) returns bigint
-language plpgsql security definer as $$
-declare
-    erased bigint;
-    others bigint;
-begin
-    perform pg_advisory_xact_lock(hashtext('makegood.provisional'), hashtext(app));
-    update receipts r set user_id = tombstone,
-        details = case when r.settled_at is null then r.details - 'uid' - 'client' else '{}' end,
-        attempt = r.attempt + (r.settled_at is null)::int,
-        due_at = case when r.settled_at is null then now() end
-    where r.app_id = app and r.user_id = clear_id;
-    get diagnostics erased = row_count;
-    update orders o set user_id = tombstone, details = '{}', installation_id = null, idempotency_key = null,
-        debounce_key = null, target = case when o.transaction_id is null then o.target else '{}' end
-    where o.app_id = app and o.user_id = clear_id;
-    get diagnostics others = row_count;
-    update user_tokens t set user_id = tombstone where t.app_id = app and t.user_id = clear_id;
-    update client_reports c set user_id = tombstone, message = null, details = '{}'
-    where c.app_id = app and c.user_id = clear_id;
-    update grants g set user_id = tombstone where g.app_id = app and g.user_id = clear_id;
-    update provisional_grants p set user_id = tombstone where p.app_id = app and p.user_id = clear_id;
-    update events e set user_id = tombstone where e.app_id = app and e.user_id = clear_id;
-    insert into audits (actor, action, details)
-    values (actor, 'users.erase', jsonb_build_object('app', app, 'user', tombstone, 'receipts', erased));
-    return erased + others;
-end $$;
-
 do $$
 begin
-    execute format('alter function erase_clear_user(text, text, text, text) set search_path = %I, pg_temp',
-        current_schema());
     execute format('alter function take_provisional_place(text, text, uuid, text, uuid, integer, integer)
         set search_path = %I, pg_temp', current_schema());
     revoke execute on function take_provisional_place(text, text, uuid, text, uuid, integer, integer) from public;

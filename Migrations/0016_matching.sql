@@ -65,7 +65,8 @@ create view v_ownerships as
 select app_id, environment, original_transaction_id, purchased_at, transaction_id, user_id, binding_source, decided_at
 from ownerships;
 
--- As in 0014, with every table since that names users. How many receipts and orders.
+-- As in 0011, with every table since that names users, and one at a time with those who take places on trust (0014).
+-- How many receipts and orders.
 create or replace function erase_clear_user(app text, clear_id text, tombstone text, actor text) returns bigint
 language plpgsql security definer as $$
 declare
@@ -99,7 +100,8 @@ begin
     return erased + others;
 end $$;
 
--- As in 0012; receipts say where they were posted from as well.
+-- As in 0004; what was sent beside orders and in reports goes as well, and where it was posted from. An order that waits
+-- keeps where its goods go.
 create or replace function erase_protected_user(app text, key text, actor text) returns bigint
 language sql security definer as $$
     with erased as (
