@@ -109,12 +109,14 @@ package final class RunningProcess: Sendable {
         _ = await Task { try await end(within: .seconds(20)) }.result
     }
 
-    /// The port behind "<what> listening … http.address=HOST:PORT" in its log.
+    /// The port behind "<what> listening … http.address=HOST:PORT" in its log, or the same in JSON.
     package func port(of what: String, within limit: Duration = .seconds(60)) async throws -> Int {
         let deadline = ContinuousClock.now + limit
         while ContinuousClock.now < deadline {
             for line in log.split(separator: "\n") where line.contains("\(what) listening") {
-                let address = line.split(separator: "http.address=").last?.prefix { $0 != " " }
+                let address = line.firstRange(of: "http.address").map { key in
+                    line[key.upperBound...].drop { "=\":".contains($0) }.prefix { !" \"".contains($0) }
+                }
                 if let port = address?.split(separator: ":").last.flatMap({ Int($0) }) { return port }
             }
             guard isRunning else { break }

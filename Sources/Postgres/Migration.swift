@@ -23,10 +23,50 @@ package struct Migration: Sendable, Hashable {
         return nil
     }
 
+    /// What the comment at the top says of `Why`, `Locks` or `Cost`, on one line; nil where it says nothing.
+    package func note(_ name: Note) -> String? {
+        let lines = sql.split(separator: "\n", omittingEmptySubsequences: false).prefix { $0.hasPrefix("--") }
+        let comment = lines.filter { !$0.hasPrefix("-- serves:") }
+            .map { $0.dropFirst(2).trimmingPrefix { $0.isWhitespace } }.joined(separator: " ")
+        let begins = Note.allCases.compactMap { note in comment.firstRange(of: "\(note.rawValue): ") }
+        guard let own = comment.firstRange(of: "\(name.rawValue): ") else { return nil }
+        let end = begins.map(\.lowerBound).filter { $0 > own.lowerBound }.min() ?? comment.endIndex
+        var note = comment[own.upperBound..<end]
+        while note.last?.isWhitespace == true { note.removeLast() }
+        return note.isEmpty ? nil : String(note)
+    }
+
+    package enum Note: String, Sendable, CaseIterable {
+        case why = "Why"
+        case locks = "Locks"
+        case cost = "Cost"
+    }
+
     static func fileName(_ number: Int, _ name: String) -> String {
         let digits = String(number)
         return String(repeating: "0", count: max(0, 4 - digits.count)) + digits + "_\(name).sql"
     }
+}
+
+/// What a database lacks of a program's schema.
+package struct MigrationPlan: Sendable, Equatable {
+    /// How many are executed: what the programs that run now know at most. 0: an empty database.
+    package let executed: Int
+    /// In order.
+    package let pending: [Migration]
+
+    package init(executed: Int, pending: [Migration]) {
+        self.executed = executed
+        self.pending = pending
+    }
+
+    /// Whether the programs that run now still work once this one is executed.
+    package func keepsRunning(_ migration: Migration) -> Bool {
+        executed == 0 || migration.serves.map { $0 <= executed } ?? false
+    }
+
+    /// Whether they work beside all of them.
+    package var keepsRunning: Bool { pending.allSatisfy(keepsRunning) }
 }
 
 /// Why the schema is not what this program needs. File names, never SQL and never a text of the server.

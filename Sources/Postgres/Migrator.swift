@@ -20,10 +20,11 @@ package struct Migrator: Sendable {
     }
 
     /// What `migrate` would execute now. Writes nothing.
-    package func plan() async throws(MigrationError) -> [Migration] {
+    package func plan() async throws(MigrationError) -> MigrationPlan {
         try checkNumbers()
         return try await withSession { (session) async throws(MigrationError) in
-            try pending(try await session.records(migrations))
+            let records = try await session.records(migrations)
+            return MigrationPlan(executed: records.count, pending: try pending(records))
         }
     }
 

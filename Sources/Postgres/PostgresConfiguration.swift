@@ -24,6 +24,11 @@ package struct PostgresConfiguration: Sendable {
     package var namedStatements: Bool
     /// Every transaction is read-only, and a standby will do. Not sent if `namedStatements` is false.
     package var isReadOnly = false
+    /// A service's few statements, run for ever on tables that grow: each is planned once per connection, whatever its
+    /// parameters, and by indexes. Otherwise the server plans small batches anew each time, which takes it three times
+    /// as long as the work, and a plan made while a table was small would walk it when it is large. Not sent if
+    /// `namedStatements` is false.
+    package var keepsPlans = false
     /// Calls that run or wait on one `Database`; more are refused with `tooManyWaiting`.
     package var queueLimit: Int
     /// How long calls wait after the last connection broke; later ones fail at once until one is back.
@@ -103,6 +108,7 @@ extension PostgresConfiguration {
             ]
             // Compiling a statement costs more than any of ours takes.
             limits.append("jit=off")
+            if keepsPlans { limits += ["plan_cache_mode=force_generic_plan", "enable_seqscan=off"] }
             if isReadOnly { limits.append("default_transaction_read_only=on") }
             let options = limits.map { "-c \($0)" } + [own["options"] ?? ""]
             keywords.append(("options", options.joined(separator: " ")))

@@ -22,13 +22,44 @@ package struct AppPolicy: Sendable, Equatable {
         case local
     }
 
+    /// Who gives the goods.
+    ///
+    /// In shadow it is still the system before this one: everything is received, verified and decided, and each decision
+    /// to give is written down (`shadow_decisions`) instead of being carried out. Nothing is granted, bound, told or
+    /// written to Apple, and no client may finish on our word. Whoever acts after a grant (write-back, finish) has nothing
+    /// to act on; whoever acts without one asks ``AppPolicy/mode``.
+    ///
+    /// What was decided in shadow is no grant, neither before nor after going live: only the system before knows what it
+    /// gave, so only its own list says so (`makegood import grants`). Counting our decisions as given would lose, silently,
+    /// exactly the purchases that it has missed. The receipts wait (`held`, `shadow`) and are judged once more when the app
+    /// is live: what was imported is already granted; what was not was bought before ``grantFrom``, which by default is
+    /// the moment of going live, and since ``hereSince``: it waits for a person, and what lasts is its owner's, without
+    /// goods. Who goes back into shadow goes live anew: ``grantFrom`` is then the later of the two.
+    package enum Mode: String, Sendable, CaseIterable {
+        case live, shadow
+    }
+
+    /// What becomes of a subscription or non-consumable that was given to one user and is shown by another, with
+    /// Apple's own data (P10). Goods are never given again.
+    package enum Transfer: String, Sendable, CaseIterable {
+        /// It stays with its owner.
+        case keep
+        /// It is whoever's shows it, within ``AppPolicy/movesPerDayMax`` and ``AppPolicy/movesPerMonthMax``.
+        case transfer
+        /// A person decides.
+        case hold
+    }
+
     package struct Goods: Sendable, Equatable, Codable {
         package var item: String
         package var amount: Int
+        /// Given once, beside what was bought: the id of its ``Catalogue/Bonus``.
+        package var bonus: String?
 
-        package init(item: String, amount: Int) {
+        package init(item: String, amount: Int, bonus: String? = nil) {
             self.item = item
             self.amount = amount
+            self.bonus = bonus
         }
     }
 
@@ -48,6 +79,7 @@ package struct AppPolicy: Sendable, Equatable {
     }
 
     package var id: String
+    package var mode = Mode.live
     package var sandboxPurchases: SandboxPurchases
     package var testers: Set<String>
     /// Sandbox purchases of users who are no testers, per UTC day; 0 = none.
@@ -55,6 +87,9 @@ package struct AppPolicy: Sendable, Equatable {
     package var sandboxPerAppPerDay: Int
     /// Purchases before this were another system's duty.
     package var grantFrom: Date
+    /// The app's first start here. What was bought since is nobody's past: it may be all that shadow has held, or what came
+    /// before ``grantFrom`` was set. Nil: as ``grantFrom``.
+    package var hereSince: Date?
     /// The oldest purchase, in seconds before it was submitted, that a post alone is granted for; 0 = no limit.
     package var makeUpMaxAge: Duration
     /// How many users one Apple customer may make purchases good for; 0 = no limit.
@@ -62,8 +97,13 @@ package struct AppPolicy: Sendable, Equatable {
     /// How many purchases one user may make good per UTC day; 0 = no limit.
     package var makeUpPerUserPerDay: Int
     package var confirmWithApple: ConfirmWithApple
+    package var transfer: Transfer = .keep
     /// In the order they are tried; empty where Apple cannot be asked.
     package var legacyReceipts: [LegacyStrategy] = []
+    /// Only where Apple can be told.
+    package var finishAtApple = FinishAtApple.never
+    /// Whether purchases that an order found carry it at Apple from then on. Only where Apple can be told.
+    package var writesBackTokens = false
     /// Nil: nothing is given before Apple has confirmed what it must confirm.
     package var provisional: Provisional?
     package var products: [String: Product]
@@ -93,12 +133,40 @@ package struct AppPolicy: Sendable, Equatable {
 
 extension AppPolicy {
     /// Where a submission waits first. A receipt that may be judged without Apple does not wait behind those that Apple
-    /// is asked about; if it needs Apple after all, it is rerouted.
-    package func lane(of kind: Proof.Kind) -> Lane {
-        switch kind {
+    /// is asked about; if it needs Apple after all, it is rerouted. A big one is looked at apart from the others, unless
+    /// it would be sent on unread, or names an order: then it comes with a purchase that its poster waits for.
+    package func lane(of proof: Proof, namesOrder: Bool) -> Lane {
+        switch proof {
         case .signedTransaction: confirmWithApple == .always ? .apple : .local
+        case .receipt(let base64) where base64.utf8.count >= Lane.bulkBytesMin && readsFirst && !namesOrder: .bulk
         case .receipt: legacyReceipts.contains(.local) ? .local : .apple
         case .identifier: .apple
+        }
+    }
+
+    /// Whether a receipt is read here before Apple is asked anything.
+    private var readsFirst: Bool { legacyReceipts.first.map { $0 != .verifyReceipt } ?? false }
+}
+
+extension AppPolicy {
+    /// Two devices of one Apple account, each with its own user, show the same subscription whenever they start, and
+    /// would pass it to and fro for ever. So a chain moves so often at most, in 24 hours and in 30 days; after that it
+    /// stays where it is, and whoever shows it is told that it is another's. Nothing is lost by that: its owner got it by
+    /// this very rule, and tomorrow it may move again.
+    package static let movesPerDayMax = 1
+    package static let movesPerMonthMax = 3
+
+    /// What the policy says of a purchase that somebody else turns out to have. Nil: it stays his, as do consumables,
+    /// non-renewing subscriptions, what the family shares, and whatever is shown without possession.
+    func transfer(
+        of transaction: Transaction, _ kind: Transaction.Kind?, _ claim: Claim, _ decision: Decision
+    ) -> Transfer? {
+        guard transfer != .keep, claim.hasPossession, claim.userID != nil, !transaction.isShared else { return nil }
+        guard transaction.isPeriod || (transaction.kind ?? kind) == .nonConsumable else { return nil }
+        switch decision {
+        // A purchase that was given long ago is nothing to be reviewed now.
+        case .grant, .held(.review): return transfer
+        case .held, .open, .rejected, .provisional: return nil
         }
     }
 }

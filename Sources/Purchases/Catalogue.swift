@@ -32,6 +32,27 @@ package struct Catalogue: Sendable, Equatable {
             self.once = once
             self.goods = goods
         }
+
+        /// The period that a purchase of this time belongs to: `2026-11-22`, `2026-11`, or nothing where it is for ever.
+        ///
+        /// By Apple's purchase date: what is bought before midnight and granted after an outage takes its own day's
+        /// bonus and not the next one's, and judging it again never finds another period.
+        package func period(at date: Date) -> String {
+            let parts: Set<Calendar.Component> = [.year, .month, .day]
+            let day = Self.calendar.dateComponents(parts, from: date)
+            let month = String(format: "%04d-%02d", day.year ?? 0, day.month ?? 0)
+            return switch once {
+            case .ever: ""
+            case .month: month
+            case .day: String(format: "%@-%02d", month, day.day ?? 0)
+            }
+        }
+
+        private static let calendar: Calendar = {
+            var calendar = Calendar(identifier: .gregorian)
+            calendar.timeZone = .gmt
+            return calendar
+        }()
     }
 
     /// What one unit of an item gives, and when.
@@ -174,6 +195,18 @@ package struct Offer: Sendable, Equatable {
         self.bonuses = bonuses
         self.price = price
         self.revision = revision
+    }
+}
+
+extension Catalogue {
+    /// The bonus of this id, wherever it stands.
+    package func bonus(_ id: String) -> Bonus? {
+        for product in products.values {
+            for version in product.items.values.lazy.flatMap(\.versions) {
+                if let bonus = version.bonuses.first(where: { $0.id == id }) { return bonus }
+            }
+        }
+        return nil
     }
 }
 

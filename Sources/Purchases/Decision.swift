@@ -4,6 +4,8 @@ package import Foundation
 package enum Reason: String, Sendable, CaseIterable {
     // Held: waits for a product, a policy or a person.
     case productUnknown = "product_unknown"
+    /// A store product that is sold as several items, none of them the default, and nobody says which one it was.
+    case itemUnknown = "item_unknown"
     case sandbox
     case beforeCutover = "before_cutover"
     case review
@@ -13,11 +15,24 @@ package enum Reason: String, Sendable, CaseIterable {
     case orderUnknown = "order_unknown"
     /// The purchase carries a token that nobody registered, and its poster has another one.
     case foreignToken = "foreign_token"
+    /// The submission names an order of another user that may well be this purchase's, and nothing but the post speaks
+    /// for its poster.
+    case foreignOrder = "foreign_order"
+    /// Nobody has posted it, and nothing says whose it is: the first authenticated post with possession has it.
+    case unclaimed
+    /// Another user has it, and the app's policy leaves it to a person whether it becomes the poster's.
+    case transferReview = "transfer_review"
     case credentialsMissing = "credentials_missing"
     case appUnknown = "app_unknown"
     case idCollision = "id_collision"
+    /// It would be given, but the app's goods are still given by the system before this one (``AppPolicy/Mode``).
+    case shadow
     // Already granted.
     case ownedByAnotherUser = "owned_by_another_user"
+    /// By the system before this one, to this user.
+    case imported
+    /// It was given to another user, and is the poster's since: without its goods.
+    case transferred
     // Rejected for a purchase that is real: there is nothing left to give, ever.
     case refunded
     case historical
@@ -50,9 +65,13 @@ package enum Reason: String, Sendable, CaseIterable {
     case clockAhead = "clock_ahead"
     /// The app wants a responder's word about the certificates, and none came (P16).
     case certificateStatusUnknown = "certificate_status_unknown"
+    /// Nobody has posted it, and its owner's own post may still come (``Matcher/unpostedFor``).
+    case unclaimedYet = "unclaimed_yet"
     /// Apple limits our calls, and others go first.
     case appleBudget = "apple_budget"
     case halted
+    /// The catalogue in force is one that this program cannot read: nothing is given by another one.
+    case catalogueUnknown = "catalogue_unknown"
     /// Given on trust while Apple cannot be reached: it has to confirm it (B10).
     case unconfirmed
     case neverWorked = "never_worked"
@@ -60,15 +79,21 @@ package enum Reason: String, Sendable, CaseIterable {
 
 extension Reason {
     /// Whether a receipt held for this reason has Apple's facts stored: the debt is ours then, and no later failure of
-    /// the proof as a whole takes it back.
+    /// the proof as a whole takes it back. Not where the post named another user's order: a post that does not is what
+    /// settles it, so it has to stay in the queue of a device.
     package var holdsFacts: Bool {
         switch self {
-        case .productUnknown, .sandbox, .beforeCutover, .review, .purchaseAhead, .orderUnknown, .foreignToken,
-            .idCollision:
+        case .productUnknown, .itemUnknown, .sandbox, .beforeCutover, .review, .purchaseAhead, .orderUnknown,
+            .foreignToken, .unclaimed, .transferReview, .idCollision, .shadow:
             true
         default: false
         }
     }
+}
+
+extension Reason {
+    /// What an open purchase waits for that is no try at Apple.
+    package static let waiting: [Reason] = [.historyPending, .unclaimedYet]
 }
 
 extension Reason {
@@ -117,14 +142,22 @@ package enum BindingSource: String, Sendable, CaseIterable {
     case lateOrder = "late_order"
     /// Row 10: the poster is authenticated and showed Apple's own data.
     case poster
+    /// Row 11: nobody posted it; an order of, or the only one among, the users known for its Apple customer.
+    case customer
     /// Row 0d: shared by another customer; an entitlement, no goods.
     case shared
+    /// Row 1: given to somebody else before, and moved by the app's policy. Of ownerships, never of grants.
+    case transfer
+    /// A person said so (`makegood support own`). Of ownerships, never of grants.
+    case support
 }
 
 /// What the door and the proof say about the poster.
 package struct Claim: Sendable, Equatable {
     /// Nil: nobody could be named.
     package var userID: String?
+    /// False: nobody posted it, a notification or a sweep found it.
+    package var isPosted: Bool
     /// The submission carries Apple's own data, or a trusted backend vouches for the user.
     package var hasPossession: Bool
     /// When it was submitted, by the database's clock.
@@ -133,49 +166,75 @@ package struct Claim: Sendable, Equatable {
     package var judgedAt: Date
     /// Where in the game the goods go if no order says it, one JSON object.
     package var target: String?
+    /// What the post says of the purchase it means.
+    package var declared: Declaration?
 
     package init(
-        userID: String?, hasPossession: Bool, receivedAt: Date, judgedAt: Date? = nil, target: String? = nil
+        userID: String?, hasPossession: Bool, receivedAt: Date, judgedAt: Date? = nil, target: String? = nil,
+        declared: Declaration? = nil, isPosted: Bool = true
     ) {
         self.userID = userID
+        self.isPosted = isPosted
         self.hasPossession = hasPossession
         self.receivedAt = receivedAt
         self.judgedAt = judgedAt ?? receivedAt
         self.target = target
+        self.declared = declared
     }
 }
 
 extension AppPolicy {
-    /// How far before `grantFrom` a consumable may still be somebody's unfinished business (design.md 5.1, 0c).
+    /// How far before `grantFrom`, or before the app's first start here, a consumable may still be somebody's unfinished
+    /// business (design.md 5.1, 0c).
     package static let cutoverDays = 30
     /// Apple's purchase dates have been an hour ahead at a change of daylight saving (P23).
     package static let purchaseAheadMax: Duration = .seconds(2 * 3600)
 
-    /// Both tables of design.md 5.1 but rows 1, 0b and 11, for a purchase that nothing but its proof speaks for.
+    /// Both tables of design.md 5.1 but rows 1 and 0b, for a purchase that nothing but its proof speaks for.
     package func decide(_ transaction: Transaction, claim: Claim) -> Decision {
         judge(transaction, claim: claim, evidence: .none).decision
     }
 
-    /// Both tables of design.md 5.1 but rows 1, 0b and 11. Rows 1 and 0b need the grants, so the statement that writes
+    /// Both tables of design.md 5.1 but rows 1 and 0b. Rows 1 and 0b need the grants, so the statement that writes
     /// the verdict answers them: a decision here never overrides a grant that exists.
     package func judge(_ transaction: Transaction, claim: Claim, evidence: Evidence) -> Verdict.Entry {
-        func entry(_ decision: Decision, _ match: Match? = nil) -> Verdict.Entry {
-            Verdict.Entry(transaction: transaction, decision: decision, match: match)
-        }
+        var transaction = transaction
+        // What it was found to be before may be over.
+        transaction.repurchasedAfter = transaction.isPeriod ? nil : evidence.revokedAt
+        return judge(transaction, claim, evidence)
+    }
+
+    private func judge(_ transaction: Transaction, _ claim: Claim, _ evidence: Evidence) -> Verdict.Entry {
         let kind = kind(of: transaction.productID)
-        if let nothing = nothingToGive(transaction, kind) { return entry(nothing) }
-        let match: Match
+        func entry(_ decision: Decision, _ match: Match? = nil) -> Verdict.Entry {
+            Verdict.Entry(
+                transaction: transaction, decision: decision, match: match,
+                transfer: transfer(of: transaction, kind, claim, decision))
+        }
+        if let nothing = nothingToGive(transaction, kind, claim) { return entry(nothing) }
+        let isOld = isBeforeCutover(transaction)
+        var match: Match
         if transaction.isShared {
             guard claim.hasPossession else { return entry(.held(.possessionMissing)) }
             guard let userID = claim.userID else { return entry(.held(.orderUnknown)) }
             match = Match(userID: userID, source: .shared)
         } else {
-            switch Matcher(transaction, kind: kind, claim: claim, evidence: evidence).answer {
+            let matcher = Matcher(transaction, kind: kind, claim: claim, evidence: evidence)
+            switch isOld ? matcher.answerBeforeCutover : matcher.answer {
             case .owner(let found): match = found
             case .held(let reason): return entry(.held(reason))
+            case .open(let reason): return entry(.open(reason))
             }
         }
-        guard let goods = self.goods(for: transaction, match, kind) else { return entry(.held(.productUnknown)) }
+        // Which item it was, only its owner can say: nobody chooses what another one gets.
+        let declared = claim.hasPossession && claim.userID == match.userID ? claim.declared : nil
+        let promise: Promise
+        switch isOld ? .made(Promise(goods: [])) : self.promise(for: transaction, match, kind, declared?.item) {
+        case .made(let found): promise = found
+        case .unknown(let reason): return entry(.held(reason))
+        }
+        match.bonuses = promise.bonuses
+        match.reasons += declared?.contradictions(of: transaction, given: promise.item) ?? []
         if transaction.environment != Transaction.production, !admitsSandbox(match.userID) {
             return entry(.held(.sandbox))
         }
@@ -183,45 +242,80 @@ extension AppPolicy {
         if ahead > Self.purchaseAheadMax.inSeconds { return entry(.held(.purchaseAhead)) }
         if transaction.isShared { return entry(.grant(goods: [], source: .shared)) }
         let age = claim.receivedAt.timeIntervalSince(transaction.purchasedAt)
-        if match.source == .poster, makeUpMaxAge > .zero, age > makeUpMaxAge.inSeconds { return entry(.held(.review)) }
+        if match.source == .poster, !isOld, makeUpMaxAge > .zero, age > makeUpMaxAge.inSeconds {
+            return entry(.held(.review))
+        }
         let isConsumable = (kind ?? transaction.kind) == .consumable
-        guard let all = Self.multiply(goods, by: isConsumable ? transaction.quantity : 1) else {
+        guard let all = Self.multiply(promise.goods, by: isConsumable ? transaction.quantity : 1) else {
             return entry(.held(.review))
         }
         return entry(.grant(goods: all, source: match.source), match)
     }
 
-    /// Rows 0a and 0c: Apple took it back, or it was another system's duty.
-    private func nothingToGive(_ transaction: Transaction, _ kind: Transaction.Kind?) -> Decision? {
+    /// Rows 0a and 0c: Apple took it back, or it was another system's duty. What lasts longer than that system is still
+    /// its owner's: a non-consumable, and a subscription that was running when it was posted.
+    private func nothingToGive(_ transaction: Transaction, _ kind: Transaction.Kind?, _ claim: Claim) -> Decision? {
         if transaction.revokedAt != nil { return .rejected(.refunded) }
-        guard transaction.purchasedAt < grantFrom else { return nil }
-        let windowStart = grantFrom.addingTimeInterval(-Double(Self.cutoverDays) * 86_400)
-        let isConsumable = (transaction.kind ?? kind ?? .consumable) == .consumable
-        return isConsumable && transaction.purchasedAt >= windowStart
-            ? .held(.beforeCutover) : .rejected(.historical)
+        guard isBeforeCutover(transaction) else { return nil }
+        switch transaction.kind ?? kind ?? .consumable {
+        case .nonConsumable: return nil
+        case .autoRenewable where (transaction.expiresAt ?? .distantPast) > claim.receivedAt: return nil
+        case .autoRenewable, .nonRenewing: return unfinished(transaction, days: 0)
+        case .consumable: return unfinished(transaction, days: Self.cutoverDays)
+        }
     }
 
-    /// What one unit of a purchase gives: what its order promised while the offer counts, else what the catalogue says
-    /// for its day (design.md 5.2). Nil: nothing is known.
-    private func goods(for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?) -> [Goods]? {
-        if transaction.isShared { return kind == nil ? nil : [] }
-        return match.offer?.goods
-            ?? goods(of: transaction.productID, item: match.order?.item, at: transaction.purchasedAt)
+    /// Nobody known has given it. What was bought here, or so many days before, waits for somebody who finds out.
+    private func unfinished(_ transaction: Transaction, days: Int) -> Decision {
+        let start = min(hereSince ?? grantFrom, grantFrom).addingTimeInterval(-Double(days) * 86_400)
+        return transaction.purchasedAt >= start ? .held(.beforeCutover) : .rejected(.historical)
+    }
+
+    private func isBeforeCutover(_ transaction: Transaction) -> Bool { transaction.purchasedAt < grantFrom }
+
+    /// What one unit of a purchase gives.
+    private struct Promise {
+        var goods: [Goods]
+        var bonuses: [Catalogue.Bonus] = []
+        /// Nil: not of the catalogue.
+        var item: String?
+
+        enum Search {
+            case made(Promise)
+            case unknown(Reason)
+        }
+    }
+
+    /// What its order promised while the offer counts, else what the catalogue says for its day (design.md 5.2): of the
+    /// item that the order is for, else of the one that the post names if that was sold then, else of the default.
+    private func promise(
+        for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?, _ declaredItem: String?
+    ) -> Promise.Search {
+        if transaction.isShared { return kind == nil ? .unknown(.productUnknown) : .made(Promise(goods: [])) }
+        if let order = match.offer, let goods = order.goods {
+            return .made(Promise(goods: goods, bonuses: order.bonuses, item: order.item))
+        }
+        let configured = products[transaction.productID]?.goods
+        guard let sold, let product = sold.products[transaction.productID] else {
+            return configured.map { .made(Promise(goods: $0)) } ?? .unknown(.productUnknown)
+        }
+        let offer = { (item: String) in
+            sold.offer(product: product.id, item: item, promotion: nil, at: transaction.purchasedAt)
+        }
+        let ordered = match.order?.item.flatMap { product.items[$0]?.id }
+        let declared = declaredItem.flatMap { offer($0)?.item }
+        guard let item = ordered ?? declared ?? product.defaultItem else { return .unknown(.itemUnknown) }
+        if let offer = offer(item) {
+            return .made(Promise(goods: offer.goods, bonuses: offer.bonuses, item: item))
+        }
+        // A day that no version covers is the configuration's.
+        guard item == product.defaultItem, let configured else { return .unknown(.productUnknown) }
+        return .made(Promise(goods: configured, item: item))
     }
 
     /// The type of a product that is sold here.
     private func kind(of productID: String) -> Transaction.Kind? {
         sold?.products[productID]?.kind ?? products[productID]?.kind
-    }
-
-    /// What one unit of a product gave everybody at a time. A day that no version covers is the configuration's.
-    ///
-    /// - Parameter item: nil, or not sold under this product: its default.
-    package func goods(of productID: String, item: String? = nil, at date: Date) -> [Goods]? {
-        guard let product = sold?.products[productID] else { return products[productID]?.goods }
-        guard let name = item.flatMap({ product.items[$0]?.id }) ?? product.defaultItem else { return nil }
-        if let offer = sold?.offer(product: productID, item: name, promotion: nil, at: date) { return offer.goods }
-        return name == product.defaultItem ? products[productID]?.goods : nil
     }
 
     /// Apple's quantity multiplies; it is 1 for everything but consumables. Nil: more than anybody can be given.

@@ -16,6 +16,8 @@ package struct PlacedOrder: Sendable, Equatable {
     package var payBy: Date
     /// Frozen, of one unit. Nil: the catalogue held nothing for it then.
     package var goods: [AppPolicy.Goods]?
+    /// Frozen: what comes beside them, once.
+    package var bonuses: [Catalogue.Bonus]
     /// Everything else that it promises: item, bonuses, and where in the game they go. As stored; only compared.
     package var terms: String
     /// Where in the game the goods go, one JSON object.
@@ -30,7 +32,8 @@ package struct PlacedOrder: Sendable, Equatable {
     package init(
         id: UUID, userID: String, productID: String, item: String? = nil, quantity: Int = 1, environment: String? = nil,
         placedAt: Date,
-        payBy: Date, goods: [AppPolicy.Goods]? = nil, terms: String = "[]", target: String = "{}",
+        payBy: Date, goods: [AppPolicy.Goods]? = nil, bonuses: [Catalogue.Bonus] = [], terms: String = "[]",
+        target: String = "{}",
         isOfInstallation: Bool = false, reservedFor: String? = nil, transactionID: String? = nil
     ) {
         self.id = id
@@ -42,6 +45,7 @@ package struct PlacedOrder: Sendable, Equatable {
         self.placedAt = placedAt
         self.payBy = payBy
         self.goods = goods
+        self.bonuses = bonuses
         self.terms = terms
         self.target = target
         self.isOfInstallation = isOfInstallation
@@ -56,17 +60,18 @@ package struct Evidence: Sendable, Equatable {
     package struct Chain: Sendable, Equatable {
         /// Whose it is since its latest granted purchase.
         package var userID: String
-        /// When Apple took that purchase back, if it did.
-        package var revokedAt: Date?
+        /// Whether it became his after that purchase was given to somebody else.
+        package var isMoved: Bool
 
-        package init(userID: String, revokedAt: Date? = nil) {
+        package init(userID: String, isMoved: Bool = false) {
             self.userID = userID
-            self.revokedAt = revokedAt
+            self.isMoved = isMoved
         }
     }
 
     /// Orders of this app, each once: the one that the token names, the one that the submission names, unbound ones of
-    /// this product of everybody whom the purchase may belong to, and of this product and installation.
+    /// this product of everybody whom the purchase may belong to, and of this product and installation; and the one that
+    /// this purchase was given by on trust.
     package var orders: [PlacedOrder] = []
     /// What the submission names for this purchase.
     package var namedOrderID: UUID?
@@ -76,8 +81,15 @@ package struct Evidence: Sendable, Equatable {
     package var tokenUserIDs: [String] = []
     /// Whether a token is registered for the poster, while this purchase carries one.
     package var posterHasToken = false
+    /// To whom purchases of its Apple customer were given before; asked only where nobody posted it.
+    package var customerUserIDs: [String] = []
     package var chain: Chain?
-    /// To whomever, under this id or another one of the same purchase.
+    /// When Apple last took back something that the chain was granted, before this purchase; not of periods. It counts
+    /// also where nobody is known for the chain any more.
+    package var revokedAt: Date?
+    /// Whether we set the token of this later purchase of its chain at Apple, for an earlier one.
+    package var isTokenWritten = false
+    /// To whomever, under this id or another one of the same purchase; asked only of one of several.
     package var isGranted = false
 
     package init() {}

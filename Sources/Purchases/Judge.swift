@@ -6,11 +6,14 @@ package struct Judge: Sendable {
     package let claim: Claim
     /// By transaction id; what is missing has ``Evidence/none``.
     private let evidence: [String: Evidence]
+    /// The purchase that the post's own words are about.
+    private let meantID: String?
 
-    package init(policy: AppPolicy, claim: Claim, evidence: [String: Evidence] = [:]) {
+    package init(policy: AppPolicy, claim: Claim, evidence: [String: Evidence] = [:], meantID: String? = nil) {
         self.policy = policy
         self.claim = claim
         self.evidence = evidence
+        self.meantID = meantID
     }
 
     package func judge(_ transaction: Transaction) -> Verdict.Entry { judge(transaction, taken: [:]) }
@@ -53,6 +56,8 @@ package struct Judge: Sendable {
 
     private func judge(_ transaction: Transaction, taken: [UUID: String]) -> Verdict.Entry {
         let evidence = evidence[transaction.id] ?? .none
+        var claim = claim
+        if transaction.id != meantID { claim.declared = nil }
         return policy.judge(transaction, claim: claim, evidence: evidence.with(taken: taken))
     }
 }

@@ -13,6 +13,7 @@ package enum MatchReason: String, Sendable, CaseIterable {
     case orderOpen = "order_open"
     case orderLater = "order_later"
     case orderReserved = "order_reserved"
+    case customerKnown = "customer_known"
     // What was found beside it.
     /// Proven by its token, the order's product is Apple's from now on (S3-42).
     case productCorrected = "product_corrected"
@@ -32,8 +33,25 @@ package enum MatchReason: String, Sendable, CaseIterable {
     case tokenOfSeveral = "token_of_several"
     /// The proof shows no token, whether or not the purchase has one (note 2).
     case tokenUnseen = "token_unseen"
+    /// Its token is one that we set at Apple ourselves: it says no more than the chain does.
+    case tokenWritten = "token_written"
     /// The purchase's chain was another user's before (note 3).
     case chainMoved = "chain_moved"
+    /// Bought before `grantFrom`: an entitlement, whose goods were the former system's to give (row 0c).
+    case beforeCutover = "before_cutover"
+    // Row 1, of what somebody else was given.
+    case transferred
+    /// The policy would move it, but it has moved as often as it may.
+    case transferLimit = "transfer_limit"
+    // What the post says otherwise than Apple, or than what was given.
+    case productDiffers = "product_differs"
+    case itemDiffers = "item_differs"
+    case priceDiffers = "price_differs"
+    /// The order that the post names is not this purchase's: another user's or app's, another product's, bound before, or
+    /// none at all.
+    case orderAside = "order_aside"
+    /// Fields of the post that make no sense: stored as they came, and not gone by.
+    case fieldsDisregarded = "fields_disregarded"
 }
 
 /// Whose a purchase is, by which row of design.md 5.1, and by which order.
@@ -49,6 +67,8 @@ package struct Match: Sendable, Equatable {
     /// Whether the purchase's chain is its owner's from it on, and was nobody's or another user's before (note 3).
     package var takesChain = false
     package var chainWasOf: String?
+    /// What comes beside the goods where the user has not had it in its period: the database knows.
+    package var bonuses: [Catalogue.Bonus] = []
     package var reasons: [MatchReason]
 
     package init(
@@ -64,14 +84,19 @@ package struct Match: Sendable, Equatable {
     }
 }
 
-/// The second table of design.md 5.1: whose is this purchase? Rows 2 to 10, the first that answers decides. Row 1 is the
-/// database's, row 11 needs purchases that nobody posted. Pure.
+/// The second table of design.md 5.1: whose is this purchase? Rows 2 to 11, the first that answers decides. Row 1 is the
+/// database's. Pure.
 package struct Matcher: Sendable {
     package enum Answer: Sendable, Equatable {
         case owner(Match)
         /// Nobody can be named.
         case held(Reason)
+        /// Not now: somebody may still post it.
+        case open(Reason)
     }
+
+    /// Its owner's own post says more than the Apple customer's past: it is waited for so long, in seconds.
+    package static let unpostedFor: TimeInterval = 86_400
 
     /// Apple's clock and ours may differ: an order placed this long after a purchase still fits it, in seconds.
     package static let placedAfterMax: TimeInterval = 300
@@ -94,24 +119,55 @@ package struct Matcher: Sendable {
     }
 
     package var answer: Answer {
+        if let match = renewalOfMoved { return .owner(finished(match)) }
         if let match = orderToken { return .owner(finished(match)) }
         if let answer = userToken {
             guard case .owner(let match) = answer else { return answer }
             return .owner(finished(match))
         }
         if let match = chain ?? namedOrder { return .owner(finished(match)) }
+        guard claim.isPosted else { return unposted }
         guard claim.hasPossession else { return .held(.possessionMissing) }
         if let match = orderOfAnother ?? openOrder ?? chainOwner ?? lateOrder ?? poster {
             return .owner(finished(match))
         }
-        return .held(.orderUnknown)
+        return .held(namesAnothers ? .foreignOrder : .orderUnknown)
+    }
+
+    /// Of what was bought before the cut-over and lasts (row 0c): rows 2 to 4 and 10, and row 8, for an imported owner of
+    /// a subscription is known by its chain alone. No order is bound: the former system placed it, and gave its goods.
+    package var answerBeforeCutover: Answer {
+        let found: Match
+        if let match = renewalOfMoved ?? orderToken {
+            found = match
+        } else if let answer = userToken {
+            guard case .owner(let match) = answer else { return answer }
+            found = match
+        } else if let match = chain {
+            found = match
+        } else {
+            guard claim.isPosted else { return chainOwner.map { .owner(finished($0)) } ?? .held(.unclaimed) }
+            guard claim.hasPossession else { return .held(.possessionMissing) }
+            guard let match = chainOwner ?? poster else { return .held(.orderUnknown) }
+            found = match
+        }
+        let proof = found.source == .poster ? [] : found.reasons.prefix(1)
+        return .owner(
+            finished(Match(userID: found.userID, source: found.source, reasons: proof + [.beforeCutover])))
     }
 
     // MARK: The rows
 
+    /// Row 4 before rows 2 and 3, of a chain that was moved: its renewals carry the token of the purchase from before,
+    /// which would take it back each month.
+    private var renewalOfMoved: Match? {
+        guard let chain = evidence.chain, chain.isMoved, isRenewal else { return nil }
+        return ofChain(chain, .chain)
+    }
+
     /// Row 2: the token is an order of this app. Its user, whoever posted.
     private var orderToken: Match? {
-        guard let token = transaction.appAccountToken, let order = evidence.orders.first(where: { $0.id == token })
+        guard let token, let order = evidence.orders.first(where: { $0.id == token })
         else { return nil }
         if isFirstOfChain {
             if isUnbound(order) {
@@ -136,7 +192,7 @@ package struct Matcher: Sendable {
 
     /// Row 3: the token is a user's. One that nobody registered, from a poster who has another: held.
     private var userToken: Answer? {
-        guard transaction.appAccountToken != nil else { return nil }
+        guard token != nil else { return nil }
         var match: Match
         if let userID = evidence.registeredUserID {
             match = Match(userID: userID, source: .userToken, reasons: [.tokenRegistered])
@@ -198,14 +254,42 @@ package struct Matcher: Sendable {
         return Match(userID: userID, source: .lateOrder, order: order, reasons: [lateReason(order)])
     }
 
-    /// Row 10: the poster is authenticated and has possession.
+    /// Row 10: the poster is authenticated and has possession. Not where he names an order of another user that fits: that
+    /// is a record of the other's, posted by whoever is logged in (S1-25), or an order number that his client kept from
+    /// him; whoever buys by orders would have one of his own. Goods cannot be taken back, so a person decides, or the
+    /// other's own post.
     private var poster: Match? {
-        claim.userID.map {
+        guard !namesAnothers else { return nil }
+        return claim.userID.map {
             var match = Match(userID: $0, source: .poster)
             if case .none(let reasons) = openOrder(of: $0) { match.reasons += reasons }
             return match
         }
     }
+
+    /// Rows 8 and 11 of a purchase that nobody posted: not before its owner has had the time to post it himself. Then the
+    /// chain's owner; an order of one of the users who are known for the Apple customer, as in row 7; the only one of
+    /// them; else whoever posts it first, or support.
+    private var unposted: Answer {
+        guard claim.judgedAt >= claim.receivedAt + Self.unpostedFor else { return .open(.unclaimedYet) }
+        if let match = chainOwner ?? orderOfCustomer ?? onlyUserOfCustomer { return .owner(finished(match)) }
+        return .held(.unclaimed)
+    }
+
+    private var orderOfCustomer: Match? {
+        guard case .order(let order, let reasons) = openOrder(of: evidence.customerUserIDs) else { return nil }
+        var match = Match(userID: order.userID, source: .customer, reasons: [.customerKnown] + reasons)
+        bind(order, &match)
+        return match
+    }
+
+    private var onlyUserOfCustomer: Match? {
+        guard let userID = evidence.customerUserIDs.first, evidence.customerUserIDs.count == 1 else { return nil }
+        return Match(userID: userID, source: .customer, reasons: [.customerKnown])
+    }
+
+    /// What the purchase itself says of its owner. One that we set at Apple proves nothing: it is what we knew.
+    private var token: UUID? { evidence.isTokenWritten ? nil : transaction.appAccountToken }
 
     // MARK: Orders
 
@@ -215,6 +299,10 @@ package struct Matcher: Sendable {
     }
 
     private var named: PlacedOrder? { evidence.orders.first { $0.id == evidence.namedOrderID } }
+    private var namesAnothers: Bool {
+        guard let userID = claim.userID, let named else { return false }
+        return named.userID != userID && fits(named)
+    }
 
     /// By no purchase, or by this one.
     private func isUnbound(_ order: PlacedOrder) -> Bool {
@@ -238,14 +326,20 @@ package struct Matcher: Sendable {
         orders.max { ($0.placedAt, $0.id.uuidString) < ($1.placedAt, $1.id.uuidString) }
     }
 
-    /// Row 7, for whomever: the latest; where they promise different things, only if it alone is near the purchase.
-    private func openOrder(of userID: String) -> OpenOrder {
+    private func openOrder(of userID: String) -> OpenOrder { openOrder(of: [userID]) }
+
+    /// Row 7, for whomever: the latest; where they promise different things or are different users', only if it alone is
+    /// near the purchase. One that this purchase was given by before is the one, whatever was placed since.
+    private func openOrder(of userIDs: [String]) -> OpenOrder {
         let orders = evidence.orders.filter {
-            $0.userID == userID && fits($0) && transaction.purchasedAt <= $0.payBy
+            userIDs.contains($0.userID) && fits($0) && transaction.purchasedAt <= $0.payBy
+        }
+        if let bound = orders.first(where: { $0.transactionID == transaction.id }), !transaction.isOfferCode {
+            return .order(bound, [.orderOpen])
         }
         guard let latest = latest(orders) else { return .none([]) }
         if transaction.isOfferCode { return .none([.offerCode]) }
-        if orders.allSatisfy({ $0.goods == latest.goods && $0.terms == latest.terms }) {
+        if orders.allSatisfy({ $0.goods == latest.goods && $0.terms == latest.terms && $0.userID == latest.userID }) {
             return .order(latest, [.orderOpen])
         }
         return orders.filter(isNear).count == 1 && isNear(latest)
@@ -323,8 +417,7 @@ package struct Matcher: Sendable {
     }
 
     private var isRestore: Bool {
-        guard !transaction.isPeriod, !isFirstOfChain else { return false }
-        return evidence.chain?.revokedAt.map { $0 >= transaction.purchasedAt } ?? true
+        !transaction.isPeriod && !isFirstOfChain && evidence.revokedAt == nil
     }
 
     private func ofChain(_ chain: Evidence.Chain, _ source: BindingSource) -> Match {
@@ -343,10 +436,14 @@ package struct Matcher: Sendable {
                 match.reasons.append(.environmentDiffers)
             }
         }
+        if let named = evidence.namedOrderID, ![match.order?.id, match.secondChargeOf].contains(named) {
+            match.reasons.append(.orderAside)
+        }
         if match.source != .userToken, evidence.tokenUserIDs.count > 1 { match.reasons.append(.tokenOfSeveral) }
         if !transaction.showsToken, transaction.appAccountToken == nil, evidence != .none {
             match.reasons.append(.tokenUnseen)
         }
+        if evidence.isTokenWritten { match.reasons.append(.tokenWritten) }
         match.takesChain = !isConsumable && kind != .nonRenewing && evidence.chain?.userID != match.userID
         if match.takesChain, let chain = evidence.chain {
             match.chainWasOf = chain.userID

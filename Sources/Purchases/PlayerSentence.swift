@@ -18,7 +18,7 @@ package struct PlayerSentence: Sendable, Equatable {
         self =
             switch state {
             case .granted: reason.flatMap(Self.grantedBut) ?? Self.granted
-            case .alreadyGranted: reason == .ownedByAnotherUser ? Self.of(.ownedByAnotherUser) : Self.grantedBefore
+            case .alreadyGranted: reason.flatMap(Self.grantedTo) ?? Self.grantedBefore
             case .received: reason.map(Self.of) ?? Self.received
             case .held: reason.map(Self.of) ?? Self.held
             case .parked: reason.flatMap(Self.parkedFor) ?? Self.parked
@@ -54,6 +54,11 @@ package struct PlayerSentence: Sendable, Equatable {
             "The App Store has not confirmed this purchase for a long time; it is stored, we go on asking, and you need not pay again."
     )
 
+    /// What was granted before, where it was not to him.
+    private static func grantedTo(_ reason: Reason) -> PlayerSentence? {
+        reason == .ownedByAnotherUser || reason == .transferred ? of(reason) : nil
+    }
+
     /// What is said beside a grant.
     private static func grantedBut(_ reason: Reason) -> PlayerSentence? {
         if reason == .unconfirmed || reason == .ownedByAnotherUser { return of(reason) }
@@ -86,6 +91,12 @@ package struct PlayerSentence: Sendable, Equatable {
                 en:
                     "Your purchase is verified and stored; its product is not set up here yet, and it goes on by itself once it is."
             )
+        case .itemUnknown:
+            PlayerSentence(
+                zh: "这笔购买已核实并保存,但我们还不知道您买的是哪一件商品;请在应用里重新提交,或联系客服。",
+                en:
+                    "Your purchase is verified and stored, but we do not know yet which item it was for: please open the app again, or contact support."
+            )
         case .sandbox:
             PlayerSentence(
                 zh: "这是一笔测试环境的购买,没有实际扣款,暂不发放。",
@@ -116,7 +127,7 @@ package struct PlayerSentence: Sendable, Equatable {
                 en:
                     "The record that the app sent holds no purchase yet: please restore purchases in the app, or try again later."
             )
-        case .orderUnknown:
+        case .orderUnknown, .unclaimed, .unclaimedYet:
             PlayerSentence(
                 zh: "我们还不知道这笔购买属于哪个账号,请登录后重新打开应用。",
                 en: "We do not know yet which account this purchase belongs to: please log in and open the app again.")
@@ -124,6 +135,18 @@ package struct PlayerSentence: Sendable, Equatable {
             PlayerSentence(
                 zh: "这笔购买带有另一个账号的标识,需要人工核对。",
                 en: "This purchase carries the mark of an account that we do not know; our staff has to look at it.")
+        case .foreignOrder:
+            PlayerSentence(
+                zh: "这笔购买提交时附带了另一个账号的订单,需要人工核对;如果它属于您的另一个账号,请登录那个账号后重新打开应用。",
+                en:
+                    "This purchase was sent with an order of another account: if that is yours too, please log in there and open the app again; otherwise our staff has to look at it."
+            )
+        case .transferReview:
+            PlayerSentence(
+                zh: "这项订阅或商品目前属于另一个账号,是否转到您的账号需要人工核对。",
+                en:
+                    "This belongs to another account at present; our staff has to look at it before it can become yours."
+            )
         case .credentialsMissing:
             PlayerSentence(
                 zh: "您的购买凭证已保存,我们的系统暂时无法向 Apple 查询它,修复后会自动继续。",
@@ -140,11 +163,24 @@ package struct PlayerSentence: Sendable, Equatable {
             PlayerSentence(
                 zh: "这笔购买的编号与另一条记录相同,需要人工核对。",
                 en: "The number of this purchase is that of another record too; our staff has to look at it.")
+        case .shadow:
+            PlayerSentence(
+                zh: "这笔购买已核实并保存,目前仍由原有系统发放商品。",
+                en: "Your purchase is verified and stored; its goods are still given by our present system.")
         // Already granted.
+        case .imported:
+            PlayerSentence(
+                zh: "这笔购买的商品已由原有系统发放。", en: "The goods of this purchase were given by our former system.")
         case .ownedByAnotherUser:
             PlayerSentence(
                 zh: "这笔购买已记入另一个账号;如果您有多个账号,请登录其他账号查看。",
                 en: "This purchase was credited to another account; if you have several, please look into the others.")
+        case .transferred:
+            PlayerSentence(
+                zh: "这项订阅或商品已从另一个账号转到您的账号;当时发放的物品不会重复发放。",
+                en:
+                    "This has become yours; it was another account's before, and what came with it then is not given again."
+            )
         // Rejected.
         case .refunded:
             PlayerSentence(
@@ -216,6 +252,10 @@ package struct PlayerSentence: Sendable, Equatable {
                 en:
                     "Checking is paused on our side at the moment; your purchase is stored and goes on by itself afterwards."
             )
+        case .catalogueUnknown:
+            PlayerSentence(
+                zh: "我们正在更新商品目录,您的购买凭证已安全保存,稍后会自动继续。",
+                en: "What we sell is being updated; your purchase is stored and goes on by itself in a moment.")
         case .unconfirmed:
             PlayerSentence(
                 zh: "商品已先行发放到您的账号,这笔购买还在等待 Apple 确认。",

@@ -71,10 +71,18 @@ package enum Proof: Sendable, Equatable {
     }
 }
 
-/// Which queue a receipt waits in: a slow Apple never stands before proofs that need no call.
+/// Which queue a receipt waits in: a slow Apple never stands before proofs that need no call, nor does a heap of big
+/// receipts before one purchase that has just been made.
 package enum Lane: String, Sendable, CaseIterable {
     case local
     case apple
+    /// Big receipts: looked at without a call, few at a time. What is known of them ends there; what Apple has to be asked
+    /// about goes on to its queue, so that there as here nothing fresh waits for players who only show their past again.
+    case bulk
+
+    /// A receipt of at least so many bytes of base64 is big: some forty purchases, while one that was just made comes
+    /// with few others as a rule.
+    package static let bulkBytesMin = 32 << 10
 
     package init(_ kind: Proof.Kind) {
         switch kind {
@@ -87,7 +95,8 @@ package enum Lane: String, Sendable, CaseIterable {
     package var rescueDelay: Duration {
         switch self {
         case .local: .seconds(10)
-        case .apple: .seconds(60)
+        // Waits longer than others where many come at once: again is one more message before the others.
+        case .apple, .bulk: .seconds(60)
         }
     }
 }
@@ -106,6 +115,10 @@ package struct Submission: Sendable, Equatable {
     package let isVouched: Bool
     /// Everything else that was sent, as one JSON object: item, quantity, target, client and unknown fields.
     package let details: String
+    /// Where in the game goods without an order go, one JSON object: from `target` and the old clients' columns (S0-9).
+    package let target: String?
+    /// What it says of the purchase it means, for the judge.
+    package let declared: Declaration?
     /// Where it waits first: by the shape of its proof, and with Apple's where the app's policy is to ask in any case.
     package var lane: Lane
     /// The same submission is the same row: no read is needed to find it again (S1-2, P5).
@@ -113,7 +126,8 @@ package struct Submission: Sendable, Equatable {
 
     package init(
         appID: String, userID: String?, orderID: String? = nil, proof: Proof, transactionID: String? = nil,
-        originalTransactionID: String? = nil, isVouched: Bool = false, details: String = "{}"
+        originalTransactionID: String? = nil, isVouched: Bool = false, details: String = "{}",
+        target: String? = nil, declared: Declaration? = nil
     ) {
         self.appID = appID
         self.userID = userID
@@ -123,6 +137,8 @@ package struct Submission: Sendable, Equatable {
         self.originalTransactionID = originalTransactionID
         self.isVouched = isVouched
         self.details = details
+        self.target = target
+        self.declared = declared
         lane = Lane(proof.kind)
         var parts = [appID, userID ?? "", orderID ?? "", proof.kind.rawValue, proof.payload, transactionID ?? ""]
         // Without a proof, the original id and who vouches are all that tell two questions apart.

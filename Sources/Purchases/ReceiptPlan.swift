@@ -35,18 +35,6 @@ package struct ListedPurchase: Sendable, Equatable {
         }
     }
 
-    /// The purchase by the receipt's id, with what Apple says of it now; nil if that is another purchase.
-    ///
-    /// StoreKit 1 gives a purchase an id per device and per restore, so Apple may list it under another one.
-    package func updated(by found: Transaction) -> Transaction? {
-        guard found.environment == listed.environment,
-            found.id == listed.id || found.purchaseKey == listed.purchaseKey
-        else { return nil }
-        var transaction = found
-        transaction.id = listed.id
-        return transaction
-    }
-
     /// Whether Apple was asked about it before, in vain, or it was held.
     fileprivate var wasAnswered: Bool {
         switch before {
@@ -123,7 +111,7 @@ package struct ReceiptPlan: Sendable, Equatable {
         let entry = judge.judge(purchase.current)
         guard case .grant = entry.decision else { return entry }
         // The grant answers before any decision; this one would be seen only if it were gone.
-        if purchase.isGranted { return entry.with(.held(.review)) }
+        if purchase.isGranted, entry.transaction.repurchasedAfter == nil { return entry.with(.held(.review)) }
         guard let stored = purchase.stored, let signedAt = stored.signedAt,
             judge.claim.receivedAt.timeIntervalSince(signedAt) <= freshFor,
             // A period is granted by its billing event, or it could be granted twice.

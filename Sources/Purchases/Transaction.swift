@@ -41,6 +41,9 @@ package struct Transaction: Sendable, Equatable {
     package var offerType: Int?
     /// Whether the proof would show a token if the purchase had one: a legacy receipt may not.
     package var showsToken: Bool
+    /// When Apple took back what the chain was granted, where this was bought after it: a purchase of its own, and the
+    /// same one under every id that Apple lists it by.
+    package var repurchasedAfter: Date?
     /// What else Apple said, as one JSON object: price, currency, storefront, offer, reason.
     package var facts: String
 
@@ -82,12 +85,25 @@ package struct Transaction: Sendable, Equatable {
     /// What one purchase has in common under all the ids Apple lists it by: StoreKit 1 gives each device and each
     /// restore its own transaction id, so the id alone would grant a period or a product twice (design.md 6).
     package var purchaseKey: String {
-        let purchasedMilliseconds = Int64((purchasedAt.timeIntervalSince1970 * 1000).rounded())
-        if isShared { return "\(environment)/shared/\(originalID)/\(purchasedMilliseconds)" }
+        let milliseconds = { (date: Date) in Int64((date.timeIntervalSince1970 * 1000).rounded()) }
+        if isShared { return "\(environment)/shared/\(originalID)/\(milliseconds(purchasedAt))" }
         if isPeriod {
             if let webOrderLineItemID { return "\(environment)/period/\(webOrderLineItemID)" }
-            return "\(environment)/period/\(originalID)/\(purchasedMilliseconds)"
+            return "\(environment)/period/\(originalID)/\(milliseconds(purchasedAt))"
         }
+        if let repurchasedAfter { return "\(environment)/purchase/\(originalID)/\(milliseconds(repurchasedAfter))" }
         return "\(environment)/purchase/\(originalID)"
+    }
+
+    /// This purchase by its own id, with what Apple says of it now; nil if that is about another purchase.
+    ///
+    /// StoreKit 1 gives a purchase an id per device and per restore, so Apple may list it under another one.
+    package func updated(by found: Transaction) -> Transaction? {
+        var transaction = found
+        transaction.repurchasedAfter = repurchasedAfter
+        guard transaction.id == id || transaction.purchaseKey == purchaseKey, transaction.environment == environment
+        else { return nil }
+        transaction.id = id
+        return transaction
     }
 }

@@ -9,16 +9,21 @@ package struct Verdict: Sendable {
         package let decision: Decision
         /// Whose it is, and why, where it is to be given. Nil: the poster's, and nothing else is known of it.
         package let match: Match?
+        /// What the app's policy says if somebody else has it. Nil: it stays with him.
+        package let transfer: AppPolicy.Transfer?
 
-        package init(transaction: Transaction, decision: Decision, match: Match? = nil) {
+        package init(
+            transaction: Transaction, decision: Decision, match: Match? = nil, transfer: AppPolicy.Transfer? = nil
+        ) {
             self.transaction = transaction
             self.decision = decision
             self.match = match
+            self.transfer = transfer
         }
 
         /// The same purchase and owner, decided otherwise.
         package func with(_ decision: Decision) -> Entry {
-            Entry(transaction: transaction, decision: decision, match: match)
+            Entry(transaction: transaction, decision: decision, match: match, transfer: transfer)
         }
     }
 
@@ -42,6 +47,8 @@ package struct Verdict: Sendable {
     package let dueIn: Duration
     /// The call to Apple that this attempt made, if it counted.
     package let call: Call?
+    /// Written with it, each for what is granted or held by it.
+    package var errands: [Errand] = []
 
     /// One call to Apple, for the attempts table.
     package struct Call: Sendable, Equatable {
@@ -81,15 +88,26 @@ package struct Verdict: Sendable {
     }
 }
 
+/// What an app's clients may finish on our word.
+package enum FinishPolicy: Sendable {
+    /// Nothing: the app is in shadow, and another system's word counts.
+    case never
+    /// What has ended well.
+    case ended
+    /// Also what is held once its facts are stored: the debt is ours then.
+    case held
+}
+
 /// What a client is told about one transaction or receipt: may it finish (P2)?
 package enum SafeToFinish {
     /// True where nothing more can come of the client's copy: granted, already granted (to anyone), refunded,
-    /// historical, and held once Apple's verified facts are stored here (the debt is ours then).
+    /// historical, and held once Apple's verified facts are stored here (the debt is ours then), unless another post of
+    /// it is what settles it.
     package static func judge(state: String, reason: String?, hasFacts: Bool, finishHeld: Bool = true) -> Bool {
         switch state {
         case "granted", "already_granted": true
         case "rejected": reason == Reason.refunded.rawValue || reason == Reason.historical.rawValue
-        case "held": hasFacts && finishHeld
+        case "held": hasFacts && finishHeld && reason != Reason.foreignOrder.rawValue
         default: false
         }
     }

@@ -238,7 +238,9 @@ import Glibc
 
     /// Sends one persistent, mandatory message to a queue. The tag travels as its message id, because basic.return
     /// carries no number. Has no answer: success is the confirm alone.
-    func publish(_ body: String, to queue: String, tag: UInt64) throws(RabbitMQError) {
+    func publish(
+        _ body: String, to queue: String, tag: UInt64, traceparent: String? = nil
+    ) throws(RabbitMQError) {
         guard let state = unsafe state else { throw .lost }
         var (body, queue, identifier) = (body, queue, String(tag))
         let status = body.withUTF8 { body in
@@ -250,13 +252,37 @@ import Glibc
                     unsafe properties.delivery_mode = UInt8(AMQP_DELIVERY_PERSISTENT.rawValue)
                     unsafe properties.message_id = amqp_bytes_t(identifier)
                     // amqp.h, amqp_basic_publish: all bytes are copied into the send buffer during the call.
-                    return unsafe amqp_basic_publish(
-                        state, Self.channel, amqp_empty_bytes, amqp_bytes_t(queue), 1, 0, &properties,
-                        amqp_bytes_t(body))
+                    return unsafe Self.withHeaders(traceparent, &properties) { properties in
+                        unsafe amqp_basic_publish(
+                            state, Self.channel, amqp_empty_bytes, amqp_bytes_t(queue), 1, 0, &properties,
+                            amqp_bytes_t(body))
+                    }
                 }
             }
         }
         guard status == AMQP_STATUS_OK.rawValue else { throw broken(status) }
+    }
+
+    /// The headers live as long as the call. None without a trace.
+    private static func withHeaders(
+        _ traceparent: String?, _ properties: inout amqp_basic_properties_t,
+        _ body: (inout amqp_basic_properties_t) -> Int32
+    ) -> Int32 {
+        guard var traceparent else { return unsafe body(&properties) }
+        return traceparent.withUTF8 { value in
+            MessageHeaders.traceparentName.withUTF8Buffer { name in
+                var entry = unsafe amqp_table_entry_t()
+                unsafe entry.key = amqp_bytes_t(name)
+                // amqp.h, amqp_field_value_t: the kind says which member of the union is set.
+                unsafe entry.value.kind = UInt8(AMQP_FIELD_KIND_UTF8.rawValue)
+                unsafe entry.value.value.bytes = amqp_bytes_t(value)
+                return unsafe withUnsafeMutablePointer(to: &entry) { entries in
+                    unsafe properties._flags |= amqp_flags_t(AMQP_BASIC_HEADERS_FLAG)
+                    unsafe properties.headers = amqp_table_t(num_entries: 1, entries: entries)
+                    return unsafe body(&properties)
+                }
+            }
+        }
     }
 
     /// What `body` sends leaves in full segments instead of one per message: for the broker, a read instead of many.
@@ -333,7 +359,7 @@ import Glibc
         switch unsafe Int32(frame.frame_type) {
         case AMQP_FRAME_METHOD: return unsafe copy(frame.payload.method)
         case AMQP_FRAME_HEADER:
-            var messageID: String?
+            var (messageID, headers): (String?, MessageHeaders?) = (nil, nil)
             // amqp.h: `decoded` points to the properties of the header's class; ours is basic.
             if unsafe frame.payload.properties.class_id == UInt16(AMQP_BASIC_CLASS),
                 let decoded = unsafe frame.payload.properties.decoded
@@ -342,8 +368,12 @@ import Glibc
                 if unsafe properties._flags & amqp_flags_t(AMQP_BASIC_MESSAGE_ID_FLAG) != 0 {
                     messageID = unsafe String(properties.message_id)
                 }
+                if unsafe properties._flags & amqp_flags_t(AMQP_BASIC_HEADERS_FLAG) != 0 {
+                    headers = unsafe MessageHeaders(properties.headers)
+                }
             }
-            return unsafe .header(bodyBytes: frame.payload.properties.body_size, messageID: messageID)
+            return unsafe .header(
+                bodyBytes: frame.payload.properties.body_size, messageID: messageID, headers: headers)
         case AMQP_FRAME_BODY:
             // amqp.h, amqp_bytes_t: `len` bytes at `bytes`.
             let fragment = unsafe UnsafeRawBufferPointer(

@@ -5,7 +5,7 @@ enum BrokerEvent: Equatable {
     /// Nil: the message did not carry one of our tags.
     case returned(tag: UInt64?)
     /// A nil body was larger than `FrameDispatcher.incomingBodyLimitBytes` and was read past.
-    case delivered(consumer: String, tag: UInt64, redelivered: Bool, body: [UInt8]?)
+    case delivered(consumer: String, tag: UInt64, redelivered: Bool, body: [UInt8]?, headers: MessageHeaders? = nil)
     /// The broker ended a consumer: its queue is gone.
     case cancelled(consumer: String)
     case blocked

@@ -66,6 +66,8 @@ package actor Consumer {
     /// When a queue brought something last, or its consumer was made.
     private var heardAt: [String: ContinuousClock.Instant] = [:]
     private var outage = Outage()
+    /// Why there is no connection.
+    package private(set) var failure: RabbitMQError?
     private var reconnecting: Task<Void, Never>?
     private var isStarted = false
     private var isDraining = false
@@ -183,6 +185,7 @@ package actor Consumer {
 
     private func opened() {
         connected.store(true, ordering: .relaxed)
+        failure = nil
         nextRollCall = .now + Self.rollCallInterval
         let attempts = outage.attempts
         if let length = outage.ended(at: .now) {
@@ -257,7 +260,7 @@ package actor Consumer {
 
     private func handle(_ event: BrokerEvent) throws(RabbitMQError) {
         switch event {
-        case .delivered(let consumer, let tag, let redelivered, let body):
+        case .delivered(let consumer, let tag, let redelivered, let body, let headers):
             guard let queue = queues[consumer] else { throw .protocolViolation }
             try window.delivered(tag)
             deliveredSinceRollCall[queue, default: 0] += 1
@@ -271,11 +274,13 @@ package actor Consumer {
             let bodies = isShared.contains(queue) ? MessageLines.split(body) : [body]
             if bodies.count > 1 { shared[tag] = MessageLines(count: bodies.count) }
             delivered.increment(queue, by: bodies.count)
+            let traceparents = headers?.traceparents(of: bodies.count) ?? []
             for (line, body) in bodies.enumerated() {
                 mailbox.put(
                     Delivery(
-                        queue: queue, body: body, redelivered: redelivered, generation: generation, tag: tag, line: line
-                    ))
+                        queue: queue, body: body, redelivered: redelivered,
+                        traceparent: traceparents.isEmpty ? nil : traceparents[line], death: headers?.death,
+                        generation: generation, tag: tag, line: line))
             }
         case .cancelled(let consumer):
             guard let queue = queues[consumer] else { return }
@@ -375,6 +380,7 @@ package actor Consumer {
     }
 
     private func failed(_ error: RabbitMQError) {
+        failure = error
         if outage.failed(error, at: .now) {
             logger.warning("no connection to the broker", metadata: [LogKey.reason: "\(error.label)"])
         }

@@ -5,6 +5,10 @@ package struct Delivery: Sendable {
     package let body: [UInt8]
     /// Delivered before, to us or to another: somebody did not settle it.
     package let redelivered: Bool
+    /// The trace that its body belongs to (W3C Trace Context), as it was published.
+    package let traceparent: String?
+    /// How it became a dead letter; nil for any other message, or where the broker does not say.
+    package let death: Death?
     /// Which connection of its consumer brought it; tags of another one mean nothing.
     let generation: UInt64
     let tag: UInt64

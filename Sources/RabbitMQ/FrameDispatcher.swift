@@ -12,7 +12,7 @@ struct FrameDispatcher {
         case giveBack
         /// basic.deliver: header and body follow.
         case deliver(consumer: String, tag: UInt64, redelivered: Bool)
-        case header(bodyBytes: UInt64, messageID: String?)
+        case header(bodyBytes: UInt64, messageID: String?, headers: MessageHeaders? = nil)
         /// A part of the body; never empty on the wire.
         case body([UInt8])
         case cancel(consumer: String)
@@ -42,6 +42,7 @@ struct FrameDispatcher {
         /// Nil until the header came.
         var remainingBytes: UInt64?
         var tag: UInt64?
+        var headers: MessageHeaders?
         var body: [UInt8] = []
         var isTooLarge = false
     }
@@ -63,11 +64,12 @@ struct FrameDispatcher {
         case .giveBack: return try begin(.returned)
         case .deliver(let consumer, let tag, let redelivered):
             return try begin(.delivered(consumer: consumer, tag: tag, redelivered: redelivered))
-        case .header(let bodyBytes, let messageID):
+        case .header(let bodyBytes, let messageID, let headers):
             guard var content, content.remainingBytes == nil else { throw .outOfOrder }
             content.remainingBytes = bodyBytes
             content.isTooLarge = bodyBytes > UInt64(Self.incomingBodyLimitBytes)
             content.tag = messageID.flatMap { UInt64($0) }
+            content.headers = headers
             self.content = content
             return finish()
         case .body(let fragment):
@@ -93,7 +95,8 @@ struct FrameDispatcher {
         case .returned: return .returned(tag: content.tag)
         case .delivered(let consumer, let tag, let redelivered):
             return .delivered(
-                consumer: consumer, tag: tag, redelivered: redelivered, body: content.isTooLarge ? nil : content.body)
+                consumer: consumer, tag: tag, redelivered: redelivered, body: content.isTooLarge ? nil : content.body,
+                headers: content.headers)
         }
     }
 }

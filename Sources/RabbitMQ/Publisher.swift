@@ -26,6 +26,8 @@ package actor Publisher {
         var body: String
         let queue: String
         var ticket: Ticket
+        /// Of its bodies, a line each.
+        var traceparent: String?
     }
 
     /// Who wants to know what became of a message.
@@ -99,14 +101,17 @@ package actor Publisher {
     /// once. Cancelling the task does not take the message back and does not end the wait.
     ///
     /// - Parameter body: at most `bodyLimitBytes`.
-    package nonisolated func publish(_ body: String, to queue: String) async throws(RabbitMQError) {
+    /// - Parameter traceparent: the trace it belongs to (W3C Trace Context), one line; travels beside it.
+    package nonisolated func publish(
+        _ body: String, to queue: String, traceparent: String? = nil
+    ) async throws(RabbitMQError) {
         do throws(RabbitMQError) {
             guard body.utf8.count <= configuration.bodyLimitBytes, queue.utf8.count <= 255 else {
                 throw .tooLarge
             }
             try door.enter()
             defer { door.leave() }
-            try await submit(body, to: queue).get()
+            try await submit(body, to: queue, traceparent).get()
         } catch {
             published.increment(queue, error.label)
             throw error
@@ -119,7 +124,8 @@ package actor Publisher {
     /// dropped and counted.
     ///
     /// - Parameter body: at most `bodyLimitBytes`.
-    package nonisolated func offer(_ body: String, to queue: String) {
+    /// - Parameter traceparent: as above; bodies that travel together keep each its own.
+    package nonisolated func offer(_ body: String, to queue: String, traceparent: String? = nil) {
         do throws(RabbitMQError) {
             guard body.utf8.count <= configuration.bodyLimitBytes, queue.utf8.count <= 255 else { throw .tooLarge }
             try door.enter(isOffered: true)
@@ -128,7 +134,9 @@ package actor Publisher {
             return
         }
         let isFirst = offers.withLock { offers in
-            offers.append(Waiting(body: body, queue: queue, ticket: .offered(queue: queue, count: 1)))
+            offers.append(
+                Waiting(
+                    body: body, queue: queue, ticket: .offered(queue: queue, count: 1), traceparent: traceparent))
             return offers.count == 1
         }
         guard isFirst else { return }
@@ -187,12 +195,15 @@ package actor Publisher {
 
     private var isIdle: Bool { waiting.isEmpty && confirms.open == 0 }
 
-    private func submit(_ body: String, to queue: String) async -> Result<Void, RabbitMQError> {
+    private func submit(
+        _ body: String, to queue: String, _ traceparent: String?
+    ) async -> Result<Void, RabbitMQError> {
         if door.isFresh { connect() }
         guard connection != nil else { return .failure(door.reason) }
         guard !isBlocked else { return .failure(.blocked) }
         return await withCheckedContinuation { continuation in
-            waiting.append(Waiting(body: body, queue: queue, ticket: .awaited(continuation)))
+            waiting.append(
+                Waiting(body: body, queue: queue, ticket: .awaited(continuation), traceparent: traceparent))
         }
     }
 
@@ -344,7 +355,7 @@ package actor Publisher {
             while confirms.unconfirmed < configuration.window, let next = takeMessage() {
                 // Booked before it is sent: the confirm may be there before the call returns.
                 let tag = confirms.register(next.ticket, at: now)
-                try connection.publish(next.body, to: next.queue, tag: tag)
+                try connection.publish(next.body, to: next.queue, tag: tag, traceparent: next.traceparent)
             }
         }
     }
@@ -355,16 +366,18 @@ package actor Publisher {
         guard case .offered(let queue, _) = message.ticket, let countMax = bodiesPerMessage[queue] else {
             return message
         }
-        var bodies = [message.body]
+        var (bodies, traceparents) = ([message.body], [message.traceparent])
         var bytes = message.body.utf8.count
         while bodies.count < countMax, let next = waiting.first, next.queue == queue, case .offered = next.ticket {
             bytes += next.body.utf8.count + 1
             guard bytes <= configuration.bodyLimitBytes else { break }
             bodies.append(next.body)
+            traceparents.append(next.traceparent)
             waiting.removeFirst()
         }
         guard bodies.count > 1 else { return message }
         message.body = MessageLines.join(bodies)
+        message.traceparent = MessageHeaders.join(traceparents)
         message.ticket = .offered(queue: queue, count: bodies.count)
         return message
     }

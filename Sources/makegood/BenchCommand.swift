@@ -8,7 +8,8 @@ struct BenchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "bench", abstract: "Measure a part of the work.",
         subcommands: [
-            BenchVerifyCommand.self, BenchReceiptsCommand.self, BenchGovernorCommand.self, BenchFillCommand.self,
+            BenchVerifyCommand.self, BenchReceiptsCommand.self, BenchGovernorCommand.self, BenchSettleCommand.self,
+            BenchFillCommand.self,
         ])
 }
 

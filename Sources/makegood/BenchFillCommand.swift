@@ -24,6 +24,9 @@ struct BenchFillCommand: AsyncParsableCommand {
     @Option(help: ArgumentHelp("The app they are for.", valueName: "id"))
     var app = "game"
 
+    @Flag(help: "Each granted one was bought on an order of its own.")
+    var orders = false
+
     func validate() throws {
         guard (1...1_000_000_000).contains(rows) else { throw ValidationError("--rows must be 1 to 1000000000") }
     }
@@ -38,12 +41,14 @@ struct BenchFillCommand: AsyncParsableCommand {
             for first in stride(from: 1, through: rows, by: Self.batchRows) {
                 let last = min(first + Self.batchRows - 1, rows)
                 try await database.run(
-                    Filling.fill, Filling(first: first, last: last, rows: rows, app: app, run: run))
+                    Filling.fill, Filling(first: first, last: last, rows: rows, app: app, run: run, hasOrders: orders))
                 let seconds = (ContinuousClock.now - start) / .seconds(1)
                 Terminal.tell("\(last) receipts, \(Int(Double(last) / seconds)) a second")
             }
             // What autovacuum would do in its own time.
-            for table in ["receipts", "outcomes", "grants", "transactions", "events", "attempts", "stored_payloads"] {
+            for table in [
+                "receipts", "outcomes", "grants", "transactions", "events", "attempts", "orders", "stored_payloads",
+            ] {
                 try await database.run(Statement<Void, Void>("bench.vacuum", "vacuum (analyze) \(table)"))
             }
         }
@@ -58,6 +63,7 @@ private struct Filling: Sendable {
     let app: String
     /// Ten digits before each transaction's number: no two fills have an id in common.
     let run: String
+    let hasOrders: Bool
 
     /// Whether somebody else has received something here.
     static let foreign = Statement<Void, Bool>(
@@ -105,16 +111,26 @@ private struct Filling: Sendable {
           from i where state = 'granted' or reason = 'refunded'),
         given as (
           insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
-            product_id, quantity, goods, binding_source, granted_at)
+            product_id, quantity, goods, binding_source, granted_at, order_id)
           select transaction_id, 'Production/purchase/' || transaction_id, $4, 'Production', user_id,
             $5 || n % 1000003, id, 'com.example.game.coins' || n % 12, 1,
-            jsonb_build_array(jsonb_build_object('item', 'coins', 'amount', 6000)), 'poster', settled_at
+            jsonb_build_array(jsonb_build_object('item', 'coins', 'amount', 6000)),
+            case when $6 then 'order_token' else 'poster' end, settled_at,
+            case when $6 then md5('order' || transaction_id)::uuid end
           from i where state = 'granted'),
+        ordered as (
+          insert into orders (id, app_id, user_id, product_id, item, environment, goods, target, debounce_key, placed_at,
+            pay_by, transaction_id, bound_at)
+          select md5('order' || transaction_id)::uuid, $4, user_id, 'com.example.game.coins' || n % 12, 'coins',
+            'Production', '[{"item": "coins", "amount": 6000}]', '{"server": "s1", "role": "r1"}',
+            sha256(transaction_id::bytea), received_at - interval '1 minute', received_at + interval '47 hours',
+            transaction_id, settled_at
+          from i where $6 and state = 'granted'),
         decided as (
           insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, decided_at)
           select id, case when state = 'already_granted' then $5 || lpad((n - 1)::text, 10, '0') else transaction_id end,
             state, case when state = 'already_granted' then 'owned_by_another_user' else reason end,
-            case when state = 'granted' then 'poster' end, settled_at
+            case when state = 'granted' then case when $6 then 'order_token' else 'poster' end end, settled_at
           from i where reason is distinct from 'signature'),
         told as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body, at)
@@ -129,6 +145,9 @@ private struct Filling: Sendable {
         on conflict (app_id, day, source, shard) do update set received = t.received + excluded.received
         """,
         bind: { part in
-            [.int(part.first), .int(part.last), .int(part.rows), .text(part.app), .text(part.run)]
+            [
+                .int(part.first), .int(part.last), .int(part.rows), .text(part.app), .text(part.run),
+                .bool(part.hasOrders),
+            ]
         })
 }

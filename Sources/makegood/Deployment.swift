@@ -155,26 +155,34 @@ enum Deployment {
     static func postgres(
         _ settings: Settings, _ role: String, patience: Duration = .seconds(5)
     ) throws(ConfigurationError) -> PostgresConfiguration {
-        PostgresConfiguration(
+        var configuration = PostgresConfiguration(
             url: try settings.requiredPostgresURL(), applicationName: "makegood-\(role)", statementTimeout: patience,
             callDeadline: patience + .seconds(5), namedStatements: settings.namedStatements)
+        configuration.keepsPlans = true
+        return configuration
     }
 
     /// - Parameter isCommand: a command prints its result; what went well on the way is no news.
     static func logger(_ settings: Settings, isCommand: Bool = false) -> Logger {
-        var logger = Logger(label: "makegood") { StreamLogHandler.standardError(label: $0) }
+        var logger = Logger(label: "makegood") { label in
+            switch settings.logFormat {
+            case .text: StreamLogHandler.standardError(label: label, metadataProvider: TraceContext.metadata)
+            case .json: JSONLogHandler.standardError(metadataProvider: TraceContext.metadata)
+            }
+        }
         logger.logLevel = isCommand && settings.logLevel == .info ? .warning : settings.logLevel
         return logger
     }
 
     /// A database for one command, closed when the command is done.
     static func withDatabase<Result: Sendable>(
-        _ command: String, patience: Duration = .seconds(60), isReadOnly: Bool = false,
+        _ command: String, patience: Duration = .seconds(60), isReadOnly: Bool = false, keepsPlans: Bool = false,
         _ body: (Database) async throws -> Result
     ) async throws -> Result {
         let settings = try Settings()
         var configuration = try postgres(settings, command, patience: patience)
         configuration.isReadOnly = isReadOnly
+        configuration.keepsPlans = keepsPlans
         let database = Database(
             configuration, connections: 1,
             logger: logger(settings, isCommand: true))
@@ -207,10 +215,9 @@ enum Deployment {
     ) async throws -> Result {
         let settings = try Settings()
         let queues = Queues(prefix: settings.queuePrefix, schedule: RetrySchedule(scale: settings.timeScale))
-        var broker = try BrokerConfiguration(url: settings.requiredAMQPURL())
-        broker.declaresQueues = declares
         let publisher = Publisher(
-            broker, topology: queues.topology, logger: logger(settings, isCommand: true))
+            try broker(settings, declares: declares), topology: queues.topology,
+            logger: logger(settings, isCommand: true))
         await publisher.start()
         do {
             let result = try await body(publisher, queues)
@@ -219,6 +226,28 @@ enum Deployment {
         } catch {
             await publisher.close()
             throw error
+        }
+    }
+
+    private static func broker(_ settings: Settings, declares: Bool) throws -> BrokerConfiguration {
+        var broker = try BrokerConfiguration(url: settings.requiredAMQPURL())
+        broker.declaresQueues = declares
+        return broker
+    }
+
+    /// The dead letters for one command, with the connections that they need.
+    static func withDeadLetters<Result: Sendable>(
+        _ body: (DeadLetters) async throws -> Result
+    ) async throws -> Result {
+        let settings = try Settings()
+        let broker = try broker(settings, declares: false)
+        return try await withDatabase("queue") { database in
+            try await withQueues(declares: false) { publisher, queues in
+                try await body(
+                    DeadLetters(
+                        broker: broker, queues: queues, publisher: publisher, database: database,
+                        logger: logger(settings, isCommand: true)))
+            }
         }
     }
 

@@ -35,5 +35,18 @@ struct InputFile {
         return handle
     }
 
+    /// The content piece by piece, empty at the end; a file that ceases to be readable throws.
+    func chunks() throws(UnusableInput) -> () throws -> [UInt8] {
+        let handle = try open()
+        let name = name
+        return {
+            do {
+                return Array(try handle.read(upToCount: Self.chunkBytes) ?? Data())
+            } catch {
+                throw UnusableInput("cannot read \(name)")
+            }
+        }
+    }
+
     var name: String { path == "-" ? "standard input" : path }
 }

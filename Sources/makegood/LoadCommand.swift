@@ -2,6 +2,8 @@ import ArgumentParser
 import AsyncHTTPClient
 import Foundation
 import NIOCore
+import Reconciliation
+import Synchronization
 
 /// `makegood load`: posts receipts to a running deployment and says what it took.
 struct LoadCommand: AsyncParsableCommand {
@@ -14,7 +16,8 @@ struct LoadCommand: AsyncParsableCommand {
         commandName: "load",
         abstract: "Put load on a running deployment: throughput and latency percentiles.",
         discussion: """
-            Each purchase is posted once, for one of --users users. With a --rate the loop is open: requests start by \
+            Each purchase is posted once, or each order placed, for one of --users users; of one user at most \
+            \(Statements.ordersPerUserMax) orders are taken within a day. With a --rate the loop is open: requests start by \
             the clock and latency counts from the intended start, so waiting for a slow server is in the figures. With \
             max the loop is closed: each connection sends its next request when it has its answer; good for \
             throughput, too kind for latency.
@@ -47,6 +50,12 @@ struct LoadCommand: AsyncParsableCommand {
             "Signed transactions to post, one a line (makegood simulate tokens); the run ends when they are used up.",
             valueName: "file"))
     var tokens: String?
+
+    @Flag(help: "The lines of --tokens are app receipts, in base64url.")
+    var receipts = false
+
+    @Flag(help: "Place orders of --product instead of posting purchases, each for a role of its own.")
+    var orders = false
 
     @Option(
         help: ArgumentHelp("Buy as we go from this simulator, such as http://127.0.0.1:8090.", valueName: "url"))
@@ -92,7 +101,11 @@ struct LoadCommand: AsyncParsableCommand {
     var allowRemote = false
 
     func validate() throws {
-        guard (tokens == nil) != (simulator == nil) else { throw ValidationError("give --tokens or --simulator") }
+        guard [tokens != nil, simulator != nil, orders].count(where: \.self) == 1 else {
+            throw ValidationError("give --tokens, --simulator or --orders")
+        }
+        guard !orders || !untilGranted else { throw ValidationError("orders are placed, not granted") }
+        guard tokens != nil || !receipts else { throw ValidationError("--receipts says what --tokens are") }
         guard ["Production", "Sandbox"].contains(environment) else {
             throw ValidationError("--environment must be Production or Sandbox")
         }
@@ -135,7 +148,8 @@ struct LoadCommand: AsyncParsableCommand {
     private func load(with http: HTTPClient) async throws -> Bool {
         let address = try LoadAddress(url, option: "--url", allowsRemote: allowRemote)
         let run = LoadRun(
-            connector: try LoadConnector(address), request: try LoadRequest(address: address, key: key, appId: app),
+            connector: try LoadConnector(address),
+            request: try LoadRequest(address: address, key: key, appId: app, kind),
             source: try source(http), limit: planned ?? Self.requestsMax, connections: connections,
             rate: rate.perSecond, duration: .seconds(seconds), users: users,
             watched: untilGranted ? Self.watchedMax : 0)
@@ -155,7 +169,21 @@ struct LoadCommand: AsyncParsableCommand {
         return found.acceptedCount > 0 && report.grants?.open ?? 0 == 0
     }
 
+    private var kind: LoadRequest.Kind {
+        if orders { return .orders(product: product) }
+        return receipts ? .receipts : .signedTransactions
+    }
+
     private func source(_ http: HTTPClient) throws(UnusableInput) -> TokenStock.Source {
+        if orders {
+            // No two runs and no two orders have one in common, or it would be the same tap again.
+            let run = UUID().uuidString
+            let number = Atomic(0)
+            return { count in
+                let first = number.add(count, ordering: .relaxed).oldValue
+                return (first..<first + count).map { ByteBuffer(string: "\(run)-\($0)") }
+            }
+        }
         if let tokens {
             let file = try TokenFile(path: tokens)
             return { count in try await file.next(count) }

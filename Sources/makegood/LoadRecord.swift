@@ -73,5 +73,5 @@ final class LoadRecord {
         if found.firstTrouble == nil { found.firstTrouble = "\(error)" }
     }
 
-    private static func isAcceptance(_ status: Int) -> Bool { status == 200 || status == 202 }
+    private static func isAcceptance(_ status: Int) -> Bool { [200, 201, 202].contains(status) }
 }

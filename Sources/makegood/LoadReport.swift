@@ -7,6 +7,8 @@ struct LoadReport: Encodable {
     struct Answers: Encodable, Equatable {
         var ended = 0
         var accepted = 0
+        /// 201: orders.
+        var created = 0
         var refused = 0
         var unavailable = 0
         var other = 0
@@ -15,17 +17,19 @@ struct LoadReport: Encodable {
         enum CodingKeys: String, CodingKey {
             case ended = "200"
             case accepted = "202"
+            case created = "201"
             case refused = "4xx"
             case unavailable = "503"
             case other, error
         }
 
-        var total: Int { ended + accepted + refused + unavailable + other + error }
+        var total: Int { ended + accepted + created + refused + unavailable + other + error }
 
         mutating func count(_ status: Int) {
             switch status {
             case 200: ended += 1
             case 202: accepted += 1
+            case 201: created += 1
             case 400..<500: refused += 1
             case 503: unavailable += 1
             default: other += 1
@@ -113,7 +117,7 @@ struct LoadReport: Encodable {
         }
         lines.append("sent        \(sent), \(sentPerSecond) a second; accepted \(acceptedPerSecond) a second")
         lines.append(
-            "answers     200: \(answers.ended)   202: \(answers.accepted)   4xx: \(answers.refused)   "
+            "answers     200: \(answers.ended)   201: \(answers.created)   202: \(answers.accepted)   4xx: \(answers.refused)   "
                 + "503: \(answers.unavailable)   other: \(answers.other)   error: \(answers.error)")
         lines.append("accept ms   \(acceptMilliseconds?.text ?? "nothing was accepted")")
         if let timetable {

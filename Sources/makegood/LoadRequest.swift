@@ -2,19 +2,36 @@ import Foundation
 import NIOCore
 import NIOHTTP1
 
-/// The bytes of a request that posts a receipt; all but user and token are the same each time.
+/// The bytes of a request that posts a receipt or places an order; all but user and token are the same each time.
 struct LoadRequest: Sendable {
     /// Up to the value of Content-Length.
     private let head: ByteBuffer
     /// Ends inside the JSON text, where the user's number follows.
     private let beforeUser: ByteBuffer
-    private static let beforeToken: StaticString = #"","signedTransaction":""#
+    private let beforeToken: ByteBuffer
     private static let afterToken: StaticString = #""}"#
 
-    init(address: LoadAddress, key: String, appId: String?) throws {
+    /// What the tokens are.
+    enum Kind {
+        case signedTransactions
+        /// App receipts, in base64url.
+        case receipts
+        /// The role in the game that an order of this product is for: what tells one order from another.
+        case orders(product: String)
+    }
+
+    init(address: LoadAddress, key: String, appId: String?, _ kind: Kind = .signedTransactions) throws {
+        let path: String
+        switch kind {
+        case .signedTransactions: (path, beforeToken) = ("receipts", ByteBuffer(string: #"","signedTransaction":""#))
+        case .receipts: (path, beforeToken) = ("receipts", ByteBuffer(string: #"","receipt":""#))
+        case .orders(let product):
+            let product = String(decoding: try JSONEncoder().encode(product), as: UTF8.self)
+            (path, beforeToken) = ("orders", ByteBuffer(string: #"","productId":\#(product),"ext":""#))
+        }
         head = ByteBuffer(
             string: """
-                POST \(address.path)/v1/receipts HTTP/1.1\r
+                POST \(address.path)/v1/\(path) HTTP/1.1\r
                 Host: \(address.authority)\r
                 Authorization: Bearer \(key)\r
                 Content-Type: application/json\r
@@ -30,7 +47,7 @@ struct LoadRequest: Sendable {
     func write(_ token: ByteBuffer, user: Int, into buffer: inout ByteBuffer) {
         let user = String(user)
         let length =
-            beforeUser.readableBytes + user.utf8.count + Self.beforeToken.utf8CodeUnitCount + token.readableBytes
+            beforeUser.readableBytes + user.utf8.count + beforeToken.readableBytes + token.readableBytes
             + Self.afterToken.utf8CodeUnitCount
         buffer.clear(minimumCapacity: head.readableBytes + 20 + length)
         buffer.writeImmutableBuffer(head)
@@ -38,7 +55,7 @@ struct LoadRequest: Sendable {
         buffer.writeStaticString("\r\n\r\n")
         buffer.writeImmutableBuffer(beforeUser)
         buffer.writeString(user)
-        buffer.writeStaticString(Self.beforeToken)
+        buffer.writeImmutableBuffer(beforeToken)
         buffer.writeImmutableBuffer(token)
         buffer.writeStaticString(Self.afterToken)
     }

@@ -58,7 +58,7 @@ struct LoadRun: Sendable {
 
     func report(of outcome: Outcome) -> LoadReport {
         let (found, seconds) = (outcome.found, outcome.lasted.inSeconds)
-        let accepted = found.answers.ended + found.answers.accepted
+        let accepted = found.answers.ended + found.answers.accepted + found.answers.created
         var timetable: LoadReport.Timetable?
         if let planned = Self.planned(rate: rate, duration: duration) {
             timetable = LoadReport.Timetable(

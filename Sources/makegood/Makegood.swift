@@ -12,8 +12,10 @@ struct Makegood: AsyncParsableCommand {
             """,
         subcommands: [
             IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
-            RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self, ExplainCommand.self,
-            SupportCommand.self, UsersCommand.self, CatalogCommand.self, SimulateCommand.self, InspectCommand.self,
+            RolesCommand.self, CheckCommand.self, DoctorCommand.self, PlanCommand.self, QueueCommand.self,
+            ExplainCommand.self,
+            SupportCommand.self, UsersCommand.self, CatalogCommand.self, ImportCommand.self, ShadowCommand.self,
+            SimulateCommand.self, InspectCommand.self,
             BenchCommand.self,
             LoadCommand.self,
             ChaosCommand.self, FuzzCommand.self,

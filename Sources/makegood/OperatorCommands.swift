@@ -6,31 +6,6 @@ import Purchases
 import RabbitMQ
 import Reconciliation
 
-struct MigrateCommand: AsyncParsableCommand {
-    static let configuration = CommandConfiguration(
-        commandName: "migrate",
-        abstract: "Bring the database to this program's schema. Safe to repeat.",
-        discussion: "Runs as the schema's owner. Where the roles of `makegood roles` exist, their rights follow.")
-
-    @Flag(help: "Only list what would be applied.")
-    var plan = false
-
-    func run() async throws {
-        let settings = try Settings()
-        let migrator = try Deployment.migrator(settings, "migrate")
-        let migrations = plan ? try await migrator.plan() : try await migrator.migrate()
-        for migration in migrations { print("\(plan ? "pending" : "applied") \(migration.fileName)") }
-        if migrations.isEmpty { print("nothing to do: the schema is up to date") }
-        if !plan { try await renewRights(migrator, RoleScript(prefix: settings.rolePrefix)) }
-    }
-
-    /// A new table must not wait for somebody to think of its rights.
-    private func renewRights(_ migrator: Migrator, _ script: RoleScript) async throws {
-        let roles = try await Deployment.withDatabase("migrate") { try await script.existing(in: $0) }
-        if !roles.isEmpty { try await migrator.run(script: script.rights(of: roles)) }
-    }
-}
-
 struct CheckCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "check",
@@ -71,17 +46,24 @@ struct CheckCommand: AsyncParsableCommand {
 struct QueueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "queue", abstract: "Look at what is open, and set it in motion or to rest.",
-        subcommands: [Status.self, Redrive.self, Pause.self, Resume.self, Lanes.self, Declare.self])
+        subcommands: [
+            Status.self, Redrive.self, Pause.self, Resume.self, Lanes.self, Dead.self, Replay.self, Declare.self,
+        ])
 
     struct Status: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What is open, by app, lane and state; what waits in the queues; the dead letters.")
+            abstract: """
+                What is open, by app, lane and state; what is still to be told to Apple; what waits in the queues; the \
+                dead letters.
+                """)
 
         @Flag(help: "Print JSON.")
         var json = false
 
         func run() async throws {
-            let rows = try await Deployment.withDatabase("queue") { try await $0.run(Statements.backlog) }
+            let (rows, errands) = try await Deployment.withDatabase("queue") {
+                (try await $0.run(Statements.backlog), try await $0.run(Statements.openErrands))
+            }
             let depths = try await Deployment.queueDepths()
             if json {
                 let open = rows.map {
@@ -89,7 +71,13 @@ struct QueueCommand: AsyncParsableCommand {
                         appId: $0.appID, lane: $0.lane, state: $0.state, receipts: $0.receipts,
                         overdueSeconds: $0.overdueSeconds)
                 }
-                try JSON.print(JSON.Status(open: open, queues: Dictionary(depths) { first, _ in first }))
+                let toTell = errands.map {
+                    JSON.Errands(
+                        appId: $0.appID, kind: $0.kind, state: $0.state, errands: $0.errands,
+                        overdueSeconds: $0.overdueSeconds)
+                }
+                try JSON.print(
+                    JSON.Status(open: open, errands: toTell, queues: Dictionary(depths) { first, _ in first }))
                 return
             }
             for (queue, messages) in depths { print("queue \(queue): \(messages) messages ready") }
@@ -98,6 +86,11 @@ struct QueueCommand: AsyncParsableCommand {
                 print("\(row.appID) \(row.lane) \(row.state): \(row.receipts), oldest due for \(overdue) s")
             }
             if rows.allSatisfy({ $0.receipts == 0 }) { print("no receipt is open") }
+            for row in errands where row.errands > 0 {
+                let overdue = Int(row.overdueSeconds)
+                print(
+                    "\(row.appID) to tell Apple, \(row.kind) \(row.state): \(row.errands), oldest due for \(overdue) s")
+            }
         }
     }
 
@@ -206,7 +199,97 @@ struct QueueCommand: AsyncParsableCommand {
 
 struct SupportCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "support", abstract: "Repair what went wrong for players.", subcommands: [Rejudge.self])
+        commandName: "support", abstract: "Repair what went wrong for players.",
+        subcommands: [Rejudge.self, Own.self, Reports.self, Handled.self])
+
+    struct Own: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Decide whose a subscription or non-consumable is from now on.",
+            discussion: """
+                For claims that wait for a person (held, transfer_review: the app's transfer is hold): they are answered \
+                by it at once. What was granted stays as it is, and its goods are not given again; its renewals follow. \
+                Both users are told, and Apple where the app writes tokens back. Name the present owner to leave it where \
+                it is. Needs MAKEGOOD_CONFIG. Audited.
+                """)
+
+        @Option(help: "The app.")
+        var app: String
+        @Option(help: "Apple's id of the purchase, as it was granted; of a subscription the latest period.")
+        var transaction: String
+        @Option(help: "The user's id, as the app knows it.")
+        var user: String
+
+        func run() async throws {
+            let configuration = try Settings().loadConfiguration()
+            guard let policy = configuration.apps[app]?.policy else {
+                throw ValidationError("--app names no app of the file")
+            }
+            try await Deployment.withDatabase("support") { database in
+                try await UserProtection.check(configuration.userKeys, in: database)
+                let key = configuration.userKeys?.key(of: user, app: app) ?? user
+                let repairs = Repairs(database: database, actor: Deployment.actor)
+                let decided = try await repairs.decideOwner(
+                    key, of: transaction, appID: app, isWrittenBack: policy.writesBackTokens && policy.mode == .live)
+                guard let before = decided else {
+                    print("no subscription or non-consumable was granted in \(app) under this id")
+                    throw ExitCode(1)
+                }
+                print(before == key ? "it stays with its owner" : "moved, from \(before)")
+            }
+        }
+    }
+
+    struct Reports: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Who paid and had no proof to show: what apps reported, and nobody has seen to.",
+            discussion: "makegood explain ID tells what is known of an order or transaction that a report names.")
+
+        @Option(help: "Only this app.")
+        var app: String?
+        @Flag(help: "Print JSON.")
+        var json = false
+
+        func run() async throws {
+            let reports = try await Deployment.withDatabase("support", isReadOnly: true) { database in
+                try await Repairs(database: database, actor: Deployment.actor).waitingReports(app)
+            }
+            let lines = reports.map { report in
+                [
+                    "id": report.id.uuidString.lowercased(), "app": report.appID, "user": report.userID,
+                    "orderId": report.orderID?.uuidString.lowercased(), "transactionId": report.transactionID,
+                    "message": report.message, "reportedAt": report.reportedAt.formatted(.iso8601),
+                ].compactMapValues { $0 }
+            }
+            if json { return try JSON.print(lines) }
+            for line in lines {
+                let names = ["reportedAt", "id", "app", "user", "orderId", "transactionId", "message"]
+                print(names.map { line[$0] ?? "-" }.joined(separator: "  "))
+            }
+            if lines.isEmpty { print("nothing waits") }
+            if lines.count == Statements.waitingReportsMax { print("… and more") }
+        }
+    }
+
+    struct Handled: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Note that a person has seen to a report. Audited; nothing else happens by it.")
+
+        @Argument(help: "The report's id, as `makegood support reports` prints it.")
+        var id: String
+
+        func validate() throws {
+            if UUID(uuidString: id) == nil { throw ValidationError("the id must be a UUID") }
+        }
+
+        func run() async throws {
+            guard let id = UUID(uuidString: id) else { throw ExitCode(2) }
+            let isHandled = try await Deployment.withDatabase("support") { database in
+                try await Repairs(database: database, actor: Deployment.actor).handleReport(id)
+            }
+            print(isHandled ? "noted" : "no such report waits")
+            if !isHandled { throw ExitCode(1) }
+        }
+    }
 
     struct Rejudge: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
@@ -255,6 +338,7 @@ struct SupportCommand: AsyncParsableCommand {
 enum JSON {
     struct Status: Encodable {
         let open: [Backlog]
+        let errands: [Errands]
         /// Ready messages by queue.
         let queues: [String: Int]
     }
@@ -264,6 +348,14 @@ enum JSON {
         let lane: String
         let state: String
         let receipts: Int
+        let overdueSeconds: Double
+    }
+
+    struct Errands: Encodable {
+        let appId: String
+        let kind: String
+        let state: String
+        let errands: Int
         let overdueSeconds: Double
     }
 

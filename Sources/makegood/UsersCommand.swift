@@ -37,7 +37,8 @@ struct UsersCommand: AsyncParsableCommand {
                 With users.protect the events of the user carry his key and `erased: true` from then on, and a later \
                 post of the same user is granted under the same key without storing the id again (`users readmit` ends \
                 that). Without it a random tombstone takes the id's place in every table: a later post of the same \
-                user stores his id again and finds his purchases owned by another.
+                user stores his id again and finds his purchases owned by another. An id that was merged into another \
+                account is erased with that account, never alone.
                 """)
 
         @OptionGroup var user: User
@@ -46,6 +47,10 @@ struct UsersCommand: AsyncParsableCommand {
 
         func run() async throws {
             try await UsersCommand.withErasure(of: user) { erasure, name in
+                if let account = try await erasure.account(of: name) {
+                    print("part of the account \(account): erase that one, and this id goes with it")
+                    throw ExitCode(1)
+                }
                 let (standing, traces) = try await erasure.look(name)
                 if standing == .unknown {
                     print("no such user in \(user.app)")
@@ -94,6 +99,6 @@ struct UsersCommand: AsyncParsableCommand {
 extension Statements.UserTraces {
     fileprivate var text: String {
         "\(receipts) receipts (\(openReceipts) open), \(grants) grants, \(orders) orders, \(tokens) tokens, "
-            + "\(reports) reports"
+            + "\(reports) reports, \(imported) imported purchases"
     }
 }

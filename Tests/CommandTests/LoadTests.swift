@@ -50,7 +50,7 @@ import Testing
                 #expect(outcome.status == 0)
                 #expect(
                     outcome.json["answers"] as? [String: Int]
-                        == ["200": 10, "202": 10, "4xx": 20, "503": 10, "other": 20, "error": 0])
+                        == ["200": 10, "201": 0, "202": 10, "4xx": 20, "503": 10, "other": 20, "error": 0])
                 #expect((outcome.json["acceptMilliseconds"] as? [String: Double])?["count"] == 20)
                 #expect(outcome.complaint.contains("first trouble"))
             }

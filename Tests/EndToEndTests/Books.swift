@@ -9,7 +9,7 @@ struct Books: Sendable {
     var accepted: Set<String> = []
     /// By transaction id: who may have it. Nothing else may be granted.
     var owed: [String: Set<String>] = [:]
-    /// By transaction id: how much of its item one unit gives, where that is not what the file says.
+    /// By transaction id: how much of its item one unit gives, where that is not what the file says; 0: no goods.
     var promised: [String: Int] = [:]
 
     private struct Grant: Decodable {
@@ -62,7 +62,7 @@ struct Books: Sendable {
             #expect(grant.quantity == sold.quantity)
             #expect(file.apps.first { $0.id == grant.app_id }?.bundleId == sold.app)
             #expect(owed[grant.transaction_id]?.contains(grant.user_id) == true, "granted to \(grant.user_id)")
-            let goods = file.goods(of: sold.productId).map {
+            let goods = (promised[grant.transaction_id] == 0 ? [] : file.goods(of: sold.productId)).map {
                 Grant.Goods(
                     item: $0.item, amount: (promised[grant.transaction_id] ?? $0.amount) * sold.quantity)
             }

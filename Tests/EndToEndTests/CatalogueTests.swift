@@ -59,5 +59,47 @@ extension EndToEnd {
                 #expect(answer.json["transactionId"] as? String == promised.purchase.transactionId, "\(answer.json)")
             }
         }
+
+        /// Goal: who pays first and says afterwards what for loses nothing (S3-14): a purchase of a shared store product
+        /// waits for its item, and the next post of the same proof that names it settles it.
+        /// Method: a catalogue with two items under one product and no default; one purchase posted with its item, one
+        /// without and then with it, over HTTP, by real processes.
+        @Test func theItemIsSaidAfterwards() async throws {
+            try await System.run { system in
+                _ = try await system.start(.ingest)
+                _ = try await system.start(.scheduler)
+                let file = "\(system.directory)/shared.yaml"
+                let product = ConfigurationFile.coins
+                try """
+                apps:
+                  - id: game
+                    products:
+                      - id: \(product)
+                        type: consumable
+                        default: none
+                        items:
+                          - {id: small, goods: [{item: coins, amount: 6000}]}
+                          - {id: large, goods: [{item: coins, amount: 9000}]}
+                """.write(toFile: file, atomically: true, encoding: .utf8)
+                try await system.command("catalog", "apply", file)
+                _ = try await system.start(.worker)
+
+                let (named, unnamed) = (try await system.appStore.sell(), try await system.appStore.sell())
+                system.owe(named, promised: 9000, to: "u1")
+                system.owe(unnamed, promised: 6000, to: "u1")
+                let first = try await system.submit(
+                    Client.Post(userId: "u1", signedTransaction: named.signedTransaction, item: "large"), wait: 20)
+                #expect(first.state == "granted", "\(first.text)")
+                let held = try await system.submit(unnamed, user: "u1", wait: 20)
+                #expect(held.state == "held" && held.reason == "item_unknown", "\(held.text)")
+                #expect(held.safeToFinish == true, "P2: its facts are stored")
+                let again = try await system.submit(
+                    Client.Post(userId: "u1", signedTransaction: unnamed.signedTransaction, item: "small"))
+                #expect(again.id == held.id)
+                try await system.wait("the item to settle it") {
+                    try await system.client.receipt(held.id).state == "granted"
+                }
+            }
+        }
     }
 }

@@ -36,6 +36,8 @@ struct Client: Sendable {
         /// The session string of a stored record (S0-1).
         var token: String?
         var installationId: String?
+        /// What was bought, where one store product is sold as many.
+        var item: String?
     }
 
     /// Many connections: a hundred callers at once are a hundred.
@@ -47,6 +49,8 @@ struct Client: Sendable {
 
     let url: String
     var credential: String? = ConfigurationFile.Caller.gateway.rawValue
+    /// Sent with every call.
+    var traceparent: String?
 
     func with(_ caller: ConfigurationFile.Caller) -> Client { Client(url: url, credential: caller.rawValue) }
 
@@ -62,6 +66,19 @@ struct Client: Sendable {
     func order(_ fields: [String: String]) async throws -> Answer {
         LogSearch.note(user: fields["userId"])
         return try await call(.POST, "/v1/orders", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(fields))))
+    }
+
+    /// Makes one account part of another.
+    func merge(_ user: String, into other: String) async throws -> Answer {
+        try await with(.accounts).call(
+            .POST, "/v1/users/\(user)/merge", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(["into": other]))))
+    }
+
+    /// What an app saw of its order.
+    func report(_ kind: String, of order: String, user: String) async throws -> Answer {
+        try await call(
+            .POST, "/v1/orders/\(order)/reports",
+            .bytes(ByteBuffer(bytes: try JSONEncoder().encode(["kind": kind, "userId": user]))))
     }
 
     func receipt(_ id: String, wait seconds: Int? = nil) async throws -> Answer {
@@ -93,6 +110,7 @@ struct Client: Sendable {
         request.method = method
         LogSearch.note(credential: credential)
         if let credential { request.headers.add(name: "Authorization", value: "Bearer \(credential)") }
+        if let traceparent { request.headers.add(name: "traceparent", value: traceparent) }
         if let body {
             request.headers.add(name: "Content-Type", value: "application/json")
             request.body = body

@@ -43,17 +43,22 @@ struct ConfigurationFile: Encodable, Sendable {
         }
 
         var id: String
+        var mode: String?
         var bundleId: String
         var appAppleId: Int64
         var environments = ["Production", "Sandbox"]
         var testers = Testers(users: ["tester"])
         var grantFrom: String
         var confirmWithApple = "stale"
+        var transfer: String?
         var provisional: Provisional?
         var rootCertificates = ["root.der"]
         /// What the tests of verifyReceipt mean; nil: as the credentials are.
         var legacyReceipts: [String]? = ["verifyReceipt"]
         var ocsp: String?
+        var finishAtApple: String?
+        /// Only where a test is about it: the others count the calls that purchases cost.
+        var writeBackTokens: Bool? = false
         var serverApi: ServerAPI?
         var verifyReceipt: VerifyReceipt?
         var products: [Product]
@@ -87,6 +92,8 @@ struct ConfigurationFile: Encodable, Sendable {
     static let coins = "com.example.game.coins6"
     static let gems = "com.example.game.gems30"
     static let pass = "com.example.game.pass"
+    static let gold = "com.example.game.gold"
+    static let sword = "com.example.game.sword"
     static let riddle = "com.example.puzzle.riddle"
 
     /// Keys of the tests. What a caller sends as `Authorization: Bearer`.
@@ -101,6 +108,8 @@ struct ConfigurationFile: Encodable, Sendable {
         case backend = "backend-key-of-the-tests"
         /// Customer support: reads the stories of one app.
         case support = "support-key-of-the-tests"
+        /// Where accounts are kept: makes one part of another.
+        case accounts = "accounts-key-of-the-tests"
 
         fileprivate var key: Key {
             let hash = SHA256.hash(data: Data(rawValue.utf8)).map { String(format: "%02x", $0) }.joined()
@@ -111,6 +120,7 @@ struct ConfigurationFile: Encodable, Sendable {
                 case .claimant: (["intake", "claim"], ["*"])
                 case .backend: (["events"], ["*"])
                 case .support: (["support"], ["game"])
+                case .accounts: (["merge"], ["game"])
                 }
             return Key(name: "\(self)", keySha256: hash, scopes: scopes, apps: apps)
         }
@@ -134,6 +144,8 @@ struct ConfigurationFile: Encodable, Sendable {
                     .init(id: Self.coins, goods: [.init(item: "coins", amount: 6000)]),
                     .init(id: Self.gems, goods: [.init(item: "gems", amount: 30)]),
                     .init(id: Self.pass, type: "autoRenewable", goods: [.init(item: "pass", amount: 1)]),
+                    .init(id: Self.gold, type: "autoRenewable", goods: [.init(item: "gold pass", amount: 1)]),
+                    .init(id: Self.sword, type: "nonConsumable", goods: [.init(item: "sword", amount: 1)]),
                 ]),
             App(
                 id: "puzzle", bundleId: "com.example.puzzle", appAppleId: 1_234_567_891, grantFrom: yesterday,

@@ -85,7 +85,7 @@ extension EndToEnd {
                         try await system.submitReceipt(sale, user: "u\(index)")
                     }
                 }
-                for lane in Lane.allCases {
+                for lane in [Lane.local, .apple] {
                     let queue = system.queues.verify(lane)
                     try await system.wait("20 messages in \(queue)") { try await system.depth(of: queue) == 20 }
                     #expect(try await system.purge(queue) == 20)
@@ -99,7 +99,7 @@ extension EndToEnd {
 
         /// Goal: a queue that somebody deletes is declared again and consumed again by itself (P29, P30), where the
         /// services may declare, as in the default set-up.
-        /// Method: three times, both verify queues are deleted under a running system; a purchase of each kind posted
+        /// Method: three times, all verify queues are deleted under a running system; a purchase of each kind posted
         /// afterwards is granted, and none of the processes had to be restarted. The scheduler, which declares queues
         /// at each tick, is stopped (SIGSTOP) while RabbitMQ deletes: a quorum queue that comes back within some 30 ms
         /// may be half dead in 3.10, it confirms messages that nobody gets.
@@ -112,8 +112,8 @@ extension EndToEnd {
                     if round > 0 {
                         scheduler.send(SIGSTOP)
                         for lane in Lane.allCases { try system.deleteQueue(system.queues.verify(lane)) }
-                        try await system.wait("the broker to end both consumers") {
-                            worker.log.ranges(of: "the broker ended a consumer").count == 2 * round
+                        try await system.wait("the broker to end all consumers") {
+                            worker.log.ranges(of: "the broker ended a consumer").count == Lane.allCases.count * round
                         }
                         scheduler.send(SIGCONT)
                     }

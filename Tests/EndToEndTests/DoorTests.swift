@@ -54,9 +54,7 @@ extension EndToEnd {
                 for (field, value) in [
                     ("appId", "1"), ("userId", "{}"), ("orderId", "[]"), ("signedTransaction", "true"),
                     ("receipt", "7"),
-                    ("transactionId", "2000000000000001"), ("originalTransactionId", "{}"), ("item", "1"),
-                    ("quantity", "\"many\""), ("quantity", "0"), ("quantity", "1.5"), ("target", "\"server\""),
-                    ("client", "1"),
+                    ("transactionId", "2000000000000001"), ("originalTransactionId", "{}"),
                 ] {
                     let answer = try await client.postBody(Data("{\"\(field)\": \(value)}".utf8))
                     #expect(answer.status == 400, "\(field): \(value)")

@@ -1,5 +1,7 @@
+import Adversary
 import AppStoreSimulator
 import Foundation
+import Glibc
 import Testing
 
 extension EndToEnd {
@@ -89,6 +91,62 @@ extension EndToEnd {
                     try await system.count("select count(*) from receipts where due_at is not null") == 0
                 }
                 #expect(system.appStore.store.calls(after: before).map(\.service) == [.transactionInfo])
+            }
+        }
+
+        /// Goal: a heap of big receipts in which all is known does not stand before purchases that were just made (B9),
+        /// also where Apple is asked about each of these.
+        /// Method: a player owns 200 purchases. While no worker runs, they are posted again 60 times, each time in
+        /// another order, and then three purchases that are new, one of them in a receipt. A worker takes what lies
+        /// there: whatever waited behind the heap would end after it, and each of the three must end before half of it.
+        @Test func aHeapOfBigReceiptsDoesNotStandBeforeFreshPurchases() async throws {
+            try await System.run(.init(timeScale: 0.5)) { system in
+                try system.configureGame {
+                    $0.legacyReceipts = ["serverApi"]
+                    $0.confirmWithApple = "always"
+                }
+                try await system.start(.ingest)
+                try await system.start(.scheduler)
+                let worker = try await system.start(.worker)
+                let sales = try await system.appStore.sell(200) {
+                    $0.customer = "collector"
+                    $0.receipts = false
+                }
+                system.owe(sales, to: "collector")
+                let ids = sales.map(\.purchase.transactionId)
+                try await system.submit(.init(userId: "collector", receipt: try receipt(ids, in: system)))
+                try await system.settleDebts()
+                try await system.wait("the receipt to end") {
+                    try await system.count("select count(*) from receipts where due_at is not null") == 0
+                }
+                worker.send(SIGTERM)
+                #expect(try await worker.end(within: .seconds(60)) == .exit(0))
+
+                for _ in 0..<60 {
+                    let again = try receipt(ids.shuffled(), in: system)
+                    try await system.submit(.init(userId: "collector", receipt: again))
+                }
+                var fresh: [String] = []
+                for user in ["u1", "u2", "u3"] {
+                    let sale = try await system.appStore.sell()
+                    system.owe(sale, to: user)
+                    let answer =
+                        try await user == "u3"
+                        ? system.submitReceipt(sale, user: user) : system.submit(sale, user: user)
+                    fresh.append(answer.id)
+                }
+                try await system.start(.worker)
+                try await system.wait("every receipt to end") {
+                    try await system.count("select count(*) from receipts where due_at is not null") == 0
+                }
+                for id in fresh {
+                    let before = try await system.count(
+                        """
+                        select count(*) from receipts where state = 'already_granted'
+                          and settled_at < (select settled_at from receipts where id = '\(id)')
+                        """)
+                    #expect(before < 30, "\(before) of 60 ended before it")
+                }
             }
         }
 

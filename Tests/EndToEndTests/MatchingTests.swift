@@ -241,38 +241,41 @@ extension EndToEnd {
 
 // MARK: Orders
 
-private enum Product {
-    case coins, gems
+enum OrderedProduct {
+    case coins, gems, gold
 
     var id: String {
         switch self {
         case .coins: ConfigurationFile.coins
         case .gems: ConfigurationFile.gems
+        case .gold: ConfigurationFile.gold
         }
     }
 }
 
 extension System {
     /// An order of `game`, as it stands in the database.
+    ///
+    /// - Parameter goods: what one unit of it was promised; nil: what is sold when it is bought.
     @discardableResult
-    fileprivate func place(
-        _ user: String, _ product: Product = .coins, minutesAgo: Double = 1, installation: String? = nil,
-        reservedFor sale: Sale? = nil
+    func place(
+        _ user: String, _ product: OrderedProduct = .coins, minutesAgo: Double = 1, installation: String? = nil,
+        reservedFor sale: Sale? = nil, goods: String? = nil, payBy: String = "48 hours"
     ) async throws -> String {
         let id = UUID().uuidString.lowercased()
         let quoted = { (text: String?) in text.map { "'\($0)'" } ?? "null" }
         try await execute(
             """
-            insert into orders (id, app_id, user_id, product_id, placed_at, pay_by, installation_id, reserved_for)
-            select '\(id)', 'game', '\(user)', '\(product.id)', at, at + interval '48 hours', \(quoted(installation)),
-              \(quoted(sale?.purchase.transactionId))
+            insert into orders (id, app_id, user_id, product_id, placed_at, pay_by, installation_id, reserved_for, goods)
+            select '\(id)', 'game', '\(user)', '\(product.id)', at, at + interval '\(payBy)', \(quoted(installation)),
+              \(quoted(sale?.purchase.transactionId)), \(quoted(goods))::jsonb
             from (select now() - interval '\(minutesAgo) minutes' as at) t
             """)
         return id
     }
 
     @discardableResult
-    fileprivate func submit(
+    func submit(
         _ sale: Sale, user: String, order: String, wait seconds: Int? = nil
     ) async throws -> Client.Answer {
         try await submit(
@@ -280,7 +283,7 @@ extension System {
     }
 
     /// `order source`, `- source` for a make-up order; nil where nothing was granted.
-    fileprivate func order(of sale: Sale) async throws -> String? {
+    func order(of sale: Sale) async throws -> String? {
         try await texts(
             """
             select coalesce(order_id::text, '-') || ' ' || binding_source from grants
@@ -289,13 +292,13 @@ extension System {
         ).first
     }
 
-    fileprivate func isOpen(_ order: String) async throws -> Bool {
+    func isOpen(_ order: String) async throws -> Bool {
         try await count("select count(*) from orders where id = '\(order)' and transaction_id is null") == 1
     }
 }
 
 extension Int64 {
-    fileprivate static func minutesAgo(_ minutes: Double) -> Int64 {
+    static func minutesAgo(_ minutes: Double) -> Int64 {
         Int64((Date.now.timeIntervalSince1970 - minutes * 60) * 1000)
     }
 }

@@ -386,6 +386,22 @@ extension System {
         return taken
     }
 
+    /// Rejects so many bodies, as a worker does that cannot read them.
+    func reject(_ count: Int, of queue: String) async throws {
+        let consumer = Consumer(
+            try BrokerConfiguration(url: amqpURL), topology: queues.topology,
+            subscriptions: [Subscription(queue: queue, prefetch: 100)],
+            logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
+        await consumer.start()
+        var rejected = 0
+        for await delivery in consumer.deliveries {
+            consumer.reject(delivery)
+            rejected += 1
+            if rejected == count { break }
+        }
+        await consumer.close()
+    }
+
     private func withPublisher<Result: Sendable>(_ body: (Publisher) async throws -> Result) async throws -> Result {
         let publisher = Publisher(
             try BrokerConfiguration(url: amqpURL), topology: queues.topology,

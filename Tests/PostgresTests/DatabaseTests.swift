@@ -37,6 +37,23 @@ import Testing
         }
     }
 
+    @Test("a service's statement is planned once, whatever its parameters, and by an index while its table is empty")
+    func keptPlans() async throws {
+        try await withDatabase({ $0.keepsPlans = true }) { database async throws in
+            try await database.run(command("create table kept_plans (id int8 primary key)"))
+            let find = Statement<[Int], Int>(
+                "test.find", "select id from kept_plans where id = any ($1)", bind: { [.ints($0)] },
+                read: { row throws(PostgresError) in try row.int(0) })
+            for count in 1...8 { _ = try await database.run(find, Array(0..<count)) }
+            let plans = oneNumber(
+                "select generic_plans * 100 + custom_plans from pg_prepared_statements where name like 'test.find#%'")
+            #expect(try await database.run(plans) == [800])
+            let plan = try await database.run(oneText("explain select id from kept_plans where id = any ('{1,2}')"))
+            #expect(!plan.joined().contains("Seq Scan"), "\(plan)")
+            try await database.run(command("drop table kept_plans"))
+        }
+    }
+
     @Test(arguments: [
         ("select * from nothing", "42P01"), ("selekt", "42601"), ("select nothing", "42703"),
         ("select nothing()", "42883"),

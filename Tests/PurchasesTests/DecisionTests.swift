@@ -33,6 +33,7 @@ import Testing
 
     static let claim = Claim(userID: "u1", hasPossession: true, receivedAt: received)
     static let granted = Decision.grant(goods: coins.goods, source: .poster)
+    static let entitled = Decision.grant(goods: [], source: .poster)
 
     @Test("P8, P9, row 10: a poster with possession is granted; neither token nor order is needed")
     func row10() {
@@ -55,28 +56,144 @@ import Testing
     }
 
     @Test(
-        "S1-31, row 0c: only a consumable of the 30 days before grantFrom waits for a person",
+        "S1-31, row 0c: a consumable of the 30 days before grantFrom waits for a person; what lasts is given without goods",
         arguments: [
             (0.0, Transaction.Kind?.some(.consumable), "coins", granted),
             (-1, .consumable, "coins", .held(.beforeCutover)),
             (-2_592_000, .consumable, "coins", .held(.beforeCutover)),
             (-2_592_001, .consumable, "coins", .rejected(.historical)),
-            (-1, .nonConsumable, "sword", .rejected(.historical)),
+            (-1, .nonConsumable, "sword", entitled), (-94_608_000, .nonConsumable, "sword", entitled),
+            // Not sold here any more: it is Apple who says what it is.
+            (-1, .nonConsumable, "unknown", entitled),
             (-1, .autoRenewable, "pass", .rejected(.historical)),
             (-1, .nonRenewing, "season", .rejected(.historical)),
             // Apple's type before ours, ours where Apple says none, consumable where nobody does.
-            (-1, .nonConsumable, "coins", .rejected(.historical)),
+            (-1, .nonConsumable, "coins", entitled),
             (-1, nil, "coins", .held(.beforeCutover)),
-            (-1, nil, "sword", .rejected(.historical)),
+            (-1, nil, "sword", entitled),
             (-1, nil, "unknown", .held(.beforeCutover)),
             (-2_592_001, nil, "unknown", .rejected(.historical)),
         ] as [(TimeInterval, Transaction.Kind?, String, Decision)])
     func row0c(offset: TimeInterval, kind: Transaction.Kind?, product: String, expected: Decision) {
-        let policy = Self.policy { $0.makeUpMaxAge = .zero }
+        // The limit on what is made good counts for what is bought here alone.
+        let policy = Self.policy { if expected == Self.granted { $0.makeUpMaxAge = .zero } }
         let transaction = Self.transaction(product, kind: kind) {
             $0.purchasedAt = Self.grantFrom.addingTimeInterval(offset)
         }
         #expect(policy.decide(transaction, claim: Self.claim) == expected)
+    }
+
+    @Test(
+        "row 0c: what was bought since the app's first start here is never historical, whenever it went live",
+        arguments: [
+            (Transaction.Kind.consumable, "coins", -60.0, true), (.consumable, "coins", -90, true),
+            (.consumable, "coins", -90.1, false), (.nonRenewing, "season", -1, true),
+            (.nonRenewing, "season", -60, true), (.nonRenewing, "season", -60.1, false),
+            (.autoRenewable, "pass", -60, true), (.autoRenewable, "pass", -60.1, false),
+        ])
+    func sinceFirstStart(kind: Transaction.Kind, product: String, days: Double, isHeld: Bool) {
+        let transaction = Self.transaction(product, kind: kind) {
+            $0.purchasedAt = Self.grantFrom.addingTimeInterval(days * 86_400)
+        }
+        let policy = Self.policy { $0.hereSince = Self.grantFrom.addingTimeInterval(-60 * 86_400) }
+        #expect(
+            policy.decide(transaction, claim: Self.claim) == (isHeld ? .held(.beforeCutover) : .rejected(.historical)))
+        // Whoever started here after `grantFrom` has no other past.
+        let late = Self.policy { $0.hereSince = Self.grantFrom.addingTimeInterval(60 * 86_400) }
+        let asEver = Self.policy()
+        #expect(late.decide(transaction, claim: Self.claim) == asEver.decide(transaction, claim: Self.claim))
+    }
+
+    @Test(
+        "row 0c: a subscription from before grantFrom is given, without goods, if it was running when it was posted",
+        arguments: [(1.0, true), (0, false), (-1, false), (nil, false)] as [(TimeInterval?, Bool)])
+    func liveSubscription(runsFor: TimeInterval?, isLive: Bool) {
+        let period = Self.transaction("pass", kind: .autoRenewable) {
+            $0.purchasedAt = Self.grantFrom.addingTimeInterval(-86_400)
+            $0.expiresAt = runsFor.map { Self.received.addingTimeInterval($0) }
+        }
+        // Judged much later: what counts is when it was posted.
+        let claim = Claim(
+            userID: "u1", hasPossession: true, receivedAt: Self.received,
+            judgedAt: Self.received.addingTimeInterval(30 * 86_400))
+        #expect(Self.policy().decide(period, claim: claim) == (isLive ? Self.entitled : .rejected(.historical)))
+        let bare = Claim(userID: "u1", hasPossession: false, receivedAt: Self.received)
+        #expect(
+            Self.policy().decide(period, claim: bare) == (isLive ? .held(.possessionMissing) : .rejected(.historical)))
+        // Rows 0d and 0e decide as for any other.
+        let shared = Self.policy().decide(
+            Self.transaction("pass", kind: .autoRenewable) {
+                $0.purchasedAt = period.purchasedAt
+                $0.expiresAt = period.expiresAt
+                $0.ownership = "FAMILY_SHARED"
+            }, claim: claim)
+        #expect(shared == (isLive ? .grant(goods: [], source: .shared) : .rejected(.historical)))
+    }
+
+    @Test("row 0c: whose it is, by rows 2 to 4, 8 and 10; no order of ours is bound by it")
+    func ownersBeforeCutover() throws {
+        var order = PlacedOrder(
+            id: UUID(), userID: "orderer", productID: "pass", placedAt: Self.grantFrom.addingTimeInterval(-100_000),
+            payBy: Self.received, goods: [.init(item: "pass", amount: 9)])
+        func entry(
+            _ change: (inout Transaction) -> Void, _ evidence: (inout Evidence) -> Void
+        ) -> Verdict.Entry {
+            var known = Evidence()
+            evidence(&known)
+            let period = Self.transaction("pass", kind: .autoRenewable) {
+                $0.purchasedAt = Self.grantFrom.addingTimeInterval(-86_400)
+                $0.expiresAt = Self.received.addingTimeInterval(86_400)
+                $0.reason = "PURCHASE"
+                change(&$0)
+            }
+            return Self.policy().judge(period, claim: Self.claim, evidence: known)
+        }
+        let renewal = { (transaction: inout Transaction) in
+            transaction.originalID = "1"
+            transaction.reason = "RENEWAL"
+        }
+        let cases: [(String, BindingSource, Verdict.Entry)] = [
+            (
+                "orderer", .orderToken,
+                entry {
+                    $0.appAccountToken = order.id
+                } _: {
+                    $0.orders = [order]
+                }
+            ),
+            (
+                "registered", .userToken,
+                entry {
+                    $0.appAccountToken = UUID()
+                } _: {
+                    $0.registeredUserID = "registered"
+                }
+            ),
+            ("owner", .chain, entry(renewal) { $0.chain = .init(userID: "owner") }),
+            (
+                "owner", .chainOwner,
+                entry { _ in
+                } _: {
+                    $0.chain = .init(userID: "owner")
+                }
+            ),
+            // Rows 5 and 7 have no say.
+            (
+                "u1", .poster,
+                entry { _ in
+                } _: {
+                    order.userID = "u1"
+                    $0.orders = [order]
+                    $0.namedOrderID = order.id
+                }
+            ),
+        ]
+        for (userID, source, entry) in cases {
+            let match = try #require(entry.match)
+            #expect(entry.decision == .grant(goods: [], source: source))
+            #expect(match.userID == userID && match.source == source)
+            #expect(match.order == nil && match.offer == nil && match.reasons.contains(.beforeCutover))
+        }
     }
 
     @Test(

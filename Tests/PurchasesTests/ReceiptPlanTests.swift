@@ -128,10 +128,10 @@ import Testing
     func updates() {
         let purchase = ListedPurchase(listed: Self.listed("1000") { $0.originalID = "900" })
         let restored = Self.listed("2000") { $0.originalID = "900" }
-        #expect(purchase.updated(by: restored)?.id == "1000")
-        #expect(purchase.updated(by: Self.listed("1000") { $0.originalID = "900" })?.id == "1000")
-        #expect(purchase.updated(by: Self.listed("2000")) == nil)
-        #expect(purchase.updated(by: Self.listed("1000") { $0.environment = Transaction.sandbox }) == nil)
+        #expect(purchase.listed.updated(by: restored)?.id == "1000")
+        #expect(purchase.listed.updated(by: Self.listed("1000") { $0.originalID = "900" })?.id == "1000")
+        #expect(purchase.listed.updated(by: Self.listed("2000")) == nil)
+        #expect(purchase.listed.updated(by: Self.listed("1000") { $0.environment = Transaction.sandbox }) == nil)
     }
 
     @Test("while Apple gives no answer a held purchase stays held, another is open")
@@ -217,7 +217,9 @@ import Testing
         }
     }
 
-    @Test("where a submission waits first: only a receipt that may be judged without Apple leaves Apple's queue")
+    @Test(
+        "where a submission waits first: what may be judged without Apple apart from what Apple is asked about, and big receipts apart from both"
+    )
     func lanes() {
         typealias Strategy = AppPolicy.LegacyStrategy
         for strategies in [
@@ -230,9 +232,17 @@ import Testing
                     $0.legacyReceipts = strategies
                     $0.confirmWithApple = confirm
                 }
-                #expect(policy.lane(of: .receipt) == (strategies.contains(.local) ? .local : .apple))
-                #expect(policy.lane(of: .signedTransaction) == (confirm == .always ? .apple : .local))
-                #expect(policy.lane(of: .identifier) == .apple)
+                let big = String(repeating: "A", count: Lane.bulkBytesMin)
+                let small: Lane = strategies.contains(.local) ? .local : .apple
+                let readsFirst = strategies.first.map { $0 != .verifyReceipt } ?? false
+                for namesOrder in [false, true] {
+                    let lane = { (proof: Proof) in policy.lane(of: proof, namesOrder: namesOrder) }
+                    #expect(lane(.receipt(String(big.dropLast()))) == small)
+                    #expect(lane(.receipt(big)) == (readsFirst && !namesOrder ? .bulk : small))
+                    // Its size is no matter: one signed transaction is one purchase.
+                    #expect(lane(.signedTransaction(big)) == (confirm == .always ? .apple : .local))
+                    #expect(lane(.identifier) == .apple)
+                }
             }
         }
     }

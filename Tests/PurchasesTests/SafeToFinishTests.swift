@@ -14,6 +14,8 @@ import Testing
                     switch (state, reason) {
                     case ("granted", _), ("already_granted", _): true
                     case ("rejected", "refunded"), ("rejected", "historical"): true
+                    // Posted without the other's order it is the poster's: nobody could do that after it was finished.
+                    case ("held", "foreign_order"): false
                     case ("held", _): hasFacts && finishHeld
                     default: false
                     }

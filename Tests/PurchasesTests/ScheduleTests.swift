@@ -119,6 +119,7 @@ import Testing
         #expect(Lane(.identifier) == .apple)
         #expect(Lane.local.rescueDelay == .seconds(10))
         #expect(Lane.apple.rescueDelay == .seconds(60))
+        #expect(Lane.bulk.rescueDelay == .seconds(60))
     }
 
     @Test("a duration is its seconds")

@@ -30,6 +30,28 @@ import Testing
         #expect(Self.key("1", kind, in: Transaction.sandbox) != bought)
     }
 
+    @Test("row 0a: bought anew after a refund: one purchase under all its ids, and another one after each refund")
+    func repurchase() {
+        func make(_ id: String, after refund: Date?) -> Transaction {
+            var transaction = Transaction(
+                id: id, originalID: "1", productID: "p", kind: .nonConsumable, environment: Transaction.production,
+                purchasedAt: Self.day)
+            transaction.repurchasedAfter = refund
+            return transaction
+        }
+        let anew = make("2", after: Self.day - 60)
+        #expect(anew.purchaseKey == "Production/purchase/1/1799999940123")
+        #expect(make("3", after: Self.day - 60).purchaseKey == anew.purchaseKey, "another device's id")
+        #expect(make("3", after: Self.day - 30).purchaseKey != anew.purchaseKey)
+        #expect(make("3", after: nil).purchaseKey == "Production/purchase/1")
+        // Apple's word about it does not say that, and is about it all the same.
+        let confirmed = anew.updated(by: make("3", after: nil))
+        #expect(confirmed == anew)
+        var sandbox = make("2", after: nil)
+        sandbox.environment = Transaction.sandbox
+        #expect(anew.updated(by: sandbox) == nil)
+    }
+
     @Test("each period of a subscription is its own purchase; its billing event names it on every device")
     func renewalWithLineItem() {
         let period = Self.key("1", .autoRenewable, until: Self.day, lineItem: "77")

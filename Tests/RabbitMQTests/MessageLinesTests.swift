@@ -100,4 +100,66 @@ import Testing
             await bench.close()
         }
     }
+
+    /// Each body keeps its trace, alone and among others, with one and without; a message without any has no header.
+    @Test func tracesTravelBesideTheirBodies() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work", bodiesPerMessage: 8)
+            func trace(of number: Int) -> String? {
+                number.isMultiple(of: 3)
+                    ? nil : "00-4bf92f3577b34da6a3ce929d0e0e4736-\(1_000_000_000_000_000 + number)-01"
+            }
+            for number in 0..<300 {
+                bench.publisher.offer("receipt \(number) 0", to: bench.queue, traceparent: trace(of: number))
+            }
+            try await bench.publisher.publish("receipt 301 0", to: bench.queue, traceparent: trace(of: 301))
+            try await bench.publisher.publish("receipt 303 0", to: bench.queue)
+            let consumer = bench.consumer(prefetch: 1_000)
+            await consumer.start()
+            let taken = try await consumer.take(302)
+            #expect(taken.contains { $0.line > 0 }, "none shared a message")
+            for delivery in taken {
+                let number = try #require(Int(String(decoding: delivery.body, as: UTF8.self).split(separator: " ")[1]))
+                #expect(delivery.traceparent == trace(of: number))
+                #expect(delivery.death == nil)
+            }
+            consumer.acknowledge(taken)
+            await consumer.close()
+            await bench.close()
+        }
+    }
+
+    @Test(
+        arguments: [
+            (nil, 2, []), ("a\nb", 2, ["a", "b"]), ("a\n", 2, ["a", nil]), ("\n", 2, [nil, nil]), ("a", 1, ["a"]),
+            // Somebody else's: of no body.
+            ("a", 2, []), ("a\nb\nc", 2, []),
+        ] as [(String?, Int, [String?])])
+    func tracesOfBodies(_ header: String?, _ bodies: Int, _ traces: [String?]) {
+        #expect(MessageHeaders(traceparent: header).traceparents(of: bodies) == traces)
+        if traces.contains(where: { $0 != nil }) { #expect(MessageHeaders.join(traces) == header) }
+    }
+
+    @Test func aDeadLetterSaysHowItDied() async throws {
+        try await TestBroker.run { broker in
+            let bench = try await Bench(broker, "work", bodiesPerMessage: 8)
+            let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+            try await bench.publisher.publish("poison", to: bench.queue, traceparent: traceparent)
+            let consumer = bench.consumer(prefetch: 10)
+            await consumer.start()
+            consumer.reject(try await consumer.take(1)[0])
+            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.dead) == 1 }
+            let reader = bench.consumer(of: [Subscription(queue: bench.dead, prefetch: 10)])
+            await reader.start()
+            let letter = try #require(try await reader.take(1).first)
+            #expect(letter.death?.queue == bench.queue)
+            #expect(letter.death?.reason == "rejected")
+            #expect(try #require(letter.death?.at) > 1_700_000_000)
+            #expect(letter.traceparent == traceparent)
+            await reader.close()
+            await consumer.close()
+            #expect(try await bench.publisher.depth(of: bench.dead) == 1, "looking takes nothing")
+            await bench.close()
+        }
+    }
 }

@@ -122,13 +122,35 @@ import Testing
             ("MAKEGOOD_POSTGRESS_URL", "secret-value"), ("MAKEGOOD_HTTP_PORT", "secret-value"),
             ("MAKEGOOD_HTTP_PORT", "65536"), ("MAKEGOOD_POSTGRES_NAMED_STATEMENTS", "secret-value"),
             ("MAKEGOOD_TIME_SCALE", "0"), ("MAKEGOOD_TIME_SCALE", "1.5"), ("MAKEGOOD_LOG_LEVEL", "secret-value"),
-            ("MAKEGOOD_BODY_BYTES_MAX", "1"),
+            ("MAKEGOOD_BODY_BYTES_MAX", "1"), ("MAKEGOOD_LOG_FORMAT", "secret-value"),
+            // Both, and neither a file.
+            ("MAKEGOOD_POSTGRES_URL_FILE", "/secret-value"), ("MAKEGOOD_AMQP_URL_FILE", "/secret-value"),
         ])
     func wrongSettings(key: String, value: String) throws {
         let error = #expect(throws: ConfigurationError.self) {
             try Settings(environment: ["MAKEGOOD_POSTGRES_URL": "postgresql://db"].merging([key: value]) { $1 })
         }
-        #expect(error?.key == key && error?.problem.contains("secret-value") == false)
+        let named = key == "MAKEGOOD_POSTGRES_URL_FILE" ? "MAKEGOOD_POSTGRES_URL" : key
+        #expect(error?.key == named && error?.problem.contains("secret-value") == false)
+    }
+
+    @Test("settings: addresses from files, without the last line break; an empty one is refused")
+    func addressesFromFiles() throws {
+        try Self.withFiles { files in
+            try files.write("postgresql://app:p@db/makegood\n", to: "postgres-url")
+            try files.write("amqp://app:p@mq/%2f\r\n", to: "amqp-url")
+            try files.write("\n", to: "empty")
+            func file(_ name: String) -> String { files.directory.appending(path: name).path }
+            let settings = try Settings(environment: [
+                "MAKEGOOD_POSTGRES_URL_FILE": file("postgres-url"), "MAKEGOOD_AMQP_URL_FILE": file("amqp-url"),
+            ])
+            #expect(settings.postgresURL == "postgresql://app:p@db/makegood")
+            #expect(settings.amqpURL == "amqp://app:p@mq/%2f")
+            let error = #expect(throws: ConfigurationError.self) {
+                try Settings(environment: ["MAKEGOOD_AMQP_URL_FILE": file("empty")])
+            }
+            #expect(error?.key == "MAKEGOOD_AMQP_URL_FILE")
+        }
     }
 
     @Test("a change that decides about receipts changes the app's hash, and the file's")
@@ -148,7 +170,8 @@ import Testing
                 ("keyId: k", "keyId: k2"), ("issuerId: i", "issuerId: i2"), (Self.sharedSecret, "another"),
                 ("environments: [Sandbox]", "environments: [Sandbox, Xcode]"),
                 ("id: game", "id: game\n    sandboxPurchases: grant"), ("id: game", "id: game\n    finishHeld: false"),
-                ("id: game", "id: game\n    testers: {users: [u1]}"),
+                ("id: game", "id: game\n    testers: {users: [u1]}"), ("id: game", "id: game\n    mode: shadow"),
+                ("id: game", "id: game\n    finishAtApple: afterGrant"),
                 ("id: game", "id: game\n    makeUp: {maxAge: 8d}"),
                 ("id: game", "id: game\n    grantFrom: 2026-03-01T00:00:00Z"),
                 ("id: game", "id: game\n    confirmWithApple: never"), ("    rootCertificates: [roots/test.der]\n", ""),

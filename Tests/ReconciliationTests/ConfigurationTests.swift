@@ -123,6 +123,34 @@ import Testing
         }
     }
 
+    @Test("B3, B5: what Apple is told about decided purchases; what cannot be told there is refused by its key")
+    func errands() throws {
+        func policy(_ line: String) throws -> AppPolicy? {
+            try Self.parse(Self.change("confirmWithApple: stale", line)).apps["game"]?.policy
+        }
+        let defaults = try #require(try policy("confirmWithApple: stale"))
+        #expect(defaults.finishAtApple == .never && defaults.writesBackTokens)
+        #expect(try policy("finishAtApple: afterGrant")?.finishAtApple == .afterGrant)
+        #expect(try policy("finishAtApple: afterReceipt")?.finishAtApple == .afterReceipt)
+        #expect(try policy("writeBackTokens: false")?.writesBackTokens == false)
+        let serverAPI = try #require(Self.sample.split(separator: "\n").first { $0.contains("serverApi:") })
+        let without = Self.sample.replacing(serverAPI, with: "")
+        #expect(try Self.parse(without).apps["game"]?.policy.writesBackTokens == false)
+        #expect(
+            try Self.parse(without.replacing("confirmWithApple: stale", with: "finishAtApple: never")).apps.count == 1)
+        for (yaml, line, key) in [
+            (without, "finishAtApple: afterGrant", "finishAtApple"),
+            (without, "finishAtApple: afterReceipt", "finishAtApple"),
+            (without, "writeBackTokens: true", "writeBackTokens"),
+            (Self.sample, "finishAtApple: always", "finishAtApple"),
+            (Self.sample, "finishAtApple: afterReceipt\n    finishHeld: false", "finishAtApple"),
+            (Self.sample, "writeBackTokens: maybe", "writeBackTokens"),
+        ] {
+            let changed = yaml.replacing("confirmWithApple: stale           # never | stale | always", with: line)
+            #expect(try Self.refusal(of: changed)?.key == "apps[0].\(key)", "\(line)")
+        }
+    }
+
     @Test("design 6: the sample is understood, key by key")
     func design() throws {
         let configuration = try Self.parse(Self.sample)
@@ -138,6 +166,7 @@ import Testing
                 .init(id: "com.example.game.coins6", kind: .consumable, goods: [.init(item: "coins", amount: 6000)])
             ])
         policy.legacyReceipts = [.serverApi, .verifyReceipt]
+        policy.writesBackTokens = true
         #expect(app.policy == policy && app.hasGrantFrom && app.finishHeld)
         #expect(app.rootCertificates.count == 1)
         #expect(app.serverAPI?.issuerID == "an-issuer" && app.serverAPI?.keyID == "a-key")
@@ -301,6 +330,7 @@ import Testing
             ("[Production, Sandbox]", "[Production, Staging]", "apps[0].environments"),
             ("[Production, Sandbox]", "{Production: true}", "apps[0].environments"),
             ("sandboxPurchases: testers", "sandboxPurchases: everybody", "apps[0].sandboxPurchases"),
+            ("sandboxPurchases: testers", "mode: dark", "apps[0].mode"),
             ("users: [u1, u2]", "users: [u1, [u2]]", "apps[0].testers.users[1]"),
             (
                 "perUserPerDay: 0, perAppPerDay", "perUserPerDay: -1, perAppPerDay",

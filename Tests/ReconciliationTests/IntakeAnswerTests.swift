@@ -51,11 +51,12 @@ import Testing
             ("rejected", "wrong_app", true, false), ("rejected", "wrong_environment", true, false),
             ("rejected", "untrusted_root", false, false), ("held", "product_unknown", true, true),
             ("held", "product_unknown", false, false), ("held", "possession_missing", true, false),
+            ("held", "foreign_order", true, false),
             ("open", "apple_unavailable", false, false), ("open", nil, true, false),
         ] as [(String, String?, Bool, Bool)])
     func transactions(_ state: String, _ reason: String?, _ facts: Bool, _ isSafe: Bool) throws {
         let view = Self.view(.held, [try Self.transaction("1", state, reason: reason, facts: facts)])
-        let answer = ReceiptAnswer(view, finishHeld: true)
+        let answer = ReceiptAnswer(view, finishing: .held)
         #expect(answer.safeToFinish == isSafe)
         guard case .array(let list)? = answer.json["transactions"] else { Issue.record("no list"); return }
         #expect(list.first?["safeToFinish"] == .bool(isSafe))
@@ -64,8 +65,8 @@ import Testing
     @Test("finishHeld: false keeps held purchases unfinished")
     func finishHeld() throws {
         let view = Self.view(.held, [try Self.transaction("1", "held", reason: "product_unknown")])
-        #expect(ReceiptAnswer(view, finishHeld: true).safeToFinish)
-        #expect(!ReceiptAnswer(view, finishHeld: false).safeToFinish)
+        #expect(ReceiptAnswer(view, finishing: .held).safeToFinish)
+        #expect(!ReceiptAnswer(view, finishing: .ended).safeToFinish)
     }
 
     @Test("The receipt's own value is that of the named transaction, else of all")
@@ -74,11 +75,11 @@ import Testing
             try Self.transaction("1", "granted", isOwn: true),
             try Self.transaction("2", "open", reason: "apple_answer"),
         ]
-        #expect(ReceiptAnswer(Self.view(.received, named: "1", list), finishHeld: true).safeToFinish)
-        #expect(!ReceiptAnswer(Self.view(.received, named: "2", list), finishHeld: true).safeToFinish)
-        #expect(!ReceiptAnswer(Self.view(.received, named: "9", list), finishHeld: true).safeToFinish)
-        #expect(!ReceiptAnswer(Self.view(.received, list), finishHeld: true).safeToFinish)
-        #expect(ReceiptAnswer(Self.view(.granted, Array(list.prefix(1))), finishHeld: true).safeToFinish)
+        #expect(ReceiptAnswer(Self.view(.received, named: "1", list), finishing: .held).safeToFinish)
+        #expect(!ReceiptAnswer(Self.view(.received, named: "2", list), finishing: .held).safeToFinish)
+        #expect(!ReceiptAnswer(Self.view(.received, named: "9", list), finishing: .held).safeToFinish)
+        #expect(!ReceiptAnswer(Self.view(.received, list), finishing: .held).safeToFinish)
+        #expect(ReceiptAnswer(Self.view(.granted, Array(list.prefix(1))), finishing: .held).safeToFinish)
     }
 
     @Test(
@@ -88,41 +89,41 @@ import Testing
             (.rejected, "malformed", false), (.held, "no_transaction_yet", false), (.held, "app_unknown", false),
         ] as [(ReceiptState, String?, Bool)])
     func empty(_ state: ReceiptState, _ reason: String?, _ isSafe: Bool) {
-        #expect(ReceiptAnswer(Self.view(state, reason: reason), finishHeld: true).safeToFinish == isSafe)
+        #expect(ReceiptAnswer(Self.view(state, reason: reason), finishing: .held).safeToFinish == isSafe)
     }
 
     @Test("P19: an empty receipt asks for a fresh one")
     func refresh() {
-        let answer = ReceiptAnswer(Self.view(.held, reason: "no_transaction_yet"), finishHeld: true).json
+        let answer = ReceiptAnswer(Self.view(.held, reason: "no_transaction_yet"), finishing: .held).json
         #expect(answer["refreshReceipt"] == .bool(true))
-        #expect(ReceiptAnswer(Self.view(.held, reason: "review"), finishHeld: true).json["refreshReceipt"] == nil)
+        #expect(ReceiptAnswer(Self.view(.held, reason: "review"), finishing: .held).json["refreshReceipt"] == nil)
     }
 
     @Test("The whole document")
     func document() throws {
         let view = Self.view(.granted, [try Self.transaction("2000", "granted", isOwn: true)])
         #expect(
-            ReceiptAnswer(view, finishHeld: true, ignored: ["zone"]).json.text
+            ReceiptAnswer(view, finishing: .held, ignored: ["zone"]).json.text
                 == #"{"id":"00000000-0000-8000-8000-000000000001","state":"granted","safeToFinish":true,"#
                 + #""receivedAt":"2026-03-01T00:00:00.250Z","transactions":[{"transactionId":"2000","#
                 + #""originalTransactionId":"2000","productId":"com.example.game.coins6","quantity":1,"#
                 + #""environment":"Sandbox","purchasedAt":"2026-03-01T00:00:00.000Z","state":"granted","#
                 + #""safeToFinish":true,"owner":"you","goods":[{"item":"coins","amount":6000}]}],"ignored":["zone"]}"#)
-        let open = ReceiptAnswer(Self.view(.received), finishHeld: true).json
+        let open = ReceiptAnswer(Self.view(.received), finishing: .held).json
         #expect(open["nextAttemptAt"] == .string("2026-03-01T00:00:10.000Z"))
     }
 
     @Test("Who only knows an id gets no hint, and another's grant shows no goods")
     func hints() throws {
         let question = Self.view(.held, [try Self.transaction("1", "held", reason: "possession_missing")])
-        guard case .array(let asked)? = ReceiptAnswer(question, finishHeld: true).json["transactions"] else { return }
+        guard case .array(let asked)? = ReceiptAnswer(question, finishing: .held).json["transactions"] else { return }
         #expect(
             asked.first?.text
                 == #"{"transactionId":"1","state":"held","reason":"possession_missing","safeToFinish":false}"#)
         let foreign = Self.view(
             .alreadyGranted,
             [try Self.transaction("1", "already_granted", reason: "owned_by_another_user", isOwn: false)])
-        guard case .array(let list)? = ReceiptAnswer(foreign, finishHeld: true).json["transactions"] else { return }
+        guard case .array(let list)? = ReceiptAnswer(foreign, finishing: .held).json["transactions"] else { return }
         #expect(list.first?["owner"] == .string("another"))
         #expect(list.first?["goods"] == nil)
     }

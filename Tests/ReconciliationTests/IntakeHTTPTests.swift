@@ -288,7 +288,7 @@ import Testing
         }
     }
 
-    @Test("X-Request-Id and traceparent are taken over and returned, if they are plain")
+    @Test("X-Request-Id and traceparent are taken over and returned, if they are plain; a bad trace is a new one")
     func correlation() async throws {
         try await RunningIntake.run { intake in
             let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -299,7 +299,10 @@ import Testing
             let long = String(repeating: "r", count: 200)
             let other = try await intake.post(Self.body(), headers: [("X-Request-Id", long), ("traceparent", "00-x")])
             #expect(UUID(uuidString: other.headers["x-request-id"] ?? "") != nil)
-            #expect(other.headers["traceparent"] == nil)
+            let begun = try #require(TraceContext(other.headers["traceparent"] ?? ""))
+            #expect(!begun.isSampled)
+            let without = try await intake.post(Self.body())
+            #expect(without.headers["traceparent"] == nil)
         }
     }
 }

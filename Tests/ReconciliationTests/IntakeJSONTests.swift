@@ -56,6 +56,47 @@ import Testing
         #expect(throws: JSONError(kind: .zeroCharacter, field: "x")) { try JSONValue(parsing: Array(text.utf8)) }
     }
 
+    @Test(
+        "S3-61: of a list of documents, what cannot be stored is the one's that holds it, with its field",
+        arguments: [
+            (#"{"a":"\u0000"}"#, JSONError(kind: .zeroCharacter, field: "a")),
+            (#"{"b":1,"a":["]}",{"\u0000":"\"]"}]}"#, JSONError(kind: .zeroCharacter, field: "a")),
+            (#"{"a":{"receipts":[1e999]}}"#, JSONError(kind: .number, field: "a")),
+            (#""\u0000,]""#, JSONError(kind: .zeroCharacter, field: nil)),
+            ("1e999", JSONError(kind: .number, field: nil)),
+            (
+                #"{"ok":"]","a":\#(String(repeating: "[", count: 99))\#(String(repeating: "]", count: 99))}"#,
+                JSONError(kind: .depth, field: "a")
+            ),
+        ])
+    func parcel(_ text: String, _ error: JSONError) throws {
+        let whole = #"{"x":[2],"receipts":[{"a":1}, \#(text) ,3],"y":"\u00e9"}"#
+        let parcel = try JSONValue.Parcel(parsing: Array(whole.utf8), entriesOf: "receipts")
+        #expect(parcel.envelope["x"]?.text == "[2]" && parcel.envelope["y"] == .string("é"))
+        #expect(
+            parcel.entries == [.success(.object([.init("a", .integer(1))])), .failure(error), .success(.integer(3))])
+        // As deep as a document of its own, and of equal keys the last.
+        let deep = String(repeating: "[", count: JSONValue.depthMax) + String(repeating: "]", count: JSONValue.depthMax)
+        let twice = try JSONValue.Parcel(
+            parsing: Array(#"{"receipts":[\#(text)],"receipts":[\#(deep)]}"#.utf8), entriesOf: "receipts")
+        #expect(twice.entries?.map { (try? $0.get())?.text } == [deep])
+    }
+
+    @Test(
+        "What is no JSON, or cannot be stored beside the list, is wrong with the whole; no list is none",
+        arguments: [
+            #"{"receipts":[{"a":"\u0000"},{]}"#, #"{"receipts":["\u0000"}"#, #"{"receipts":["\u0000""#,
+            #"{"receipts":[],"x":"\u0000"}"#, #"{"receipts":[],"x":["\u0000"]}"#, #"["\u0000"]"#,
+        ])
+    func noParcel(_ text: String) throws {
+        #expect(throws: JSONError.self) {
+            try JSONValue.Parcel(parsing: Array(text.utf8), entriesOf: "receipts")
+        }
+        for none in ["{}", "[1]", #"{"receipts":{"a":[1]}}"#, #"{"receipts":[1],"receipts":2}"#] {
+            #expect(try JSONValue.Parcel(parsing: Array(none.utf8), entriesOf: "receipts").entries == nil)
+        }
+    }
+
     @Test func depthIsBounded() throws {
         let deep = { (count: Int) in
             "{\"x\":" + String(repeating: "[", count: count) + String(repeating: "]", count: count) + "}"

@@ -44,16 +44,6 @@ import Testing
         Refusal(#"{"userId":"u","receipt":{}}"#, 400, "wrong_type", "receipt"),
         Refusal(#"{"userId":"u","signedTransaction":1}"#, 400, "wrong_type", "signedTransaction"),
         Refusal(#"{"userId":"u","transactionId":2000000123}"#, 400, "wrong_type", "transactionId"),
-        Refusal(#"{"userId":"u","receipt":"QUJD","orderId":7}"#, 400, "wrong_type", "orderId"),
-        Refusal(#"{"userId":"u","receipt":"QUJD","item":5}"#, 400, "wrong_type", "item"),
-        Refusal(#"{"userId":"u","receipt":"QUJD","quantity":"2"}"#, 400, "wrong_type", "quantity"),
-        Refusal(#"{"userId":"u","receipt":"QUJD","quantity":1.5}"#, 400, "wrong_type", "quantity"),
-        Refusal(#"{"userId":"u","receipt":"QUJD","quantity":0}"#, 400, "wrong_type", "quantity"),
-        Refusal(#"{"userId":"u","receipt":"QUJD","quantity":99999999999999999999}"#, 400, "wrong_type", "quantity"),
-        Refusal(#"{"userId":"u","receipt":"QUJD","target":"s1"}"#, 400, "wrong_type", "target"),
-        Refusal(#"{"userId":"u","receipt":"QUJD","target":{"role":[]}}"#, 400, "wrong_type", "target.role"),
-        Refusal(#"{"userId":"u","receipt":"QUJD","client":"ios"}"#, 400, "wrong_type", "client"),
-        Refusal(#"{"userId":"u","receipt":"QUJD","vtime":{}}"#, 400, "wrong_type", "vtime"),
         // Base64 that is not.
         Refusal(#"{"userId":"u","receipt":"QUJ"D}"#, 400, "not_json", nil),
         Refusal(#"{"userId":"u","receipt":"QU D"}"#, 400, "not_base64", "receipt"),
@@ -82,7 +72,6 @@ import Testing
             #"{"userId":"u","receipt":"QUJD","appId":"\#(String(repeating: "a", count: 65))"}"#, 400, "too_long",
             "appId"),
         Refusal(#"{"userId":"\#(String(repeating: "é", count: 129))","receipt":"QUJD"}"#, 400, "too_long", "userId"),
-        Refusal(#"{"orderId":"\#(String(repeating: "o", count: 129))","receipt":"QUJD"}"#, 400, "too_long", "orderId"),
         Refusal(
             #"{"userId":"u","transactionId":"\#(String(repeating: "1", count: 65))"}"#, 400, "too_long", "transactionId"
         ),
@@ -95,6 +84,9 @@ import Testing
         Refusal(#"{"userId":"u","receipt":"","signedTransaction":null}"#, 422, "no_proof"),
         Refusal(#"{"receipt":"QUJD"}"#, 422, "no_user"),
         Refusal(#"{"receipt":"QUJD","userId":"","orderId":""}"#, 422, "no_user"),
+        // Nobody is named by what makes no sense; alone, ids are all there is.
+        Refusal(#"{"receipt":"QUJD","orderId":7}"#, 422, "no_user"),
+        Refusal(#"{"userId":"u","transactionId":"1","orderId":7}"#, 400, "wrong_type", "orderId"),
         // Apps of others and apps of nobody read alike.
         Refusal(#"{"appId":"other","userId":"u","receipt":"QUJD"}"#, 403, "app_not_allowed", "appId"),
         Refusal(#"{"appId":"nobody","userId":"u","receipt":"QUJD"}"#, 403, "app_not_allowed", "appId"),
@@ -107,6 +99,60 @@ import Testing
         #expect(problem?.code == refusal.code)
         if refusal.field != nil || refusal.code != "not_json" { #expect(problem?.field == refusal.field) }
         #expect(problem?.document["safeToFinish"] == .bool(false))
+    }
+
+    @Test(
+        "Issue 5 section 7: beside a proof nothing is refused for what the post says of it: stored as it came, and named",
+        arguments: [
+            (#""quantity":0"#, ["quantity"]), (#""quantity":-1"#, ["quantity"]), (#""quantity":"2""#, ["quantity"]),
+            (#""quantity":1.5"#, ["quantity"]), (#""quantity":99999999999999999999"#, ["quantity"]),
+            (#""item":5"#, ["item"]), (#""item":"\#(String(repeating: "i", count: 257))""#, ["item"]),
+            (#""productId":[]"#, ["productId"]), (#""priceMilliunits":-1"#, ["priceMilliunits"]),
+            (#""priceMilliunits":"0.99""#, ["priceMilliunits"]), (#""currency":7"#, ["currency"]),
+            (#""target":"s1""#, ["target"]), (#""target":{"role":[]}"#, ["target"]), (#""client":"ios""#, ["client"]),
+            (#""vtime":{}"#, ["vtime"]), (#""token":["a"]"#, ["token"]), (#""orderId":7"#, ["orderId"]),
+            (#""orderId":"\#(String(repeating: "o", count: 129))""#, ["orderId"]),
+            (#""transactionId":2000000123"#, ["transactionId"]),
+            (#""originalTransactionId":{}"#, ["originalTransactionId"]),
+            (#""quantity":0,"item":[],"quantity":-5"#, ["quantity", "item"]),
+            (#""target":{"server":"s1"},"appsid":"s2""#, ["appsid"]),
+            // What fits is gone by, and empty is absent.
+            (#""quantity":10,"item":"","target":null,"token":null,"orderId":null,"appsid":"s1""#, []),
+        ] as [(String, [String])])
+    func disregarded(more: String, names: [String]) throws {
+        for proof in [#""receipt":"QUJD""#, #""signedTransaction":"\#(Self.jws)""#] {
+            // Whatever the order of the fields.
+            for body in ["{\(more),\(proof),\"userId\":\"u\"}", "{\"userId\":\"u\",\(proof),\(more)}"] {
+                let request = try Self.read(body)
+                #expect(request.disregarded == names && request.ignored == [])
+                #expect(request.submission.declared?.disregarded == (names.isEmpty ? nil : names))
+                #expect(request.submission.orderID == nil && request.submission.transactionID == nil)
+                for name in names where name != "token" {
+                    #expect(request.submission.details.contains("\"\(name)\":"), "stored as it came")
+                }
+                #expect(request.submission.declared?.quantity == (names.isEmpty ? 10 : nil))
+            }
+        }
+    }
+
+    @Test("S0-8, S0-9, S3-14: what a post says of its purchase, by its own fields and by the old clients' columns")
+    func declared() throws {
+        let new = try Self.read(
+            #"{"userId":"u","receipt":"QUJD","item":"sword","productId":"tier6","quantity":2,"priceMilliunits":990,"#
+                + #""currency":"USD","installationId":"device-1","target":{"server":"s1"}}"#)
+        #expect(new.ignored == [], "S3-14: all of them are known")
+        #expect(
+            new.submission.declared
+                == Declaration(
+                    item: "sword", productID: "tier6", quantity: 2, priceMilliunits: 990, currency: "USD"))
+        #expect(new.submission.target == #"{"server":"s1"}"#)
+        let old = try Self.read(
+            #"{"userId":"u","receipt":"QUJD","item":"tier6","itemnum":6,"appsid":12,"ext":"r7","country":"CN","token":"x"}"#
+        )
+        #expect(old.submission.declared == Declaration(item: "tier6", quantity: 6))
+        #expect(old.submission.target == #"{"country":"CN","role":"r7","server":12}"#)
+        #expect(try Self.read(#"{"userId":"u","receipt":"QUJD"}"#).submission.declared == nil)
+        #expect(try Self.read(#"{"userId":"u","receipt":"QUJD","target":{}}"#).submission.target == nil)
     }
 
     @Test func depthOfAnUnknownFieldIsBounded() {
@@ -139,7 +185,8 @@ import Testing
                     appID: "game", userID: "u1", orderID: "o-1", proof: .signedTransaction(Self.jws),
                     transactionID: "2000", originalTransactionID: "1000",
                     details: #"{"client":{"build":112,"os":"17.4"},"item":"coins","quantity":2,"#
-                        + #""target":{"role":"r9","server":"s1"}}"#))
+                        + #""target":{"role":"r9","server":"s1"}}"#,
+                    target: #"{"role":"r9","server":"s1"}"#, declared: Declaration(item: "coins", quantity: 2)))
     }
 
     @Test("S1-18: order, receipt and transaction id, and no user")

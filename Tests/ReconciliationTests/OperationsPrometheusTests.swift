@@ -49,6 +49,14 @@ import Testing
         #expect(lines.contains(#"makegood_call_seconds_count{call="x"} 3"#))
     }
 
+    /// The objectives' own times, and those of an outage.
+    @Test func howLongPeopleWaitHasBoundsUpToADay() {
+        Timer(label: "makegood_time_to_grant_seconds", dimensions: [], factory: registry).recordSeconds(59)
+        for (bound, count) in [("1", 0), ("20", 0), ("60", 1), ("3600", 1), ("86400", 1)] {
+            #expect(lines.contains("makegood_time_to_grant_seconds_bucket{le=\"\(bound)\"} \(count)"))
+        }
+    }
+
     @Test func recordersOfBatchSizes() {
         let recorder = Recorder(label: "makegood_rows", factory: registry)
         recorder.record(1)

@@ -62,6 +62,16 @@ import Testing
                 #expect(try await explainer.story(of: subject, for: .support(apps: ["other"])) == nil)
             }
             #expect(try await explainer.story(of: .receipt(first.id), for: Self.player("claimant-2")) == nil)
+            // A guest's story is the account's that he became part of, and stays nobody else's.
+            #expect(try await lab.merge("owner-1", into: "account") == .merged)
+            for reader in ["owner-1", "account"] {
+                for subject in [StorySubject.transaction("t1"), .receipt(first.id)] {
+                    let guests = try #require(try await explainer.story(of: subject, for: Self.player(reader)))
+                    #expect(Self.words(guests) == ["bought", "posted", "granted"] && guests.text.contains("to you"))
+                }
+            }
+            #expect(try await explainer.story(of: .transaction("t1"), for: Self.player("stranger")) == nil)
+            #expect(try await explainer.story(of: .receipt(first.id), for: Self.player("claimant-2")) == nil)
             for id in ["t1", first.id.uuidString, second.id.uuidString.lowercased()] {
                 #expect(try await explainer.story(ofAny: id, for: .people) != nil)
             }
@@ -198,7 +208,7 @@ import Testing
             for (user, words) in [
                 ("owner-1", ["t1 granted -"]), ("poster-2", ["t1 already_granted owned_by_another_user"]),
             ] {
-                let page = Statements.PurchasePage(user: UserName(appID: "game", key: user), before: .newest, limit: 9)
+                let page = Statements.PurchasePage(appID: "game", userIDs: [user], before: .newest, limit: 9)
                 let places =
                     try await lab.database.run(Statements.grantedPurchases, page)
                     + lab.database.run(Statements.postedPurchases, page)
@@ -207,6 +217,62 @@ import Testing
                         "\($0.transactionId ?? "-") \($0.state.rawValue) \($0.reason ?? "-")"
                     } == words)
             }
+        }
+    }
+
+    @Test("B14, S1-31: what the former system gave is listed and explained to its user, once, posted here or not")
+    func imported() async throws {
+        try await LedgerLab.with { lab in
+            let explainer = Explainer(database: lab.database, keys: nil)
+            _ = try await ImporterTests.run(
+                .grants, ImporterTests.grants("1 1 owner-1 coins", "2 2 owner-1 coins", "3 3 owner-2 coins"), in: lab)
+            func listed(_ user: String, before: PurchaseCursor = .newest, limit: Int = 9) async throws -> PurchaseList {
+                let page = Statements.PurchasePage(appID: "game", userIDs: [user], before: before, limit: limit)
+                return PurchaseList(
+                    [
+                        try await lab.database.run(Statements.grantedPurchases, page),
+                        try await lab.database.run(Statements.importedPurchases, page),
+                        try await lab.database.run(Statements.postedPurchases, page),
+                    ], limit: limit)
+            }
+            func words(_ list: PurchaseList) -> [String] {
+                list.topUps.map {
+                    [
+                        $0.transactionId ?? "-", $0.state.rawValue, $0.reason ?? "-", $0.productId ?? "-",
+                        $0.refundedAt == nil ? "" : "refunded",
+                    ].joined(separator: " ")
+                }
+            }
+            let both = ["2 already_granted imported coins ", "1 already_granted imported coins "]
+            #expect(words(try await listed("owner-1")) == both)
+            let first = try await listed("owner-1", limit: 1)
+            #expect(words(first) == [both[0]])
+            #expect(words(try await listed("owner-1", before: try #require(first.next), limit: 1)) == [both[1]])
+            for reader in [Self.support, Self.player("owner-1")] {
+                let story = try #require(try await explainer.story(of: .transaction("1"), for: reader))
+                #expect(story.standing == .init(.alreadyGranted, Reason.imported.rawValue) && story.next == .nothing)
+                #expect(Self.words(story) == ["imported"])
+                #expect(story.text.contains("by the former system"))
+            }
+            #expect(try await explainer.story(of: .transaction("1"), for: Self.player("owner-2")) == nil)
+            #expect(try await explainer.story(of: .transaction("1"), for: .support(apps: ["other"])) == nil)
+
+            // Posted as well, and taken back by Apple; and by somebody else.
+            let refund = Self.entry("1", .rejected(.refunded))
+            var taken = refund.transaction
+            taken.revokedAt = taken.purchasedAt + 60
+            for user in ["owner-1", "owner-2"] {
+                try await lab.settle(
+                    try await lab.post(user), Verdict.Entry(transaction: taken, decision: refund.decision))
+            }
+            #expect(words(try await listed("owner-1")).sorted() == [both[1] + "refunded", both[0]])
+            #expect(
+                words(try await listed("owner-2")).sorted() == [
+                    "1 already_granted owned_by_another_user coins refunded", "3 already_granted imported coins ",
+                ])
+            let story = try #require(try await explainer.story(of: .transaction("1"), for: Self.player("owner-1")))
+            #expect(Set(Self.words(story)) == ["bought", "posted", "decided", "refunded", "imported"])
+            #expect(!story.json.text.contains("owner-2"))
         }
     }
 
@@ -306,6 +372,84 @@ import Testing
                 let told = ended.lines.filter { $0.what == .told }.map(\.text)
                 #expect(told.count == 2)
                 #expect(told.contains { $0.contains(isConfirmed ? "purchase.confirmed" : "purchase.revoked") })
+            }
+        }
+    }
+
+    @Test("B14: whose a chain was, what may be charged twice, what the app reported, and why it was matched so")
+    func beside() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            let explainer = Explainer(database: lab.database, keys: nil)
+            let order = try await lab.place("owner-1")
+            func settle(_ id: String, _ user: String, _ change: (inout Match) -> Void) async throws -> Posted {
+                var match = Match(userID: user, source: .poster, reasons: [.ordersDiffer, .quantityDiffers])
+                match.takesChain = true
+                change(&match)
+                let purchase = Verdict.Entry.purchase(id, of: "o", kind: .autoRenewable) {
+                    $0.webOrderLineItemID = id
+                    $0.purchasedAt += id == "p1" ? 0 : 60
+                }
+                let posted = try await lab.post(user, kind: .signedTransaction)
+                let entry = Verdict.Entry(
+                    transaction: purchase.transaction, decision: purchase.decision, match: match)
+                #expect(try await lab.settle(posted, entry) == .granted)
+                return posted
+            }
+            _ = try await settle("p1", "owner-1") { _ in }
+            let posted = try await settle("p2", "heir-2") {
+                $0.chainWasOf = "owner-1"
+                $0.secondChargeOf = order
+            }
+            for (kind, orderID, transaction, user) in [
+                (ClientReport.Kind.failed, order, nil, "owner-1"), (.paidWithoutProof, nil, "p2", "heir-2"),
+                (.error, nil, "p9", "owner-1"),
+            ] as [(ClientReport.Kind, UUID?, String?, String)] {
+                try await lab.database.run(
+                    Statements.storeReport,
+                    ClientReport(
+                        appID: "game", userID: user, orderID: orderID, transactionID: transaction, kind: kind,
+                        message: "it broke", appVersion: "1.2", details: "{}"))
+            }
+
+            let whole = try #require(try await explainer.story(of: .transaction("p2"), for: Self.support))
+            #expect(
+                Self.words(whole).sorted() == [
+                    "bought", "granted", "owned", "owned", "possible_double_charge", "posted", "reported", "told",
+                ])
+            #expect(whole.text.contains("o is owner-1's from transaction p1 on; who posted it"))
+            #expect(whole.text.contains("o is heir-2's from transaction p2 on, and was owner-1's"))
+            #expect(
+                whole.text.contains("transaction p2 may be a second charge on order \(order.uuidString.lowercased())"))
+            #expect(whole.text.contains("the app 1.2 reported paid_without_proof for heir-2: it broke"))
+            #expect(whole.text.contains("(orders_differ, quantity_differs)"))
+            #expect(whole.json.text.contains(MatchReason.ordersDiffer.sentence.zh))
+            let sentences = Dictionary(
+                whole.lines.compactMap { line in line.sentence.map { (line.what, $0) } }, uniquingKeysWith: { $1 })
+            #expect(sentences[.possibleDoubleCharge] == .possibleDoubleCharge && sentences[.reported] != nil)
+            #expect(Set(whole.lines.filter { $0.what == .owned }.compactMap { $0.sentence?.en }).count == 2)
+
+            // By the order: its report, without the other's; the receipt tells what its purchase does.
+            let ofOrder = try #require(try await explainer.story(of: .order(order), for: Self.support))
+            #expect(
+                Self.words(ofOrder) == ["order_placed", "reported"]
+                    || Self.words(ofOrder) == ["reported", "order_placed"])
+            let ofReceipt = try #require(try await explainer.story(of: .receipt(posted.id), for: Self.support))
+            #expect(Self.words(ofReceipt).contains("reported") && Self.words(ofReceipt).contains("owned"))
+
+            // A player is told what is his own, and nobody's name.
+            let own = try #require(try await explainer.story(of: .transaction("p2"), for: Self.player("heir-2")))
+            #expect(
+                Self.words(own).sorted() == [
+                    "bought", "granted", "owned", "possible_double_charge", "posted", "reported",
+                ])
+            for word in ["owner-1", "heir-2", "it broke", "orders_differ", "poster"] {
+                #expect(!own.json.text.contains(word), "\(word)")
+            }
+            let before = try #require(try await explainer.story(of: .transaction("p1"), for: Self.player("owner-1")))
+            #expect(!before.json.text.contains("heir-2") && !Self.words(before).contains("possible_double_charge"))
+            for kind in ClientReport.Kind.allCases {
+                #expect(kind.sentence.zh.hasSuffix("。") && kind.sentence.en.hasSuffix("."))
+                #expect(kind.sentence.en.allSatisfy(\.isASCII) && kind.sentence.en.filter { $0 == "." }.count == 1)
             }
         }
     }

@@ -295,6 +295,39 @@ import Testing
         }
     }
 
+    @Test(
+        "erasing a clear id: a verdict that found him before, by a chain or an order, writes it no more; one since may")
+    func clearInFlight() async throws {
+        try await LedgerLab.with(connections: 4, writers: 2) { lab in
+            let order = try await lab.place("u1")
+            let entry = try await lab.matched("t1", by: "u1", order: order)
+            // Matched for u1, posted by another one: nothing of u1 stands in its row.
+            let late = lab.verdict(try await lab.post("u2"), .transactions([entry]))
+            let erasure = UserErasure(database: lab.database, keys: nil, actor: "ann")
+            // A statement that has begun is waited for.
+            try await lab.withSession { session in
+                let writing = lab.verdict(try await lab.post("u1"), .transactions([.purchase("t2")]))
+                try await session.run(Statement<Void, Void>("test.begin", "begin"))
+                #expect(try await lab.settle(writing, on: session) == [writing.receiptID: .granted])
+                let erasing = Task { try await erasure.erase(UserName(appID: "game", key: "u1")) }
+                try await lab.until("the erasure did not begin") {
+                    try await lab.number("select count(*) from erasures") == 1
+                }
+                try await Task.sleep(for: .milliseconds(100))
+                try await session.run(Statement<Void, Void>("test.commit", "commit"))
+                #expect(try await erasing.value)
+            }
+            #expect(try await lab.settle(late) == [:], "it is judged anew")
+            for table in ["grants", "events", "orders", "receipts"] {
+                #expect(try await lab.number("select count(*) from \(table) where user_id = 'u1'") == 0, "\(table)")
+            }
+            // Who comes back is a customer like any other.
+            try await lab.settle(try await lab.post("u1"), .purchase("t3"))
+            #expect(try await lab.grants.last == "t3 u1")
+            #expect(try await lab.number("select count(*) from erasures where user_sha256 = sha256('u1')") == 1)
+        }
+    }
+
     // MARK: Tools
 
     private static let section = "users: {protect: users.key}"

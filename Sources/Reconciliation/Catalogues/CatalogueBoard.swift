@@ -1,5 +1,6 @@
 import Foundation
 package import Logging
+import Postgres
 package import Purchases
 import ServiceLifecycle
 import Synchronization
@@ -12,6 +13,8 @@ package final class CatalogueBoard: Service {
     private struct Board {
         /// Nil: nothing was read yet.
         var applied: [String: Catalogue]?
+        /// The revisions in force that this program cannot read.
+        var unreadable: [String: Int] = [:]
         /// By app, for one configuration of it: merging costs more than an order.
         var merged: [String: (configuration: Data, catalogue: Catalogue)] = [:]
     }
@@ -36,35 +39,47 @@ package final class CatalogueBoard: Service {
         }
     }
 
-    /// Reads what has changed. A document that this program cannot read leaves the one before in force, and is logged.
+    /// Reads what has changed. Where this program cannot read a document, as one that a newer program wrote, nothing is
+    /// promised or given in that app until it is changed: neither by the catalogue before it nor by the configuration
+    /// alone. It is logged once.
     package func refresh() async throws(LedgerError) {
         let revisions = try await ledger.run(Statements.catalogueRevisions, ())
-        let known = board.withLock { $0.applied?.mapValues(\.revision) ?? [:] }
+        let (known, doubted) = board.withLock { ($0.applied?.mapValues(\.revision) ?? [:], $0.unreadable) }
         var changed: [String: Catalogue] = [:]
+        var unreadable: [String: Int] = [:]
         for row in revisions where known[row.appID] != row.revision {
+            if doubted[row.appID] == row.revision {
+                unreadable[row.appID] = row.revision
+                continue
+            }
             guard let document = try await ledger.run(Statements.readCatalogue, row).first else { continue }
             do throws(ConfigurationError) {
                 changed[row.appID] = try CatalogueFile.parse(document: document, revision: row.revision)
             } catch {
+                unreadable[row.appID] = row.revision
                 logger.error(
-                    "a catalogue cannot be read",
+                    "a catalogue cannot be read: nothing is sold or given in this app by this process",
                     metadata: ["app": "\(row.appID)", "catalogue.revision": "\(row.revision)", "error": "\(error)"])
             }
         }
         // First, so that what fails here is done again.
         let isFirst = board.withLock { $0.applied == nil }
-        if !changed.isEmpty { try await apps?.sell(changed, wakes: !isFirst, ledger: ledger) }
+        if !changed.isEmpty || unreadable != doubted {
+            try await apps?.sell(changed, unreadable: Set(unreadable.keys), wakes: !isFirst, ledger: ledger)
+        }
         board.withLock { board in
             board.applied = (board.applied ?? [:]).merging(changed) { $1 }
+            board.unreadable = unreadable
             for app in changed.keys { board.merged[app] = nil }
         }
     }
 
     /// What an app sells.
     ///
-    /// - Throws: where nothing could be read so far: half a catalogue promises what is not sold.
+    /// - Throws: where nothing could be read so far, or not what is in force: half a catalogue promises what is not sold.
     package func catalogue(of app: AppConfiguration) async throws(LedgerError) -> Catalogue {
         if board.withLock({ $0.applied == nil }) { try await refresh() }
+        if board.withLock({ $0.unreadable[app.id] != nil }) { throw .unavailable(.unavailable) }
         return board.withLock { board in
             if let merged = board.merged[app.id], merged.configuration == app.hash { return merged.catalogue }
             let own = board.applied?[app.id] ?? Catalogue(products: [])

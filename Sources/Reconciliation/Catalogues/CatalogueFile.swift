@@ -198,7 +198,12 @@ package enum CatalogueFile {
 extension JSONValue {
     /// Goods as they stand in answers.
     static func goods(_ goods: [AppPolicy.Goods]) -> JSONValue {
-        .array(goods.map { .object([.init("item", .string($0.item)), .init("amount", .integer($0.amount))]) })
+        .array(
+            goods.map { good in
+                let bonus = good.bonus.map { [JSONValue.Member("bonus", .string($0))] } ?? []
+                return .object(
+                    [.init("item", .string(good.item)), .init("amount", .integer(good.amount))] + bonus)
+            })
     }
 
     /// Bonuses as they stand in answers and in the catalogue.

@@ -8,6 +8,8 @@ package enum Scope: String, Sendable, CaseIterable {
     case claim
     /// Read the feed of events.
     case events
+    /// Make one account part of another, for ever: everything of the one is the other's.
+    case merge
     case support
 }
 

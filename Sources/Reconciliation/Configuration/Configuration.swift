@@ -146,6 +146,8 @@ package struct AppConfiguration: Sendable {
     package let hasGrantFrom: Bool
     /// False: a held purchase is not safe to finish, although its facts are stored.
     package let finishHeld: Bool
+    /// What a client may finish on our word.
+    package var finishing: FinishPolicy { policy.mode == .shadow ? .never : finishHeld ? .held : .ended }
     package let orders: Orders
     package let rootCertificates: [[UInt8]]
     /// Whether responders are asked if a certificate was revoked.
@@ -165,8 +167,12 @@ package struct AppConfiguration: Sendable {
         var policy = AppPolicy(
             id: id, grantFrom: grantFrom ?? .distantPast, provisional: provisional,
             products: try readProducts(&reader, hasProvisional: provisional != nil))
+        policy.mode = try reader.word("mode") ?? .live
         policy.sandboxPurchases = try reader.word("sandboxPurchases") ?? .testers
         policy.confirmWithApple = try reader.word("confirmWithApple") ?? .stale
+        policy.transfer = try reader.word("transfer") ?? .keep
+        // Nothing is given in shadow, on trust least of all, and nothing moves.
+        if policy.mode == .shadow { (policy.provisional, policy.transfer) = (nil, .keep) }
         try readTesters(&reader, into: &policy)
         try readMakeUp(&reader, into: &policy)
         let finishHeld = try reader.boolean("finishHeld") ?? true
@@ -190,6 +196,7 @@ package struct AppConfiguration: Sendable {
         }
         policy.legacyReceipts = try readLegacyReceipts(
             &reader, hasServerAPI: serverAPI != nil, hasVerifyReceipt: verifyReceipt != nil)
+        try readErrands(&reader, hasServerAPI: serverAPI != nil, finishHeld: finishHeld, into: &policy)
         try reader.finish()
         guard policy.confirmWithApple != .always || serverAPI != nil else {
             throw section.error("confirmWithApple", "is always, which needs serverApi")
@@ -217,6 +224,10 @@ package struct AppConfiguration: Sendable {
         for root in roots { hash.update(data: root) }
         // A file that does not name it has the hash it always had.
         if ocsp != .off { hash.update(data: Data("ocsp \(ocsp)".utf8)) }
+        if policy.mode != .live { hash.update(data: Data("mode \(policy.mode)".utf8)) }
+        if policy.transfer != .keep { hash.update(data: Data("transfer \(policy.transfer)".utf8)) }
+        // What is held may be finished now.
+        if policy.finishAtApple != .never { hash.update(data: Data("finish \(policy.finishAtApple)".utf8)) }
         // Written out: their descriptions leave out the secrets.
         let credentials = [
             serverAPI?.issuerID, serverAPI?.keyID, serverAPI?.privateKeyPEM, serverAPI?.productionURL,
@@ -303,6 +314,23 @@ package struct AppConfiguration: Sendable {
         }
         try section.finish()
         return orders
+    }
+
+    /// What Apple is told about decided purchases. Tokens are written back unless the file says no, where it can be done.
+    private static func readErrands(
+        _ reader: inout ConfigurationReader, hasServerAPI: Bool, finishHeld: Bool, into policy: inout AppPolicy
+    ) throws(ConfigurationError) {
+        policy.finishAtApple = try reader.word("finishAtApple") ?? .never
+        guard policy.finishAtApple == .never || hasServerAPI else {
+            throw reader.error("finishAtApple", "is \(policy.finishAtApple.rawValue), which needs serverApi")
+        }
+        guard policy.finishAtApple != .afterReceipt || finishHeld else {
+            throw reader.error("finishAtApple", "is afterReceipt, which contradicts finishHeld: false")
+        }
+        policy.writesBackTokens = try reader.boolean("writeBackTokens") ?? hasServerAPI
+        guard !policy.writesBackTokens || hasServerAPI else {
+            throw reader.error("writeBackTokens", "is true, which needs serverApi")
+        }
     }
 
     private static func readTesters(

@@ -33,10 +33,20 @@ package struct Settings: Sendable {
     /// Multiplies every delay of retries, rescues and parking. 1 in production.
     package var timeScale: Double
     package var logLevel: Logger.Level
+    package var logFormat: LogFormat
+
+    package enum LogFormat: String, Sendable, CaseIterable {
+        /// A line for people.
+        case text
+        /// A JSON object for each line.
+        case json
+    }
 
     private static let variables: [String: String] = [
         "MAKEGOOD_POSTGRES_URL": "libpq address of the database",
+        "MAKEGOOD_POSTGRES_URL_FILE": "file with the libpq address",
         "MAKEGOOD_AMQP_URL": "address of RabbitMQ",
+        "MAKEGOOD_AMQP_URL_FILE": "file with the address of RabbitMQ",
         "MAKEGOOD_CONFIG": "file with the apps and keys",
         "MAKEGOOD_HTTP_HOST": "address to listen on",
         "MAKEGOOD_HTTP_PORT": "port of ingest",
@@ -52,6 +62,7 @@ package struct Settings: Sendable {
         "MAKEGOOD_ROLE_PREFIX": "the database's roles begin with it",
         "MAKEGOOD_TIME_SCALE": "factor on every delay",
         "MAKEGOOD_LOG_LEVEL": "trace to critical",
+        "MAKEGOOD_LOG_FORMAT": "text or json",
     ]
     /// Read by deploy/ and the tests, not by the program.
     private static let foreign: Set<String> = ["MAKEGOOD_LOCAL"]
@@ -61,8 +72,8 @@ package struct Settings: Sendable {
         if let unknown = ours.filter({ Self.variables[$0] == nil && !Self.foreign.contains($0) }).sorted().first {
             throw ConfigurationError(key: unknown, problem: "is not a known setting")
         }
-        postgresURL = environment["MAKEGOOD_POSTGRES_URL"] ?? ""
-        amqpURL = environment["MAKEGOOD_AMQP_URL"] ?? ""
+        postgresURL = try Self.secret("MAKEGOOD_POSTGRES_URL", environment) ?? ""
+        amqpURL = try Self.secret("MAKEGOOD_AMQP_URL", environment) ?? ""
         configurationPath = environment["MAKEGOOD_CONFIG"]
         httpHost = environment["MAKEGOOD_HTTP_HOST"] ?? "127.0.0.1"
         httpPort = try Self.integer("MAKEGOOD_HTTP_PORT", environment, 0...65_535) ?? 8080
@@ -77,7 +88,8 @@ package struct Settings: Sendable {
         queuePrefix = environment["MAKEGOOD_QUEUE_PREFIX"] ?? "makegood"
         rolePrefix = try Self.word("MAKEGOOD_ROLE_PREFIX", environment) ?? "makegood"
         timeScale = try Self.factor("MAKEGOOD_TIME_SCALE", environment) ?? 1
-        logLevel = try Self.level("MAKEGOOD_LOG_LEVEL", environment) ?? .info
+        logLevel = try Self.word("MAKEGOOD_LOG_LEVEL", environment, of: Logger.Level.self) ?? .info
+        logFormat = try Self.word("MAKEGOOD_LOG_FORMAT", environment, of: LogFormat.self) ?? .text
     }
 
     /// Beside the threads of database and broker two keep two cores busy; whoever has more starts more processes.
@@ -105,6 +117,21 @@ package struct Settings: Sendable {
             throw ConfigurationError(key: "MAKEGOOD_CONFIG", problem: "is not set")
         }
         return try Configuration.load(configurationPath)
+    }
+
+    /// The variable, or the content of the file that the variable with `_FILE` names, without its last line break: in a
+    /// file a password stands neither in a unit, nor in a manifest, nor in what `docker inspect` shows.
+    private static func secret(_ key: String, _ environment: [String: String]) throws(ConfigurationError) -> String? {
+        guard let path = environment["\(key)_FILE"] else { return environment[key] }
+        guard environment[key] == nil else {
+            throw ConfigurationError(key: key, problem: "is set, and \(key)_FILE too")
+        }
+        guard let data = FileManager.default.contents(atPath: path),
+            let text = String(data: data, encoding: .utf8)?.trimmingCharacters(in: .newlines), !text.isEmpty
+        else {
+            throw ConfigurationError(key: "\(key)_FILE", problem: "names no file that can be read, or an empty one")
+        }
+        return text
     }
 
     private static func required(_ value: String, _ key: String) throws(ConfigurationError) -> String {
@@ -149,15 +176,16 @@ package struct Settings: Sendable {
         return value
     }
 
-    private static func level(
-        _ key: String, _ environment: [String: String]
-    ) throws(ConfigurationError) -> Logger.Level? {
+    /// One of a closed list.
+    private static func word<Word: RawRepresentable & CaseIterable>(
+        _ key: String, _ environment: [String: String], of words: Word.Type
+    ) throws(ConfigurationError) -> Word? where Word.RawValue == String {
         guard let text = environment[key] else { return nil }
-        guard let level = Logger.Level(rawValue: text) else {
+        guard let value = Word(rawValue: text) else {
             throw ConfigurationError(
-                key: key, problem: "must be one of \(Logger.Level.allCases.map(\.rawValue).joined(separator: ", "))")
+                key: key, problem: "must be one of \(Word.allCases.map(\.rawValue).joined(separator: ", "))")
         }
-        return level
+        return value
     }
 }
 

@@ -1,7 +1,7 @@
 package import Purchases
 package import RabbitMQ
 
-/// Tells the workers that a row waits. Losing a ring costs time, never a receipt: the row's due time is the net.
+/// Tells the workers that a row waits, and to which trace that belongs, if to any. Losing a ring costs time, never a receipt: the row's due time is the net.
 package final class Doorbell: Sendable {
     private let publisher: Publisher
     package let queues: Queues
@@ -14,12 +14,13 @@ package final class Doorbell: Sendable {
     /// Publishes in the background: never in the way of an answer, never waits for the broker.
     package func ring(_ pointer: Pointer, lane: Lane) {
         // The publisher logs an outage once; each lost ring is a number in its metrics.
-        publisher.offer(pointer.text, to: queues.verify(lane))
+        publisher.offer(
+            pointer.text, to: queues.verify(lane), traceparent: TraceContext.current?.traceparent)
     }
 
     /// Publishes and waits for the broker's confirm.
     package func publish(_ pointer: Pointer, to queue: String) async throws(RabbitMQError) {
-        try await publisher.publish(pointer.text, to: queue)
+        try await publisher.publish(pointer.text, to: queue, traceparent: TraceContext.current?.traceparent)
     }
 
     /// Messages that nobody could work on: for a person to look at.

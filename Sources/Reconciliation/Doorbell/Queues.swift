@@ -4,7 +4,8 @@ package import RabbitMQ
 /// The queues, by name and arguments. All quorum queues; changed arguments mean a new name, and the rows refill it.
 ///
 /// ```
-/// verify.local ─┐                    ┌─ retry.5000ms … retry.600000ms, back to verify.apple when their time is up
+/// verify.bulk ──┐
+/// verify.local ─┤                    ┌─ retry.5000ms … retry.600000ms, back to verify.apple when their time is up
 /// verify.apple ─┴─ worker ── again ──┘
 ///      └── undecodable, unknown, or delivered 20 times without an ack ── dead
 /// ```
@@ -13,8 +14,8 @@ package struct Queues: Sendable, Equatable {
     /// row's due time takes over.
     package static let deliveryLimit = 20
 
-    /// Rings for the local queue that come at the same moment share a message. Not for Apple's: what is in flight there is
-    /// bounded by messages. An earlier program refuses such messages, and the rows' due times bring them.
+    /// Rings for the local queue that come at the same moment share a message. Not for the others: what is in flight there
+    /// is bounded by messages. An earlier program refuses such messages, and the rows' due times bring them.
     package static let localBodiesPerMessage = 8
 
     private let prefix: String

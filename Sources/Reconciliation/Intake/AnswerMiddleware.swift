@@ -27,9 +27,15 @@ package struct AnswerMiddleware: RouterMiddleware {
     ) async throws -> Response {
         let start = ContinuousClock.now
         let requestID = Self.requestID(request.headers)
+        let trace = TraceContext.of(request.headers)
         var response: Response
         do {
-            response = try await next(request, context)
+            response =
+                if let trace {
+                    try await TraceContext.$current.withValue(trace) { try await next(request, context) }
+                } else {
+                    try await next(request, context)
+                }
         } catch let broken as RequestBroken {
             throw broken.cause
         } catch {
@@ -38,7 +44,7 @@ package struct AnswerMiddleware: RouterMiddleware {
         // No proxy may keep an answer: the next one may be another (RFC 9111, 5.2.2.5).
         response.headers[.cacheControl] = "no-store"
         response.headers[.requestID] = requestID
-        response.headers[.traceparent] = Self.traceparent(request.headers)
+        response.headers[.traceparent] = trace?.traceparent
         if health.isDraining || gate.isCrowded || Self.leavesMuchUnread(request, response.status) {
             response.headers[.connection] = "close"
             response.body = response.body.closing(context.channel)
@@ -95,18 +101,6 @@ package struct AnswerMiddleware: RouterMiddleware {
             true
         default: false
         }
-    }
-
-    /// `00-<32 hex>-<16 hex>-<2 hex>` (W3C Trace Context, 3.2), or nothing.
-    static func traceparent(_ headers: HTTPFields) -> String? {
-        guard let given = headers[.traceparent] else { return nil }
-        let parts = given.utf8.split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
-        guard parts.map(\.count) == [2, 32, 16, 2] else { return nil }
-        let isHexadecimal = given.utf8.allSatisfy { byte in
-            (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
-                || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte) || byte == UInt8(ascii: "-")
-        }
-        return isHexadecimal ? given : nil
     }
 }
 

@@ -5,7 +5,8 @@ import Foundation
 /// a record is the same record wherever it is sent.
 ///
 /// Empty texts and null count as absent: the old clients' tables have every column from the start (S0-2). Unknown fields
-/// are stored, never refused.
+/// are stored, never refused. Nor does a receipt fail for what its post says beside the proof: nothing that was paid is
+/// dropped for a quantity of 0.
 struct IntakeFields: Sendable {
     enum Form {
         case receipt, order, report
@@ -44,6 +45,8 @@ struct IntakeFields: Sendable {
     private(set) var details = "{}"
     /// Fields nobody knows; at most `unknownMax` are named, all are stored.
     private(set) var unknown: [String] = []
+    /// Of a receipt: known fields that make no sense. Stored as they came, and not gone by.
+    private(set) var disregarded: [String] = []
 
     static let unknownMax = 100
     static let userBytesMax = 256
@@ -57,6 +60,12 @@ struct IntakeFields: Sendable {
     private static let columnNames: Set<String> = [
         "token", "uid", "itemnum", "appsid", "vtime", "country", "ext", "finishTransaction",
     ]
+    /// What a post only says of a purchase: Apple's word decides all of it.
+    private static let saidNames = columnNames.union([
+        "item", "productId", "quantity", "priceMilliunits", "currency", "target", "client",
+    ])
+    /// Beside a proof these are hints as well; alone they are all there is.
+    private static let saidBesideProof = saidNames.union(["orderId", "transactionId", "originalTransactionId"])
     private static let columnBytesMax = 4096
     private static let messageBytesMax = 4096
 
@@ -80,15 +89,33 @@ struct IntakeFields: Sendable {
         guard case .object(let members) = value else {
             throw .malformed("not_json", "the body must be a JSON object", field: nil)
         }
+        try self.init(members, of: form)
+    }
+
+    /// - Throws: as for a body.
+    init(_ members: [JSONValue.Member], of form: Form) throws(Problem) {
+        let lenient = form == .receipt ? Self.haveProof(members) ? Self.saidBesideProof : Self.saidNames : []
         var stored: [JSONValue.Member] = []
         for member in members {
-            if try takes(member, of: form) { continue }
+            do throws(Problem) {
+                if try takes(member, of: form) { continue }
+            } catch {
+                guard lenient.contains(member.key.plainASCII) else { throw error }
+                disregard(member.key)
+            }
             stored.append(member)
         }
         guard !stored.isEmpty else { return }
         details = JSONValue.object(stored).withoutSessionTokens.canonical.text
         if let bytesMax = Self.detailsBytesMax(form), details.utf8.count > bytesMax {
             throw .malformed("too_long", "holds more than \(bytesMax) bytes beside its own fields", field: nil)
+        }
+    }
+
+    private static func haveProof(_ members: [JSONValue.Member]) -> Bool {
+        members.contains { member in
+            guard case .string(let text) = member.value, !text.isEmpty else { return false }
+            return ["signedTransaction", "receipt"].contains(member.key.plainASCII)
         }
     }
 
@@ -132,6 +159,17 @@ struct IntakeFields: Sendable {
         case "originalTransactionId": originalTransactionID = try Self.text(member, bytesMax: 64)
         case "signedTransaction": signedTransaction = try Self.signedTransaction(member)
         case "receipt": receipt = try Self.receipt(member)
+        case "productId":
+            productID = try Self.text(member, bytesMax: Self.itemBytesMax)
+            return false
+        case "priceMilliunits":
+            price = try Self.integer(member, 0...Self.priceMax)
+            return false
+        case "currency":
+            currency = try Self.text(member, bytesMax: 16)
+            return false
+        // Read from the details, where it is stored.
+        case "installationId": return false
         default:
             note(member.key)
             return false
@@ -179,6 +217,29 @@ struct IntakeFields: Sendable {
             return false
         }
         return true
+    }
+
+    mutating func disregard(_ name: String) {
+        if !disregarded.contains(name) { disregarded.append(name) }
+    }
+
+    /// `target`, completed by the columns of the old clients' table (S0-9): `appsid` is the server, `ext` the role.
+    ///
+    /// - Parameter contradiction: of a column that says otherwise than the target, which counts.
+    func completedTarget(_ contradiction: (_ column: String, _ part: String) throws(Problem) -> Void) throws(Problem)
+        -> [JSONValue.Member]
+    {
+        var completed = target
+        for (column, name) in [("appsid", "server"), ("ext", "role"), ("country", "country")] {
+            guard let given = columns.last(where: { $0.key == column })?.value, let text = given.targetText
+            else { continue }
+            guard let present = JSONValue.object(completed)[name]?.targetText else {
+                completed.append(.init(name, given))
+                continue
+            }
+            if !present.utf8.elementsEqual(text.utf8) { try contradiction(column, name) }
+        }
+        return JSONValue.object(completed).withoutSessionTokens.members
     }
 
     // MARK: One field
@@ -305,6 +366,15 @@ extension Problem {
 }
 
 extension JSONValue {
+    /// A server or role as text; nil for none.
+    var targetText: String? {
+        switch self {
+        case .string(let text), .number(let text): text.isEmpty ? nil : text
+        case .bool(let flag): flag ? "true" : "false"
+        case .null, .array, .object: nil
+        }
+    }
+
     /// The same with every member `token`, wherever it stands (the old clients' records come whole in `client` too),
     /// replaced by `tokenSha256`: a session token is a secret, never checked here (S0-1, S0-11). Its hash tells two
     /// apart, and that is all it is for.

@@ -27,6 +27,7 @@ package struct IntakeServer: Service {
     private let receipts: ReceiptRoutes
     private let orders: OrderRoutes
     private let tokens: TokenRoutes
+    private let merges: MergeRoutes
     private let reports: ReportRoutes
     private let products: ProductRoutes
     private let events: EventRoutes
@@ -55,11 +56,12 @@ package struct IntakeServer: Service {
         let bodies = BodyReader(bytesMax: settings.bodyBytesMax, clock: clock)
         receipts = ReceiptRoutes(
             ledger: ledger, doorbell: doorbell, configuration: configuration, door: door, longPoll: longPoll,
-            bodies: bodies)
+            bodies: bodies, logger: logger)
         orders = OrderRoutes(
             ledger: ledger, configuration: configuration, catalogues: catalogues, door: door, longPoll: orderPoll,
             bodies: bodies)
         tokens = TokenRoutes(ledger: ledger, configuration: configuration, door: door)
+        merges = MergeRoutes(ledger: ledger, configuration: configuration, door: door, bodies: bodies)
         reports = ReportRoutes(ledger: ledger, configuration: configuration, door: door, bodies: bodies)
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, door: door)
         events = EventRoutes(ledger: ledger, configuration: configuration, door: door, health: health)
@@ -113,6 +115,7 @@ package struct IntakeServer: Service {
         receipts.add(to: router)
         orders.add(to: router)
         tokens.add(to: router)
+        merges.add(to: router)
         reports.add(to: router)
         products.add(to: router)
         events.add(to: router)

@@ -73,12 +73,48 @@ extension JSONValue {
     }
 }
 
+extension JSONValue {
+    /// An object one of whose members is a list of values that stand for themselves.
+    package struct Parcel: Sendable {
+        /// Without the list.
+        package let envelope: JSONValue
+        /// Nil: there is none, or it is no list. An entry that cannot be stored says why, with its own field; what is no
+        /// JSON at all is none of the whole.
+        package let entries: [Result<JSONValue, JSONError>]?
+
+        /// Linear in the size of `bytes`. Entries may be as deep as a document.
+        package init(parsing bytes: [UInt8], entriesOf list: String) throws(JSONError) {
+            var parser = JSONParser(bytes, list: list)
+            let value: JSONValue
+            do throws(JSONError.Kind) {
+                value = try parser.document()
+            } catch {
+                throw JSONError(kind: error, field: parser.field)
+            }
+            envelope = value
+            guard case .array? = value[list] else {
+                entries = nil
+                return
+            }
+            entries = parser.entries
+        }
+    }
+}
+
 private struct JSONParser {
     private let bytes: [UInt8]
     private var position = 0
     private(set) var field: String?
+    /// The member of the outermost object whose elements stand for themselves.
+    private let list: String?
+    /// Of the last such list.
+    private(set) var entries: [Result<JSONValue, JSONError>] = []
+    private var isInEntry = false
 
-    init(_ bytes: [UInt8]) { self.bytes = bytes }
+    init(_ bytes: [UInt8], list: String? = nil) {
+        self.bytes = bytes
+        self.list = list
+    }
 
     mutating func document() throws(JSONError.Kind) -> JSONValue {
         let value = try value(depth: 0)
@@ -125,12 +161,61 @@ private struct JSONParser {
     private mutating func elements(depth: Int) throws(JSONError.Kind) -> [JSONValue] {
         position += 1
         var elements: [JSONValue] = []
+        let areEntries = depth == 1 && !isInEntry && list != nil && field == list
+        if areEntries { entries = [] }
         if takes(UInt8(ascii: "]")) { return elements }
         repeat {
-            elements.append(try value(depth: depth + 1))
+            if areEntries {
+                entries.append(try entry())
+            } else {
+                elements.append(try value(depth: depth + 1))
+            }
         } while takes(UInt8(ascii: ","))
         guard takes(UInt8(ascii: "]")) else { throw .syntax }
         return elements
+    }
+
+    /// As a document of its own. What of it cannot be stored is passed over.
+    private mutating func entry() throws(JSONError.Kind) -> Result<JSONValue, JSONError> {
+        let (start, outer) = (position, field)
+        field = nil
+        isInEntry = true
+        defer {
+            field = outer
+            isInEntry = false
+        }
+        do throws(JSONError.Kind) {
+            return .success(try value(depth: 0))
+        } catch .syntax {
+            field = outer
+            throw .syntax
+        } catch {
+            let failure = JSONError(kind: error, field: field)
+            position = start
+            try skipValue()
+            return .failure(failure)
+        }
+    }
+
+    /// To the end of a value whose strings and brackets alone are looked at, however deep it is.
+    private mutating func skipValue() throws(JSONError.Kind) {
+        var depth = 0
+        var isString = false
+        while position < bytes.count {
+            let byte = bytes[position]
+            switch byte {
+            case UInt8(ascii: "\\") where isString: position += 1
+            case UInt8(ascii: "\""): isString.toggle()
+            case _ where isString: break
+            case UInt8(ascii: "["), UInt8(ascii: "{"): depth += 1
+            // The end of a bare number is the list's.
+            case UInt8(ascii: "]") where depth == 0, UInt8(ascii: ",") where depth == 0: return
+            case UInt8(ascii: "]"), UInt8(ascii: "}"): depth -= 1
+            default: break
+            }
+            position += 1
+        }
+        throw .syntax
     }
 
     private mutating func word(_ text: StaticString, _ value: JSONValue) throws(JSONError.Kind) -> JSONValue {

@@ -1,17 +1,19 @@
 import Foundation
-import Purchases
+package import Purchases
 
 /// What a poster is told about his receipt: the JSON of `POST /v1/receipts` and `GET /v1/receipts/{id}`.
 package struct ReceiptAnswer: Sendable {
     private let view: ReceiptView
-    private let finishHeld: Bool
+    private let finishing: FinishPolicy
     private let ignored: [String]
+    private let disregarded: [String]
 
-    /// - Parameter finishHeld: the app's policy: whether a held purchase may be finished once its facts are stored.
-    package init(_ view: ReceiptView, finishHeld: Bool, ignored: [String] = []) {
+    /// - Parameter finishing: the app's policy.
+    package init(_ view: ReceiptView, finishing: FinishPolicy, ignored: [String] = [], disregarded: [String] = []) {
         self.view = view
-        self.finishHeld = finishHeld
+        self.finishing = finishing
         self.ignored = ignored
+        self.disregarded = disregarded
     }
 
     /// May the client finish (P2)? The named transaction's value; else all of them must be safe.
@@ -20,8 +22,7 @@ package struct ReceiptAnswer: Sendable {
             return isSafe(named)
         }
         guard view.transactions.isEmpty else { return view.transactions.allSatisfy(isSafe) }
-        return SafeToFinish.judge(
-            state: view.state.rawValue, reason: view.reason, hasFacts: false, finishHeld: finishHeld)
+        return isSafe(state: view.state.rawValue, reason: view.reason, hasFacts: false)
     }
 
     package var json: JSONValue {
@@ -39,6 +40,9 @@ package struct ReceiptAnswer: Sendable {
         }
         members.append(.init("transactions", .array(view.transactions.map(json))))
         if !ignored.isEmpty { members.append(.init("ignored", .array(ignored.map(JSONValue.string)))) }
+        if !disregarded.isEmpty {
+            members.append(.init("disregarded", .array(disregarded.map(JSONValue.string))))
+        }
         return .object(members)
     }
 
@@ -64,10 +68,15 @@ package struct ReceiptAnswer: Sendable {
     }
 
     private func isSafe(_ transaction: ReceiptView.TransactionView) -> Bool {
-        SafeToFinish.judge(
+        isSafe(
             state: transaction.state, reason: transaction.reason,
             // Facts that someone else's proof brought are no debt to this poster: his own proof is still needed.
-            hasFacts: transaction.productId != nil && showsFacts(transaction), finishHeld: finishHeld)
+            hasFacts: transaction.productId != nil && showsFacts(transaction))
+    }
+
+    private func isSafe(state: String, reason: String?, hasFacts: Bool) -> Bool {
+        finishing != .never
+            && SafeToFinish.judge(state: state, reason: reason, hasFacts: hasFacts, finishHeld: finishing == .held)
     }
 
     /// Who only knows an id is given no hint about the purchase behind it (design.md 6).

@@ -1,12 +1,13 @@
 import Foundation
 import HTTPTypes
 package import Hummingbird
+package import Logging
 import Metrics
 import NIOCore
 import Postgres
 import Purchases
 
-/// `POST /v1/receipts` and `GET /v1/receipts/{id}`.
+/// `POST /v1/receipts`, `POST /v1/receipts/batch` and `GET /v1/receipts/{id}`.
 ///
 /// Accept means committed: the answer leaves after the row is stored, and the workers' bell rings beside it. A
 /// reachable client with something attributable never fails here (S3-33); what it is worth is judged later.
@@ -23,12 +24,13 @@ package struct ReceiptRoutes: Sendable {
     private let users: UserRegister
     private let longPoll: LongPoll
     private let bodies: BodyReader
+    private let logger: Logger
     private let stored = Counter(label: "makegood_receipts_stored_total")
     private let repeated = Counter(label: "makegood_receipts_repeated_total")
 
     package init(
         ledger: Ledger, doorbell: Doorbell, configuration: ConfigurationHolder, door: Door, longPoll: LongPoll,
-        bodies: BodyReader
+        bodies: BodyReader, logger: Logger
     ) {
         self.ledger = ledger
         self.doorbell = doorbell
@@ -37,10 +39,12 @@ package struct ReceiptRoutes: Sendable {
         users = UserRegister(ledger: ledger)
         self.longPoll = longPoll
         self.bodies = bodies
+        self.logger = logger
     }
 
     package func add(to router: Router<HTTPContext>) {
         router.serve("/v1/receipts", [.post: { try await post($0, $1) }])
+        router.serve("/v1/receipts/batch", [.post: { try await postBatch($0, $1) }])
         router.serve("/v1/receipts/:id", [.get: { try await get($0, $1) }])
     }
 
@@ -54,21 +58,31 @@ package struct ReceiptRoutes: Sendable {
         let posted = try await bodies.withBody(of: request, context) { body in
             try SubmissionRequest(body: body, caller: caller, apps: configuration.appIDs)
         }
-        let keys = configuration.userKeys
-        // From here on nothing but the register knows the user's id.
-        var submission = keys?.protecting(posted.submission) ?? posted.submission
-        if let policy = configuration.apps[submission.appID]?.policy {
-            submission.lane = policy.lane(of: submission.proof.kind)
+        guard let answer = try await take([.success(posted)], configuration, wait).first else {
+            throw Problem.internalError
         }
-        let id = submission.receiptID
-        try await limitQuestions(submission, id)
-        if let keys, let userID = posted.submission.userID, let key = submission.userID {
-            try await users.enter(userID, key: key, app: submission.appID, keys)
+        let (json, isEnded) = try answer.get()
+        return Response(json: json, status: isEnded ? .ok : .accepted)
+    }
+
+    /// The answers in order, each with its own status: what is wrong with one refuses none of the others. Only what keeps
+    /// all of them from being stored is an answer to the whole.
+    private func postBatch(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await door.admit(request.headers)
+        try caller.require(.intake)
+        let wait = try WaitParameter(request).duration
+        let configuration = configuration.current
+        let posted = try await bodies.withBody(of: request, context, bytesMin: SubmissionBatch.bytesMax) { body in
+            try SubmissionBatch(body: body, caller: caller, apps: configuration.appIDs).entries
         }
-        var view = try await store(submission, id)
-        if view.state == .received, wait > .zero { view = await waited(id, wait) ?? view }
-        let answer = ReceiptAnswer(view, finishHeld: configuration.finishHeld(view.appID), ignored: posted.ignored)
-        return Response(json: answer.json, status: view.state.isEnded ? .ok : .accepted)
+        let answers = try await take(posted, configuration, wait).map { answer in
+            switch answer {
+            case .success(let (json, isEnded)):
+                JSONValue.object([.init("status", .integer(isEnded ? 200 : 202))] + json.members)
+            case .failure(let problem): problem.document
+            }
+        }
+        return Response(json: .object([.init("receipts", .array(answers))]))
     }
 
     private func get(_ request: Request, _ context: HTTPContext) async throws -> Response {
@@ -77,29 +91,106 @@ package struct ReceiptRoutes: Sendable {
         let wait = try WaitParameter(request).duration
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
             var view = try await ledger.view(id),
-            caller.mayRead(view, configuration.current.userKeys)
+            try await caller.mayRead(
+                appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
         else { throw Problem.notFound }
         if view.state == .received, wait > .zero { view = await waited(id, wait) ?? view }
-        return Response(json: ReceiptAnswer(view, finishHeld: configuration.current.finishHeld(view.appID)).json)
+        return Response(json: ReceiptAnswer(view, finishing: configuration.current.finishing(view.appID)).json)
     }
 
     // MARK: Steps
 
-    /// The row is committed when this returns. New: its bell rings. Known: a held or parked one becomes due (P5).
-    private func store(_ submission: Submission, _ id: UUID) async throws(LedgerError) -> ReceiptView {
-        if let row = try await ledger.store(submission) {
+    private typealias Taken = Result<(json: JSONValue, isEnded: Bool), Problem>
+
+    /// Stores what can be stored, in one statement, and answers each in its place.
+    ///
+    /// - Throws: where nothing can be stored now.
+    private func take(
+        _ posted: [Result<SubmissionRequest, Problem>], _ configuration: Configuration, _ wait: Duration
+    ) async throws -> [Taken] {
+        let keys = configuration.userKeys
+        var answers: [Taken] = posted.map { _ in .failure(.internalError) }
+        var accepted: [(place: Int, request: SubmissionRequest, submission: Submission)] = []
+        var asked: [String: Int] = [:]
+        for (place, entry) in posted.enumerated() {
+            do throws(Problem) {
+                let request = try entry.get()
+                // From here on nothing but the register knows the user's id.
+                var submission = keys?.protecting(request.submission) ?? request.submission
+                if let policy = configuration.apps[submission.appID]?.policy {
+                    submission.lane = policy.lane(of: submission.proof, namesOrder: submission.orderID != nil)
+                }
+                try await limitQuestions(submission, &asked)
+                accepted.append((place, request, submission))
+            } catch {
+                answers[place] = .failure(error)
+            }
+        }
+        if let keys {
+            for (_, request, submission) in accepted {
+                guard let userID = request.submission.userID, let key = submission.userID else { continue }
+                try await users.enter(userID, key: key, app: submission.appID, keys)
+            }
+        }
+        let views = try await store(accepted.map(\.submission))
+        for (entry, view) in zip(accepted, try await waited(views, wait)) {
+            let answer = ReceiptAnswer(
+                view, finishing: configuration.finishing(view.appID), ignored: entry.request.ignored,
+                disregarded: entry.request.disregarded)
+            answers[entry.place] = .success((answer.json, view.state.isEnded))
+        }
+        return answers
+    }
+
+    /// The rows are committed when this returns. New: their bells ring. Known: a held or parked one becomes due (P5).
+    private func store(_ submissions: [Submission]) async throws -> [ReceiptView] {
+        let rows = try await ledger.store(submissions)
+        if rows.contains(where: { $0 != nil }) { CrashPoint.afterCommitBeforePublish.reached() }
+        for (submission, row) in zip(submissions, rows) {
+            guard let row else { continue }
             stored.increment()
-            CrashPoint.afterCommitBeforePublish.reached()
-            doorbell.ring(Pointer(receiptID: id, attempt: 0), lane: submission.lane)
+            if let trace = TraceContext.current {
+                logger.log(level: trace.level, "receipt stored", metadata: LogKeys.receipt(row.id))
+            }
+            doorbell.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
+        }
+        let known = try await known(zip(submissions, rows).filter { $1 == nil }.map(\.0))
+        return zip(submissions, rows).compactMap { submission, row in
+            guard let row else { return known[submission.receiptID] }
             return ReceiptView(
-                id: id, appID: submission.appID, userID: submission.userID, kind: submission.proof.kind,
+                id: row.id, appID: submission.appID, userID: submission.userID, kind: submission.proof.kind,
                 state: .received, reason: nil, transactionID: submission.transactionID, receivedAt: row.receivedAt,
                 dueAt: row.dueAt, transactions: [])
         }
+    }
+
+    /// The rows that these submissions are.
+    private func known(_ submissions: [Submission]) async throws -> [UUID: ReceiptView] {
+        try await withThrowingTaskGroup(of: ReceiptView.self) { group in
+            for submission in submissions { group.addTask { try await known(submission) } }
+            return try await group.reduce(into: [:]) { $0[$1.id] = $1 }
+        }
+    }
+
+    /// The row that this submission is.
+    private func known(_ submission: Submission) async throws(LedgerError) -> ReceiptView {
         repeated.increment()
-        guard let view = try await ledger.view(id) else {
+        let id = submission.receiptID
+        guard var view = try await ledger.view(id) else {
             // Rows are never deleted; what was there a moment ago and is not is a database gone back in time.
             throw .unavailable(.unavailable)
+        }
+        if view.state.isEnded, view.transactions.contains(where: { $0.isOwn == false }) {
+            // Another user's when it was judged: a decision, a merge or a policy may have made it the poster's.
+            let policy = configuration.current.apps[submission.appID]?.policy
+            let claim = Statements.RepeatedClaim(
+                receiptID: id, payload: submission.proof.payload, moves: policy.map { $0.transfer != .keep } ?? false)
+            _ = try await ledger.run(Statements.reopenClaim, claim)
+            view = try await ledger.view(id) ?? view
+        }
+        if let item = submission.declared?.item, !view.state.isEnded {
+            // The proof is the same, and now it says what it was for.
+            _ = try await ledger.run(Statements.declareItem, (id: id, item: item))
         }
         if view.state == .held || view.state == .parked {
             // Only an invitation: the scheduler comes back by itself.
@@ -108,21 +199,46 @@ package struct ReceiptRoutes: Sendable {
         return view
     }
 
+    /// The receipts after a wait, all at the same time.
+    private func waited(_ views: [ReceiptView], _ wait: Duration) async throws -> [ReceiptView] {
+        guard wait > .zero, views.contains(where: { $0.state == .received }) else { return views }
+        return await withTaskGroup(of: (Int, ReceiptView?).self) { group in
+            for (place, view) in views.enumerated() where view.state == .received {
+                group.addTask { (place, await waited(view.id, wait)) }
+            }
+            var latest = views
+            for await (place, view) in group {
+                if let view { latest[place] = view }
+            }
+            return latest
+        }
+    }
+
     /// The receipt after a wait; nil: as it was.
     private func waited(_ id: UUID, _ wait: Duration) async -> ReceiptView? {
         await longPoll.latest(id, upTo: wait, isOver: { $0.state != .received }) { try await ledger.view(id) }
     }
 
     /// A bare id is a question to Apple: a user who asks for many that are not his is stopped.
-    private func limitQuestions(_ submission: Submission, _ id: UUID) async throws {
+    ///
+    /// - Parameter asked: by app and user, questions of this post that were let through before this one.
+    private func limitQuestions(_ submission: Submission, _ asked: inout [String: Int]) async throws(Problem) {
         guard submission.proof == .identifier, !submission.isVouched, let userID = submission.userID else { return }
-        let count =
-            try await ledger.run(
-                Statements.countFruitlessQuestions, (appID: submission.appID, userID: userID)
-            ).first ?? 0
-        guard count >= Self.fruitlessQuestionsMax else { return }
-        // The same question again is never an error.
-        if try await ledger.view(id) != nil { return }
+        let asker = "\(submission.appID) \(userID)"
+        do throws(LedgerError) {
+            let count =
+                try await ledger.run(
+                    Statements.countFruitlessQuestions, (appID: submission.appID, userID: userID)
+                ).first ?? 0
+            guard count + asked[asker, default: 0] >= Self.fruitlessQuestionsMax else {
+                asked[asker, default: 0] += 1
+                return
+            }
+            // The same question again is never an error.
+            if try await ledger.view(submission.receiptID) != nil { return }
+        } catch {
+            throw Problem(error)
+        }
         throw Problem.tooManyQuestions(retryAfterSeconds: Self.questionsRetryAfterSeconds)
     }
 }
@@ -147,7 +263,7 @@ struct WaitParameter {
 }
 
 extension Configuration {
-    func finishHeld(_ appID: String) -> Bool { apps[appID]?.finishHeld ?? true }
+    func finishing(_ appID: String) -> FinishPolicy { apps[appID]?.finishing ?? .held }
 }
 
 extension Response {

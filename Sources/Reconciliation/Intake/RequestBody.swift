@@ -22,10 +22,12 @@ package final class BodyReader: Sendable {
 
     /// Lends the whole body. One that announces too much is refused before a byte of it is read.
     ///
+    /// - Parameter bytesMin: a route's own bound, where that is higher than everybody's.
     /// - Throws: `Problem` 413, 408, 400 (cut) or 503; `RequestBroken` where its HTTP is broken.
     func withBody<Result>(
-        of request: Request, _ context: HTTPContext, _ use: ([UInt8]) async throws -> Result
+        of request: Request, _ context: HTTPContext, bytesMin: Int = 0, _ use: ([UInt8]) async throws -> Result
     ) async throws -> Result {
+        let bytesMax = max(bytesMax, bytesMin)
         let announced = try Self.announcedBytes(request.headers)
         if let announced, announced > bytesMax { throw Problem.bodyTooLarge(bytesMax: bytesMax) }
         let reserved = announced ?? bytesMax
@@ -35,10 +37,12 @@ package final class BodyReader: Sendable {
             throw Problem.unavailable()
         }
         defer { inFlight.wrappingSubtract(reserved, ordering: .relaxed) }
-        return try await use(read(request, context, announced))
+        return try await use(read(request, context, announced, bytesMax))
     }
 
-    private func read(_ request: Request, _ context: HTTPContext, _ announced: Int?) async throws -> [UInt8] {
+    private func read(
+        _ request: Request, _ context: HTTPContext, _ announced: Int?, _ bytesMax: Int
+    ) async throws -> [UInt8] {
         let ticket = clock.start(context.channel)
         defer { clock.stop(ticket) }
         var body: [UInt8] = []

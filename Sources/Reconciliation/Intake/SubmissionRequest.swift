@@ -2,30 +2,47 @@ package import Purchases
 
 /// The body of `POST /v1/receipts`, read by the rules of the door.
 ///
-/// Refused here: what is no JSON object, has a wrong type, is misspelt base64, holds U+0000, is over a limit (400);
-/// two proofs, nothing to look for, nobody to give it to (422); another user or app than the caller may speak for
-/// (403). Everything else is stored and judged: unknown fields too, for a newer app must not lose a purchase, and they
-/// are named in `ignored`, for a typo must not hide.
+/// Refused here: what is no JSON object, a proof, user or app of a wrong type, misspelt base64, U+0000, one of these over
+/// its limit (400); two proofs, nothing to look for, nobody to give it to (422); another user or app than the caller may
+/// speak for (403). Everything else is stored and judged: unknown fields too, for a newer app must not lose a purchase,
+/// and they are named in `ignored`, for a typo must not hide. What the post says beside its proof refuses nothing: what
+/// makes no sense of it is stored as it came and named in `disregarded`.
 package struct SubmissionRequest: Sendable, Equatable {
     package let submission: Submission
     /// Fields nobody knows; at most `ignoredMax` are named, all are stored.
     package let ignored: [String]
+    /// Known fields that are not gone by.
+    package let disregarded: [String]
 
     package static let ignoredMax = IntakeFields.unknownMax
 
     /// - Parameter apps: the apps of the configuration.
     package init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
-        let fields = try IntakeFields(body: body, of: .receipt)
+        try self.init(IntakeFields(body: body, of: .receipt), caller: caller, apps: apps)
+    }
+
+    init(_ fields: IntakeFields, caller: Caller, apps: Set<String>) throws(Problem) {
+        var fields = fields
+        var contradictions: [String] = []
+        let target = try fields.completedTarget { (column, _) throws(Problem) in contradictions.append(column) }
+        for column in contradictions { fields.disregard(column) }
+        let declared = Declaration(
+            item: fields.item, productID: fields.productID, quantity: fields.quantity ?? fields.columnQuantity,
+            priceMilliunits: fields.price, currency: fields.currency,
+            disregarded: fields.disregarded.isEmpty ? nil : fields.disregarded)
         submission = Submission(
             appID: try caller.app(fields.appID, of: apps), userID: try caller.user(fields.userID),
             orderID: fields.orderID, proof: try Self.proof(fields), transactionID: fields.transactionID,
             originalTransactionID: fields.originalTransactionID,
             // A user's own token vouches for nobody, whatever its scopes say.
-            isVouched: caller.userID == nil && caller.scopes.contains(.claim), details: fields.details)
+            isVouched: caller.userID == nil && caller.scopes.contains(.claim), details: fields.details,
+            target: target.isEmpty ? nil : JSONValue.object(target).canonical.text,
+            declared: declared.isEmpty ? nil : declared)
         guard submission.userID != nil || submission.orderID != nil else {
             throw .incomplete("no_user", "userId or orderId must be there")
         }
         ignored = fields.unknown
+        disregarded = fields.disregarded
     }
 
     private static func proof(_ fields: IntakeFields) throws(Problem) -> Proof {
@@ -39,5 +56,13 @@ package struct SubmissionRequest: Sendable, Equatable {
             }
             return .identifier
         }
+    }
+}
+
+extension IntakeFields {
+    /// The old clients' `itemnum`, which may mean the units in a pack: compared and recorded (S0-8).
+    fileprivate var columnQuantity: Int? {
+        guard case .number(let text)? = columns.last(where: { $0.key == "itemnum" })?.value else { return nil }
+        return Int(text)
     }
 }

@@ -50,7 +50,9 @@ extension Statements {
               'isOwn', case when o.state in ('granted', 'already_granted')
                 then o.reason is distinct from 'owned_by_another_user' end,
               'goods', case when o.state in ('granted', 'already_granted')
-                and o.reason is distinct from 'owned_by_another_user' then g.goods end))
+                -- What came with it was another user's.
+                and o.reason is distinct from 'owned_by_another_user' and o.reason is distinct from 'transferred'
+                then g.goods end))
               order by f.purchased_at, o.transaction_id), '[]'::jsonb) as list
           from outcomes o
           -- A bare id shows nothing of a purchase that others have posted.
@@ -124,7 +126,11 @@ extension RowReader {
 enum GoodsJSON {
     static func encode(_ goods: [AppPolicy.Goods]) -> String {
         JSONValue.array(
-            goods.map { .object([.init("amount", .integer($0.amount)), .init("item", .string($0.item))]) }
+            goods.map { good in
+                let bonus = good.bonus.map { [JSONValue.Member("bonus", .string($0))] } ?? []
+                return .object(
+                    [.init("amount", .integer(good.amount))] + bonus + [.init("item", .string(good.item))])
+            }
         ).text
     }
 }

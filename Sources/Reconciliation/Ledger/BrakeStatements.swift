@@ -23,8 +23,10 @@ extension Statements {
             and g.environment <> 'Production' and i.sandbox),
           case when i.sandbox then (select count(*) from grants g where g.app_id = i.app
             and g.granted_at >= today.start and g.environment <> 'Production') else 0 end,
-          (select count(distinct user_id) from (select user_id from grants g where g.customer_id = i.customer
-            and g.app_id = i.app and g.user_id <> i.usr limit 1000) others)
+          (select count(distinct person) from (
+            select \(person("one.user_id", of: "i.app")) as person from (
+              select distinct user_id from (select user_id from grants g where g.customer_id = i.customer
+                and g.app_id = i.app and g.user_id <> i.usr limit 1000) others) one) p where person <> i.usr)
         from unnest($1::text[], $2::text[], $3::text[], $4::bool[]) with ordinality
           as i(app, usr, customer, sandbox, n), today
         order by i.n

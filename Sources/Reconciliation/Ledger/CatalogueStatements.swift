@@ -60,7 +60,8 @@ extension Statements {
         package var item: String
     }
 
-    /// Units of an item that a user bought today, in this month and ever; days and months are those of UTC.
+    /// Units of an item that a user bought today, in this month and ever, also under ids that are his by now; days and
+    /// months are those of UTC.
     package static let boughtUnits = Statement<BoughtQuestion, (day: Int, month: Int, ever: Int)>(
         "orders.bought",
         """
@@ -69,8 +70,10 @@ extension Statements {
           coalesce(sum(quantity) filter (
             where bound_at >= date_trunc('month', now() at time zone 'UTC') at time zone 'UTC'), 0),
           coalesce(sum(quantity), 0)
-        from orders
-        where app_id = $1 and user_id = $2 and product_id = $3 and item = $4 and transaction_id is not null
+        from (\(idsOfPerson("$2", of: "$1"))) person(id)
+        cross join lateral (select quantity, bound_at from orders
+          where app_id = $1 and user_id = person.id and product_id = $3 and item = $4 and transaction_id is not null
+          offset 0) o
         """,
         bind: { [.text($0.appID), .text($0.userID), .text($0.productID), .text($0.item)] },
         read: { row throws(PostgresError) in (day: try row.int(0), month: try row.int(1), ever: try row.int(2)) })

@@ -10,21 +10,37 @@ package struct EvidenceQuestion: Sendable {
     package let namedOrderID: UUID?
     package let installationID: String?
     package let transaction: Transaction
+    /// It may have been given by this receipt, on trust: the order that it has bound is to be found again.
+    package let isOnTrust: Bool
+    /// False: nobody posted it, and the users of its Apple customer are looked for.
+    package let isPosted: Bool
+    /// Of a receipt with others, an order that is named may be another one's: whether this one is granted tells.
+    package let isOneOfSeveral: Bool
 
     package init(
-        appID: String, userID: String?, namedOrderID: UUID?, installationID: String?, transaction: Transaction
+        appID: String, userID: String?, namedOrderID: UUID?, installationID: String?, transaction: Transaction,
+        isOnTrust: Bool = false, isPosted: Bool = true, isOneOfSeveral: Bool = false
     ) {
         self.appID = appID
         self.userID = userID
         self.namedOrderID = namedOrderID
         self.installationID = installationID
         self.transaction = transaction
+        self.isOnTrust = isOnTrust
+        self.isPosted = isPosted
+        self.isOneOfSeveral = isOneOfSeveral
     }
 }
 
 extension Statements {
     /// Open orders of one user and product, and of one installation, that are looked at; the latest.
     package static let ordersMax = 16
+    /// Among so many of the newest, bound ones counted.
+    private static let ordersReadMax = 256
+    /// Users of one token that are looked at: more than two stand for many, but several may be one person.
+    private static let tokenUsersMax = 8
+    /// Users of one Apple customer that are looked at: two stand for many, but each may have the order.
+    private static let customerUsersMax = 16
 
     /// One row for each order that may matter, and one for a question without any: which question, what is known beside
     /// the orders, the order. Key look-ups only.
@@ -35,55 +51,108 @@ extension Statements {
         "matching.evidence",
         """
         select i.n, r.user_id, coalesce(u.users, '{}'), case when i.token is not null and r.user_id is null and w.decides is not true then (
-            select true from user_tokens where app_id = i.app and user_id = i.usr limit 1) end,
-          c.user_id, case when not i.is_period then (
+            select true from user_tokens where app_id = i.app and user_id = any(
+              i.usr || array(select user_id from merges where app_id = i.app and into_user_id = i.usr)) limit 1) end,
+          c.user_id, case when i.is_chain and not i.is_period then (
             select t.revoked_at from transactions t
-              cross join lateral (select from grants where transaction_id = t.transaction_id offset 0) g
+              cross join lateral (
+                select from grants where transaction_id = t.transaction_id
+                union all select from imported_grants where transaction_id = t.transaction_id limit 1) g
             where t.original_transaction_id = i.original and t.app_id = i.app and t.environment = i.environment
-            order by t.purchased_at desc limit 1) end,
-          case when i.named is not null then coalesce(
+              and t.revoked_at < i.purchased_at
+            order by t.revoked_at desc limit 1) end,
+          case when i.named is not null and i.is_one_of_several then coalesce(
             (select true from grants where transaction_id = i.id),
-            (select true from grants where purchase_key = i.purchase_key)) end,
+            (select true from grants where purchase_key = i.purchase_key),
+            (select true from (\(importedGrant("i"))) imported)) end,
           o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
           jsonb_build_array(o.item, o.bonuses, o.target)::text, o.target,
-          o.installation_id = i.installation, o.reserved_for, o.transaction_id, o.item
+          o.installation_id = i.installation, o.reserved_for, o.transaction_id, o.item, s.is_written,
+          c.is_moved, o.bonuses, coalesce(b.users, '{}')
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-            $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[]) with ordinality
+            $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[], $14::bool[],
+            $15::text[], $16::bool[]) with ordinality
           as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
-            token_text, is_chain, is_period, n)
+            token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, n)
         cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
+        -- A token that we set for the purchase's chain ourselves.
+        left join lateral (
+          select true as is_written from errands
+          where i.is_chain and original_transaction_id = i.original and kind = 'set_token'
+            and (token = i.token or i.token = any(former_tokens))
+            and app_id = i.app and environment = i.environment limit 1) s on true
         -- The purchase's token is an unbound order: row 2 decides, and nothing else need be known.
         left join lateral (
-          select user_id, transaction_id is null and not i.is_chain as decides
+          select \(person("orders.user_id", of: "i.app")) as user_id, transaction_id is null and not i.is_chain as decides
           from orders where id = i.token and app_id = i.app offset 0) w on true
         left join lateral (
-          select user_id from user_tokens
-          where w.decides is not true and app_id = i.app and token = i.token offset 0) r on true
+          select \(person("user_tokens.user_id", of: "i.app")) as user_id from user_tokens
+          where w.decides is not true and app_id = i.app and token = i.token
+            and (not i.is_chain or not \(isForgotten("user_tokens.user_id", since: "registered_at"))) offset 0) r on true
+        left join lateral (
+          select array_agg(distinct user_id) as users from (
+            select \(person("granted_tokens.user_id", of: "i.app")) as user_id from granted_tokens
+            where w.decides is not true and app_id = i.app and token = i.token
+              and (not i.is_chain or not \(isForgotten("granted_tokens.user_id", since: "granted_at")))
+            limit \(tokenUsersMax)) t) u on true
+        left join lateral (
+          select h.user_id, o.is_moved and h.user_id = \(person("o.user_id", of: "i.app")) as is_moved
+          from (
+            (select user_id, move > 0 as is_moved, purchased_at, decided_at as at from ownerships
+              where i.is_chain and app_id = i.app and environment = i.environment
+                and original_transaction_id = i.original
+              order by purchased_at desc, transaction_id desc, move desc limit 1)
+            union all
+            -- What was granted before ownerships were written down.
+            (select g.user_id, false, t.purchased_at, g.granted_at from transactions t
+              cross join lateral (select user_id, granted_at from grants where transaction_id = t.transaction_id
+                and binding_source <> 'shared' offset 0) g
+              where i.is_chain and t.original_transaction_id = i.original and t.app_id = i.app
+                and t.environment = i.environment
+              order by t.purchased_at desc limit 1)
+            limit 1) o
+          -- Bought anew by its owner while another's claim moved it: his again from that purchase on.
+          left join lateral (
+            select g.user_id, g.granted_at as at from transactions t
+              cross join lateral (select user_id, granted_at from grants where transaction_id = t.transaction_id
+                and binding_source <> 'shared' offset 0) g
+            where o.is_moved and t.original_transaction_id = i.original and t.app_id = i.app
+              and t.environment = i.environment and t.purchased_at > o.purchased_at
+            order by t.purchased_at desc limit 1) l on true
+          cross join lateral (
+            select \(person("coalesce(l.user_id, o.user_id)", of: "i.app")) as user_id, coalesce(l.at, o.at) as at
+            offset 0) h
+          -- Where its owner was erased, what it renews is a purchase that nobody is known for: it was paid for all the same.
+          where not \(isForgotten("h.user_id", since: "h.at")) offset 0) c on true
         left join lateral (
           select array_agg(user_id) as users from (
-            select user_id from granted_tokens
-            where w.decides is not true and app_id = i.app and token = i.token limit 2) t) u on true
+            select distinct \(person("grants.user_id", of: "i.app")) as user_id from grants
+            where i.customer is not null and customer_id = i.customer and app_id = i.app
+              and not \(isForgotten("grants.user_id", since: "granted_at")) limit \(customerUsersMax)) g) b on true
         left join lateral (
-          select case when i.is_chain then coalesce(
-            (select user_id from ownerships where app_id = i.app and environment = i.environment
-              and original_transaction_id = i.original order by purchased_at desc, transaction_id desc limit 1),
-            -- What was granted before ownerships were written down.
-            (select g.user_id from transactions t
-              cross join lateral (select user_id from grants where transaction_id = t.transaction_id
-                and binding_source <> 'shared' offset 0) g
-              where t.original_transaction_id = i.original and t.app_id = i.app and t.environment = i.environment
-              order by t.purchased_at desc limit 1)) end as user_id offset 0) c on true
+          select array[i.usr, r.user_id, case when array_length(u.users, 1) = 1 then u.users[1] end, w.user_id, c.user_id]
+            || b.users as users offset 0) p on true
         left join lateral (
           select f.* from (
             select i.token as id
-            union all select i.named
+            union all select i.named where i.named is distinct from i.token
+            union all select bound.id
+            from (select order_id as id from grants where i.is_on_trust and transaction_id = i.id limit 1) bound
             union all select open.id
-            from unnest(array[i.usr, r.user_id, case when array_length(u.users, 1) = 1 then u.users[1] end, w.user_id,
-              c.user_id]) as owner(user_id)
+            from (
+              select user_id from unnest(p.users) as known(user_id) where w.decides is not true
+              union all
+              -- What was placed under an id that is part of theirs by now.
+              select user_id from merges
+              where w.decides is not true and app_id = i.app and into_user_id = any(p.users)) owner
             cross join lateral (
-              select id from orders
-              where w.decides is not true and app_id = i.app and user_id = owner.user_id and product_id = i.product
-                and transaction_id is null and placed_at <= i.purchased_at + \(placedAfterMax)
+              -- Those that are bound stand in the same index: no more of them are passed over than anybody places.
+              select id from (
+                select id, transaction_id, placed_at from orders
+                where app_id = i.app and user_id = owner.user_id and product_id = i.product
+                  and placed_at between i.purchased_at - \(placedBeforeMax) and i.purchased_at + \(placedAfterMax)
+                order by placed_at desc limit \(ordersReadMax)) newest
+              where transaction_id is null
               order by placed_at desc limit \(ordersMax)) open
             union all select near.id
             from (select id from orders
@@ -92,9 +161,10 @@ extension Statements {
                 and placed_at between i.purchased_at - \(nearMax) and i.purchased_at + \(placedAfterMax)
               order by placed_at desc limit \(ordersMax)) near) k
           cross join lateral (
-            select id, user_id, product_id, quantity, environment, placed_at, pay_by, goods, item, bonuses, target,
-              installation_id, reserved_for, transaction_id
-            from orders where id = k.id and app_id = i.app offset 0) f) o on true
+            select id, \(person("orders.user_id", of: "i.app")) as user_id, product_id, quantity, environment, placed_at, pay_by,
+              goods, item, bonuses, target, installation_id, reserved_for, transaction_id
+            from orders where id = k.id and app_id = i.app
+              and (not i.is_chain or not \(isForgotten("orders.user_id", since: "placed_at"))) offset 0) f) o on true
         order by i.n
         """,
         bind: { questions in
@@ -107,7 +177,9 @@ extension Statements {
                 .texts(transactions.map(\.productID)), .dates(transactions.map(\.purchasedAt)),
                 .texts(transactions.map(\.appAccountToken?.uuidString)),
                 .bools(transactions.map { $0.isPeriod || $0.originalID != $0.id }),
-                .bools(transactions.map(\.isPeriod)),
+                .bools(transactions.map(\.isPeriod)), .bools(questions.map(\.isOnTrust)),
+                .texts(questions.map { $0.isPosted ? nil : $0.transaction.customerID }),
+                .bools(questions.map(\.isOneOfSeveral)),
             ]
         },
         read: { row throws(PostgresError) in
@@ -115,15 +187,18 @@ extension Statements {
             evidence.registeredUserID = try row.optionalText(1)
             evidence.tokenUserIDs = try row.texts(2)
             evidence.posterHasToken = try row.optionalBool(3) ?? false
-            let revokedAt = try row.optionalDate(5)
-            evidence.chain = try row.optionalText(4).map { Evidence.Chain(userID: $0, revokedAt: revokedAt) }
+            evidence.customerUserIDs = try row.texts(24)
+            let isMoved = try row.optionalBool(22) ?? false
+            evidence.chain = try row.optionalText(4).map { Evidence.Chain(userID: $0, isMoved: isMoved) }
+            evidence.revokedAt = try row.optionalDate(5)
             evidence.isGranted = try row.optionalBool(6) ?? false
+            evidence.isTokenWritten = try row.optionalBool(21) ?? false
             if let order = try row.order(from: 7) { evidence.orders.append(order) }
             return EvidenceRow(question: try row.int(0) - 1, evidence: evidence)
         })
 
     /// The evidence of each question, in order. An order that was found in two ways is one.
-    static func join(_ rows: [EvidenceRow], count: Int) -> [Evidence] {
+    package static func join(_ rows: [EvidenceRow], count: Int) -> [Evidence] {
         var all = Array(repeating: Evidence?.none, count: count)
         for row in rows {
             if let known = all[row.question]?.orders {
@@ -136,19 +211,17 @@ extension Statements {
         return all.map { $0 ?? .none }
     }
 
-    /// Which apps have ever had an order or a token of a user: in others nothing could answer.
-    package static let appsWithOrders = Statement<Void, String>(
-        "matching.apps_with_orders",
+    /// Whether a user was erased after this was his. In a protected database his name is what it was.
+    private static func isForgotten(_ user: String, since: String) -> String {
         """
-        select app_id from apps a
-        where coalesce(
-          -- In the order of an index: without one, the first of an app that has none is found by reading all the others.
-          (select true from orders where app_id = a.app_id order by user_id, placed_at limit 1),
-          (select true from user_tokens where app_id = a.app_id order by token limit 1))
-        """,
-        read: { row throws(PostgresError) in try row.text(0) })
+        (\(user) ~ '\(UserErasure.tombstonePattern)'
+          or coalesce((select erased_at from users where app_id = i.app and user_key = \(user)) >= \(since), false))
+        """
+    }
 
     private static let placedAfterMax = "interval '\(Int(Matcher.placedAfterMax)) seconds'"
+    /// No offer counts for longer: an older order is nobody's by row 7, and a user has no end of bound ones.
+    private static let placedBeforeMax = "interval '366 days'"
     private static let nearMax = "interval '\(Int(Matcher.nearMax)) seconds'"
 }
 
@@ -159,7 +232,7 @@ package struct EvidenceRow: Sendable {
 }
 
 extension RowReader {
-    /// Fourteen columns from here on; nil where there is no such row.
+    /// Fourteen columns from here on, and one behind what stands there; nil where there is no such row.
     fileprivate func order(from column: Int) throws(PostgresError) -> PlacedOrder? {
         guard let id = try optionalUUID(column) else { return nil }
         return PlacedOrder(
@@ -167,6 +240,7 @@ extension RowReader {
             item: try optionalText(column + 13), quantity: try int(column + 3),
             environment: try optionalText(column + 4), placedAt: try date(column + 5), payBy: try date(column + 6),
             goods: try optionalJSON(column + 7) == nil ? nil : try decoded(column + 7),
+            bonuses: try json(column + 16) == "[]" ? [] : try decoded(column + 16),
             terms: try text(column + 8), target: try json(column + 9),
             isOfInstallation: try optionalBool(column + 10) ?? false, reservedFor: try optionalText(column + 11),
             transactionID: try optionalText(column + 12))

@@ -42,8 +42,11 @@ extension Statements {
     package static let knownPurchases = Statement<ListedQuestion, KnownPurchase>(
         "history.known_purchases",
         """
-        select g.transaction_id is not null and p.waits is not true, p.waits, o.state, o.reason, t.*
-        from unnest($3::text[], $4::text[], $5::text[]) with ordinality as i(id, purchase_key, environment, n)
+        select coalesce(g.transaction_id is not null and p.waits is not true or imported.user_id is not null, false),
+          p.waits, o.state, o.reason, t.*
+        from unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[]) with ordinality
+          as i(id, purchase_key, environment, original, purchased_at, n)
+        left join lateral (\(importedGrant("i"))) imported on true
         left join lateral (
           (select transaction_id from grants where transaction_id = i.id)
           union all (select transaction_id from grants where purchase_key = i.purchase_key) limit 1) g on true
@@ -61,6 +64,7 @@ extension Statements {
             [
                 .uuid(question.receiptID), .text(question.appID), .texts(question.transactions.map(\.id)),
                 .texts(question.transactions.map(\.purchaseKey)), .texts(question.transactions.map(\.environment)),
+                .texts(question.transactions.map(\.originalID)), .dates(question.transactions.map(\.purchasedAt)),
             ]
         },
         read: { row throws(PostgresError) in

@@ -26,10 +26,15 @@ package final class Ledger: Sendable {
     package let database: Database
     package let schedule: RetrySchedule
     private static let serializationTriesMax = 3
-    private let insertions: GroupCommit<Submission, InsertedReceipt?>
+    /// From so many purchases on a verdict goes apart: sixteen of those below still share a batch.
+    private static let bulkRowsMin = 32
+    /// A post of several is one item: all of it is in one statement.
+    private let insertions: GroupCommit<[Submission], [InsertedReceipt?]>
     private let views: GroupCommit<UUID, ReceiptView?>
     private let fetches: GroupCommit<UUID, StoredReceipt?>
     private let settlements: GroupCommit<Verdict, Settlement?>
+    /// Verdicts about many purchases: each takes as long as a batch of the others, which would wait behind all of them.
+    private let bulkSettlements: GroupCommit<Verdict, Settlement?>
     private let postponements: GroupCommit<Postponement, Bool>
     private let reroutes: GroupCommit<Postponement, Bool>
     private let strikes: GroupCommit<Pointer, Int?>
@@ -47,8 +52,14 @@ package final class Ledger: Sendable {
         let headers = HeaderSharing()
         insertions = GroupCommit(
             name: "insertions", writers: writers,
-            size: { (rows: 1, bytes: $0.proof.payload.utf8.count + $0.details.utf8.count + 512) },
-            flush: { submissions throws(PostgresError) in
+            size: { submissions in
+                (
+                    rows: submissions.count,
+                    bytes: submissions.reduce(0) { $0 + $1.proof.payload.utf8.count + $1.details.utf8.count + 512 }
+                )
+            },
+            flush: { posts throws(PostgresError) in
+                let submissions = Array(posts.joined())
                 // The same submission twice in a batch is one row.
                 let ids = submissions.map(\.receiptID)
                 var seen: Set<UUID> = []
@@ -58,7 +69,11 @@ package final class Ledger: Sendable {
                     Statements.Insertion(submissions: unique, schedule: schedule, headers: headers))
                 // New once: the others of the batch find it there.
                 var byID = Dictionary(inserted.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
-                return ids.map { byID.removeValue(forKey: $0) }
+                var rows = ids.map { byID.removeValue(forKey: $0) }[...]
+                return posts.map { post in
+                    defer { rows = rows.dropFirst(post.count) }
+                    return Array(rows.prefix(post.count))
+                }
             })
         views = GroupCommit(
             name: "views", writers: writers, size: { _ in (rows: 1, bytes: 16) },
@@ -74,21 +89,27 @@ package final class Ledger: Sendable {
                     try await database.run(Statements.fetchReceipts, ids)
                 }
             })
-        settlements = GroupCommit(
-            // One receipt may hold thousands of entries, and must still fit.
-            name: "settlements", limits: .init(queueRows: 65_536), writers: writers,
-            size: { (rows: $0.rowCount, bytes: $0.rowCount * 512) },
-            flush: { verdicts throws(PostgresError) in
-                // One verdict per receipt and statement; a second one reads the row again like any late-comer.
-                var seen: Set<UUID> = []
-                let isFirst = verdicts.map { seen.insert($0.receiptID).inserted }
-                let batch = SettleBatch(
-                    verdicts: zip(verdicts, isFirst).filter(\.1).map(\.0), parking: parking)
-                let settled = Dictionary(
-                    try await database.run(Statements.settle, batch).map { ($0.receiptID, $0) },
-                    uniquingKeysWith: { first, _ in first })
-                return zip(verdicts, isFirst).map { verdict, isFirst in isFirst ? settled[verdict.receiptID] : nil }
-            })
+        let settlements = { (name: String, writers: Int) in
+            GroupCommit<Verdict, Settlement?>(
+                // One receipt may hold thousands of entries, and must still fit.
+                name: name, limits: .init(queueRows: 65_536), writers: writers,
+                size: { (rows: $0.rowCount, bytes: $0.rowCount * 512) },
+                flush: { verdicts throws(PostgresError) in
+                    // One verdict per receipt and statement; a second one reads the row again like any late-comer.
+                    var seen: Set<UUID> = []
+                    let isFirst = verdicts.map { seen.insert($0.receiptID).inserted }
+                    let batch = SettleBatch(
+                        verdicts: zip(verdicts, isFirst).filter(\.1).map(\.0), parking: parking)
+                    let settled = Dictionary(
+                        try await database.run(Statements.settle, batch).map { ($0.receiptID, $0) },
+                        uniquingKeysWith: { first, _ in first })
+                    return zip(verdicts, isFirst).map { verdict, isFirst in
+                        isFirst ? settled[verdict.receiptID] : nil
+                    }
+                })
+        }
+        self.settlements = settlements("settlements", writers)
+        bulkSettlements = settlements("bulk_settlements", 1)
         postponements = GroupCommit(
             name: "postponements", writers: 1, size: { _ in (rows: 1, bytes: 64) },
             flush: { postponements throws(PostgresError) in
@@ -140,7 +161,13 @@ package final class Ledger: Sendable {
 
     /// Stores a submission: it is committed when this returns. Its row where it is new, nil where it was there.
     package func store(_ submission: Submission) async throws(LedgerError) -> InsertedReceipt? {
-        try await submit(submission, to: insertions)
+        try await store([submission])[0]
+    }
+
+    /// Stores submissions in one statement: all of them are committed when this returns, or none is. In order: the row of
+    /// each that is new, nil for one that was there.
+    package func store(_ submissions: [Submission]) async throws(LedgerError) -> [InsertedReceipt?] {
+        submissions.isEmpty ? [] : try await submit(submissions, to: insertions)
     }
 
     /// A receipt as its poster may see it; nil where there is none.
@@ -155,7 +182,7 @@ package final class Ledger: Sendable {
 
     /// Writes a verdict. Nil: the row is settled, has moved on, or is held by someone; read it again.
     package func settle(_ verdict: Verdict) async throws(LedgerError) -> Settlement? {
-        try await submit(verdict, to: settlements)
+        try await submit(verdict, to: verdict.rowCount < Self.bulkRowsMin ? settlements : bulkSettlements)
     }
 
     /// Moves a due time without counting an attempt. False: the row has moved on.
@@ -221,6 +248,7 @@ package final class Ledger: Sendable {
         await views.close()
         await fetches.close()
         await settlements.close()
+        await bulkSettlements.close()
         await postponements.close()
         await reroutes.close()
         await strikes.close()

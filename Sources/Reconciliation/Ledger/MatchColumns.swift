@@ -13,8 +13,15 @@ struct MatchColumns {
     private var beside: [String?] = []
     private var claimantEvents: [String?] = []
     private var holderEvents: [String?] = []
+    private var transfers: [String?] = []
+    private var lostEvents: [String?] = []
+    private var gainedEvents: [String?] = []
+    private var bonuses: [String?] = []
+    private var judgedAt: [Date?] = []
 
-    mutating func append(_ match: Match?, of transaction: Transaction?, in verdict: Verdict) {
+    mutating func append(
+        _ match: Match?, of transaction: Transaction?, _ transfer: AppPolicy.Transfer?, in verdict: Verdict
+    ) {
         let appID = verdict.appID
         owners.append(match?.userID)
         orders.append(match?.order?.id.uuidString)
@@ -29,6 +36,19 @@ struct MatchColumns {
         let disputed = isProof ? transaction : nil
         claimantEvents.append(disputed.map { Self.disputeID($0, appID, "claimant") })
         holderEvents.append(disputed.map { Self.disputeID($0, appID, "holder") })
+        let claimed = transfer == nil ? nil : transaction
+        transfers.append(transfer?.rawValue)
+        lostEvents.append(claimed.map { Self.moveID($0, verdict, "lost") })
+        gainedEvents.append(claimed.map { Self.moveID($0, verdict, "gained") })
+        bonuses.append(transaction.flatMap { Self.bonuses(match?.bonuses ?? [], $0) })
+        judgedAt.append(verdict.claim.judgedAt)
+    }
+
+    /// A purchase may move again, but by another receipt.
+    private static func moveID(_ transaction: Transaction, _ verdict: Verdict, _ side: String) -> String {
+        DerivedID.event(
+            appID: verdict.appID, transactionID: transaction.id, type: "ownership.\(side).\(verdict.receiptID)"
+        ).uuidString
     }
 
     private static func disputeID(_ transaction: Transaction, _ appID: String, _ side: String) -> String {
@@ -71,11 +91,26 @@ struct MatchColumns {
         return events.isEmpty ? nil : JSONValue.array(events).text
     }
 
-    /// `$36` to `$44`.
+    /// Each with the period that the purchase belongs to, its goods marked as they will stand in the grant.
+    private static func bonuses(_ bonuses: [Catalogue.Bonus], _ transaction: Transaction) -> String? {
+        guard !bonuses.isEmpty else { return nil }
+        return JSONValue.array(
+            bonuses.map { bonus in
+                let goods = bonus.goods.map { AppPolicy.Goods(item: $0.item, amount: $0.amount, bonus: bonus.id) }
+                return .object([
+                    .init("id", .string(bonus.id)), .init("period", .string(bonus.period(at: transaction.purchasedAt))),
+                    .init("goods", .goods(goods)),
+                ])
+            }
+        ).text
+    }
+
+    /// `$36` to `$49`.
     var values: [Value] {
         [
             .texts(owners), .texts(orders), .texts(reasons), .texts(chargedOrders), .jsons(orderFacts), .bools(chains),
-            .jsons(beside), .texts(claimantEvents), .texts(holderEvents),
+            .jsons(beside), .texts(claimantEvents), .texts(holderEvents), .texts(transfers), .texts(lostEvents),
+            .texts(gainedEvents), .jsons(bonuses), .dates(judgedAt),
         ]
     }
 }

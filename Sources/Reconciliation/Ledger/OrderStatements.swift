@@ -31,8 +31,8 @@ extension Statements {
         where not exists (select from orders o where o.app_id = i.app and o.user_id = i.usr
             and o.product_id = i.product and o.transaction_id is null and o.debounce_key = i.debounce
             and o.placed_at > now() - make_interval(secs => i.tap))
-          and not exists (select from orders o where o.transaction_id = i.reserved and o.app_id = i.app
-            and o.user_id = i.usr)
+          and (i.reserved is null or not exists (select from grants g join orders o on o.id = g.order_id
+            where g.transaction_id = i.reserved and o.app_id = i.app and o.user_id = i.usr))
           and (select count(*) from (select from orders o where o.app_id = i.app and o.user_id = i.usr
             and o.placed_at > now() - interval '1 day' limit \(ordersPerUserMax)) c) < \(ordersPerUserMax)
         order by i.id
@@ -74,7 +74,8 @@ extension Statements {
           select * from (
             select 1 as rank, o.* from orders o where o.id = i.id
             union all
-            select 2, o.* from orders o where o.transaction_id = i.reserved and o.app_id = i.app and o.user_id = i.usr
+            select 2, o.* from grants g join orders o on o.id = g.order_id
+            where g.transaction_id = i.reserved and o.app_id = i.app and o.user_id = i.usr
             union all
             select 3, o.* from orders o where o.app_id = i.app and o.user_id = i.usr
               and o.idempotency_key = i.idempotency
@@ -112,15 +113,17 @@ extension Statements {
               'receivedAt', to_char(r.received_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
               'transactions', t.list)) order by r.received_at), '[]') as list
           from (select id, state, reason, received_at from receipts
-            where lower(order_id) = o.id::text and app_id = o.app_id and (user_id is null or user_id = o.user_id)
+            where lower(order_id) = o.id::text and app_id = o.app_id and (user_id is null or user_id = o.user_id
+              or \(person("receipts.user_id", of: "o.app_id")) = \(person("o.user_id", of: "o.app_id")))
             order by received_at desc limit \(OrderView.submissionsMax)) r
           cross join lateral (
             select coalesce(jsonb_agg(jsonb_build_object('transactionId', c.transaction_id, 'state', \(shownState("c")),
                 'orderId', b.id) order by c.transaction_id), '[]') as list
             from (select transaction_id, state, reason from outcomes where receipt_id = r.id order by transaction_id
               limit 100) c
-            left join lateral (select id from orders where transaction_id = c.transaction_id and app_id = o.app_id
-              and user_id = o.user_id offset 0) b on true) t) s
+            left join lateral (select bound.id from grants g join orders bound on bound.id = g.order_id
+              where g.transaction_id = c.transaction_id and bound.app_id = o.app_id and bound.user_id = o.user_id
+              offset 0) b on true) t) s
         """,
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in
@@ -138,7 +141,8 @@ extension Statements {
 
     package struct OrderSearch: Sendable {
         package var appID: String
-        package var userID: String
+        /// Of one person.
+        package var userIDs: [String]
         package var productID: String?
         /// Nil: all. `bound` are those that were granted too.
         package var state: OrderView.State?
@@ -150,17 +154,19 @@ extension Statements {
         "orders.search",
         """
         select \(orderColumns)
-        from (select * from orders
-          where app_id = $1 and user_id = $2 and ($3::text is null or product_id = $3)
+        from unnest($2::text[]) as person(id)
+        cross join lateral (select * from orders
+          where app_id = $1 and user_id = person.id and ($3::text is null or product_id = $3)
             and ($4::text is null or $4 = case when transaction_id is not null then 'bound'
               when pay_by < now() then 'expired' else 'open' end)
           order by placed_at desc, id limit $5) o
         \(orderGrant)
-        order by o.placed_at desc, o.id
+        order by o.placed_at desc, o.id limit $5
         """,
         bind: {
             [
-                .text($0.appID), .text($0.userID), .text($0.productID), .text($0.state?.rawValue), .int($0.limit),
+                .text($0.appID), .texts($0.userIDs.map(Optional.init)), .text($0.productID), .text($0.state?.rawValue),
+                .int($0.limit),
             ]
         },
         read: { row throws(PostgresError) in try row.order() })

@@ -70,19 +70,22 @@ package struct Spending: Sendable, Equatable {
 
 extension Statements {
     package struct PurchasePage: Sendable {
-        package var user: UserName
+        package var appID: String
+        /// Of one person.
+        package var userIDs: [String]
         package var before: PurchaseCursor
-        /// Of each of the two lists.
+        /// Of each of the lists.
         package var limit: Int
 
-        package init(user: UserName, before: PurchaseCursor, limit: Int) {
-            self.user = user
+        package init(appID: String, userIDs: [String], before: PurchaseCursor, limit: Int) {
+            self.appID = appID
+            self.userIDs = userIDs
             self.before = before
             self.limit = limit
         }
 
         fileprivate var values: [Value] {
-            [.text(user.appID), .text(user.key), .int(before.at), .text(before.key), .int(limit)]
+            [.text(appID), .texts(userIDs.map(Optional.init)), .int(before.at), .text(before.key), .int(limit)]
         }
     }
 
@@ -111,48 +114,80 @@ extension Statements {
             else nullif(o.reason, 'owned_by_another_user') end,
           'goods', g.goods, \(shownFacts))))
         from (
-          select transaction_id, receipt_id, goods, granted_at from grants
-          where app_id = $1 and user_id = $2 and granted_at <= \(cursorTime)
-            and (granted_at < \(cursorTime) or transaction_id collate "C" < $4)
-          order by granted_at desc, transaction_id collate "C" desc limit $5) g
+          select l.* from unnest($2::text[]) as person(id)
+          cross join lateral (
+            select transaction_id, receipt_id, goods, granted_at from grants
+            where app_id = $1 and user_id = person.id and granted_at <= \(cursorTime)
+              and (granted_at < \(cursorTime) or transaction_id collate "C" < $4)
+            order by granted_at desc, transaction_id collate "C" desc limit $5) l
+          order by l.granted_at desc, l.transaction_id collate "C" desc limit $5) g
         left join lateral (
           select \(factColumnsShown) from transactions
           where transaction_id = g.transaction_id and app_id = $1 offset 0) t on true
         left join lateral (
           select reason from outcomes where receipt_id = g.receipt_id and transaction_id = g.transaction_id offset 0) o
           on true
-        left join lateral (select id from receipts where id = g.receipt_id and user_id = $2 offset 0) r on true
+        left join lateral (select id from receipts where id = g.receipt_id and user_id = any($2::text[]) offset 0) r
+          on true
         order by g.granted_at desc, g.transaction_id collate "C" desc
         """,
         bind: { $0.values }, read: purchasePlace)
 
-    /// What a user posted, newest first, with what of it was not granted to him. A purchase that he posted again is
+    /// What the system before this one gave a user, newest first: by when he bought it, which is all that is known.
+    package static let importedPurchases = Statement<PurchasePage, PurchasePlace>(
+        "purchases.imported",
+        """
+        select \(microseconds("m.purchased_at")), m.transaction_id, jsonb_build_array(jsonb_build_object(
+            'transactionId', m.transaction_id, 'productId', m.product_id, 'environment', m.environment,
+            'purchasedAt', extract(epoch from m.purchased_at), 'state', 'already_granted', 'reason', 'imported')
+          || jsonb_strip_nulls(jsonb_build_object(\(shownFacts))))
+        from (
+          select l.* from unnest($2::text[]) as person(id)
+          cross join lateral (
+            select transaction_id, product_id, environment, purchased_at from imported_grants
+            where app_id = $1 and user_id = person.id and purchased_at <= \(cursorTime)
+              and (purchased_at < \(cursorTime) or transaction_id collate "C" < $4)
+            order by purchased_at desc, transaction_id collate "C" desc limit $5) l
+          order by l.purchased_at desc, l.transaction_id collate "C" desc limit $5) m
+        left join lateral (
+          select \(factColumnsShown) from transactions
+          where transaction_id = m.transaction_id and app_id = $1 offset 0) t on true
+        order by m.purchased_at desc, m.transaction_id collate "C" desc
+        """,
+        bind: { $0.values }, read: purchasePlace)
+
+    /// What a user posted, newest first, with what of it was not granted to him, here or before. A purchase that he posted again is
     /// listed where he posted it last; once it is his, with the grants.
     package static let postedPurchases = Statement<PurchasePage, PurchasePlace>(
         "purchases.posted",
         """
         select \(microseconds("r.received_at")), r.id::text, p.list
         from (
-          select id, state, reason, transaction_id, received_at from receipts
-          where app_id = $1 and user_id = $2 and received_at <= \(cursorTime)
-            and (received_at < \(cursorTime) or id::text collate "C" < $4)
-          order by received_at desc, id::text collate "C" desc limit $5) r
+          select l.* from unnest($2::text[]) as person(id)
+          cross join lateral (
+            select id, state, reason, transaction_id, received_at from receipts
+            where app_id = $1 and user_id = person.id and received_at <= \(cursorTime)
+              and (received_at < \(cursorTime) or id::text collate "C" < $4)
+            order by received_at desc, id::text collate "C" desc limit $5) l
+          order by l.received_at desc, l.id::text collate "C" desc limit $5) r
         cross join lateral (
           select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
               'transactionId', o.transaction_id, 'receiptId', r.id, 'reason', o.reason,
-              'state', case when o.reason = 'owned_by_another_user' then 'already_granted'
+              'state', case when o.reason in ('owned_by_another_user', 'transferred') then 'already_granted'
                 when o.state <> 'open' then o.state when r.state = 'parked' then 'parked' else 'received' end,
               \(shownFacts))) order by t.purchased_at desc, o.transaction_id), '[]') as list
           from (
             select transaction_id, state, reason from outcomes o
             where o.receipt_id = r.id
-              and (o.state in ('open', 'held', 'rejected') or o.reason = 'owned_by_another_user')
+              and (o.state in ('open', 'held', 'rejected') or o.reason in ('owned_by_another_user', 'transferred'))
               and not exists (select from grants g
-                where g.transaction_id = o.transaction_id and g.app_id = $1 and g.user_id = $2)
+                where g.transaction_id = o.transaction_id and g.app_id = $1 and g.user_id = any($2::text[]))
+              and not exists (select from imported_grants m
+                where m.transaction_id = o.transaction_id and m.app_id = $1 and m.user_id = any($2::text[]))
               and not exists (
                 select from outcomes n cross join lateral (
                   select received_at, id from receipts
-                  where id = n.receipt_id and app_id = $1 and user_id = $2 offset 0) l
+                  where id = n.receipt_id and app_id = $1 and user_id = any($2::text[]) offset 0) l
                 where n.transaction_id = o.transaction_id and n.state <> 'granted'
                   and (l.received_at, l.id) > (r.received_at, r.id))
             union all
@@ -161,7 +196,7 @@ extension Statements {
             where r.state in ('received', 'held', 'parked', 'rejected')
               and not exists (select from outcomes where receipt_id = r.id)
               and not exists (select from grants g
-                where g.transaction_id = r.transaction_id and g.app_id = $1 and g.user_id = $2)
+                where g.transaction_id = r.transaction_id and g.app_id = $1 and g.user_id = any($2::text[]))
             limit \(listedOfReceiptMax)) o
           -- Who knows only an id is given no hint about the purchase behind it; who only names one has shown nothing.
           left join lateral (
@@ -183,7 +218,9 @@ extension Statements {
     }
 
     package struct SpendingQuestion: Sendable {
-        package var user: UserName
+        package var appID: String
+        /// Of one person.
+        package var userIDs: [String]
         /// The month's first moment, and the next one's.
         package var from: Date
         package var to: Date
@@ -207,11 +244,11 @@ extension Statements {
             select environment, purchased_at, revoked_at, ownership, facts from transactions
             where transaction_id = g.transaction_id and app_id = $1 offset 0) t
           -- Apple's dates have been hours ahead of ours; granted later it may be by any time.
-          where g.app_id = $1 and g.user_id = $2 and g.granted_at >= $3::timestamptz - interval '1 day'
+          where g.app_id = $1 and g.user_id = any($2::text[]) and g.granted_at >= $3::timestamptz - interval '1 day'
             and t.purchased_at >= $3 and t.purchased_at < $4 and g.binding_source <> 'shared') p
         group by 1, 2 order by 1 desc, 2 nulls last
         """,
-        bind: { [.text($0.user.appID), .text($0.user.key), .date($0.from), .date($0.to)] },
+        bind: { [.text($0.appID), .texts($0.userIDs.map(Optional.init)), .date($0.from), .date($0.to)] },
         read: { row throws(PostgresError) in
             Spending(
                 isProduction: try row.bool(0), currency: try row.optionalText(1), purchases: try row.int(2),

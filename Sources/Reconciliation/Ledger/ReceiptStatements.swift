@@ -10,7 +10,7 @@ package enum Statements {}
 package struct StoredReceipt: Sendable, Equatable {
     package let id: UUID
     package let appID: String
-    /// The poster, or the user of the order that was named.
+    /// The poster, or the user of the order that was named; if he is part of another account by now, that one.
     package let userID: String?
     package let proof: Proof
     package let transactionID: String?
@@ -21,6 +21,10 @@ package struct StoredReceipt: Sendable, Equatable {
     package var installationID: String?
     /// Where in the game the goods go if no order says it, one JSON object.
     package var target: String?
+    /// What the post says of the purchase it means.
+    package var declared: Declaration?
+    /// Its app has ever had an order or a user's token: in others nobody but the poster can be named.
+    package var appHasOrders = false
     package let isVouched: Bool
     package let lane: Lane
     package let state: ReceiptState
@@ -29,6 +33,8 @@ package struct StoredReceipt: Sendable, Equatable {
     /// Tries without a verdict since the last one: by the scheduler, or on a message that a worker died with.
     package let rescues: Int
     package let receivedAt: Date
+    /// When it was posted last such that it is judged anew: a claim that had been refused. Otherwise `receivedAt`.
+    package let claimedAt: Date
     /// The database's clock when the row was read: the only clock that judges dates.
     package let readAt: Date
     /// A later receipt of the same user has brought transactions (P19).
@@ -51,7 +57,13 @@ extension Statements {
         /// Each receipt id once.
         package var submissions: [Submission]
         package var schedule: RetrySchedule
-        package var headers = HeaderSharing()
+        package var headers: HeaderSharing
+
+        package init(submissions: [Submission], schedule: RetrySchedule, headers: HeaderSharing = HeaderSharing()) {
+            self.submissions = submissions
+            self.schedule = schedule
+            self.headers = headers
+        }
     }
 
     /// Stores the receipts of a batch that are not there yet, with their payloads, and counts them on the independent
@@ -62,13 +74,12 @@ extension Statements {
         """
         with new as (
           insert into receipts (id, app_id, user_id, order_id, kind, lane, transaction_id, original_transaction_id,
-            is_vouched, details, payload_sha256, due_at, installation_id, target)
+            is_vouched, details, payload_sha256, due_at, installation_id, target, declared)
           select id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha,
-            now() + make_interval(secs => rescue), left(details ->> 'installationId', 128),
-            nullif(details -> 'target', 'null')
+            now() + make_interval(secs => rescue), left(details ->> 'installationId', 128), target, declared
           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-            $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[])
-            as i(id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha, rescue)
+            $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[], $17::jsonb[], $18::jsonb[])
+            as i(id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha, rescue, target, declared)
           order by id
           on conflict (id) do nothing
           returning id, app_id, received_at, due_at),
@@ -103,6 +114,7 @@ extension Statements {
                 .doubles(lanes.map { insertion.schedule.rescueDelay($0).inSeconds }),
                 .texts(bodies.map(\.body)), .bytesArray(bodies.map(\.header?.sha256)),
                 .bytesArray(headers.map(\.sha256)), .texts(headers.map(\.text)),
+                .jsons(submissions.map(\.target)), .jsons(submissions.map { $0.declared?.json }),
             ]
         },
         read: { row throws(PostgresError) in
@@ -114,7 +126,7 @@ extension Statements {
     package static let fetchReceipts = Statement<[UUID], StoredReceipt>(
         "ledger.fetch_receipts",
         """
-        select r.id, r.app_id, coalesce(r.user_id, o.user_id), r.kind,
+        select r.id, r.app_id, \(person("coalesce(r.user_id, o.user_id)", of: "r.app_id")), r.kind,
           case when r.kind <> 'identifier'
             then coalesce(p.body, (select body from kept_payloads where receipt_id = r.id)) end,
           r.transaction_id,
@@ -125,10 +137,12 @@ extension Statements {
               and later.state in ('granted', 'already_granted')) end,
           r.rescues,
           (select bool_or(\(waitsForWord)) from provisional_grants p where p.receipt_id = r.id),
-          r.order_id, r.installation_id, r.target
+          r.order_id, r.installation_id, r.target, r.declared,
+          (select true from ordering_apps where app_id = r.app_id), coalesce(r.claimed_at, r.received_at)
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select id, app_id, user_id, order_id, kind, transaction_id, original_transaction_id, is_vouched,
-          lane, state, reason, attempt, rescues, received_at, installation_id, target from receipts where id = i.id offset 0) r
+          lane, state, reason, attempt, rescues, received_at, claimed_at, installation_id, target, declared
+          from receipts where id = i.id offset 0) r
         left join lateral (select body from payloads where receipt_id = r.id
           and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
         left join lateral (select user_id from orders where id::text = lower(r.order_id) and app_id = r.app_id
@@ -143,10 +157,12 @@ extension Statements {
                 proof: Proof(kind: kind, payload: body ?? ""), transactionID: try row.optionalText(5),
                 originalTransactionID: try row.optionalText(6), orderID: try row.optionalText(17),
                 installationID: try row.optionalText(18), target: try row.optionalJSON(19),
+                declared: try row.optionalJSON(20) == nil ? nil : try row.decoded(20),
+                appHasOrders: try row.optionalBool(21) ?? false,
                 isVouched: try row.bool(7), lane: try row.lane(8),
                 state: try row.state(9), reason: try row.optionalText(10), attempt: try row.int(11),
                 rescues: try row.int(15),
-                receivedAt: try row.date(12), readAt: try row.date(13),
+                receivedAt: try row.date(12), claimedAt: try row.date(22), readAt: try row.date(13),
                 isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil,
                 isOnTrust: try row.optionalBool(16) ?? false)
         })
@@ -176,7 +192,7 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    /// Local proofs that need Apple change their lane; their pointers follow. Nobody waits for a neighbour: a row that
+    /// What turns out to need Apple changes its lane; their pointers follow. Nobody waits for a neighbour: a row that
     /// somebody holds is passed over, and its due time brings it back.
     package static let reroute = Statement<[Postponement], UUID>(
         "ledger.reroute",
@@ -195,6 +211,20 @@ extension Statements {
                 .uuids(rows.map(\.receiptID)), .int32s(rows.map(\.attempt)), .doubles(rows.map { $0.dueIn.inSeconds }),
             ]
         },
+        read: { row throws(PostgresError) in try row.uuid(0) })
+
+    /// The same proof again, and now the post says which item it was for: taken where no post has said it, and where what
+    /// was said helped nobody. A receipt that is held is judged at once.
+    package static let declareItem = Statement<(id: UUID, item: String), UUID>(
+        "ledger.declare_item",
+        """
+        update receipts set declared = coalesce(declared, '{}') || jsonb_build_object('item', $2::text),
+          due_at = case when state = 'held' then now() else due_at end
+        where id = $1 and settled_at is null and declared ->> 'item' is distinct from $2
+          and (declared ->> 'item' is null or reason = '\(Reason.itemUnknown.rawValue)')
+        returning id
+        """,
+        bind: { [.uuid($0.id), .text($0.item)] },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
     /// A repeated post of a held or parked submission makes it due, at most once a minute.
@@ -226,5 +256,22 @@ extension RowReader {
     where Word.RawValue == String {
         guard let word = Word(rawValue: try text(index)) else { throw undecodable(index) }
         return word
+    }
+}
+
+extension Declaration {
+    /// As it is stored.
+    var json: String {
+        var members: [JSONValue.Member] = []
+        func add(_ name: String, _ value: JSONValue?) {
+            if let value { members.append(.init(name, value)) }
+        }
+        add("item", item.map(JSONValue.string))
+        add("productID", productID.map(JSONValue.string))
+        add("quantity", quantity.map(JSONValue.integer))
+        add("priceMilliunits", priceMilliunits.map(JSONValue.integer))
+        add("currency", currency.map(JSONValue.string))
+        add("disregarded", disregarded.map { .array($0.map(JSONValue.string)) })
+        return JSONValue.object(members).text
     }
 }

@@ -15,7 +15,7 @@ extension Statements {
         "repair.redrive",
         """
         update receipts set due_at = now(), rescues = 0 where id in (
-          select id from receipts where lane in ('local', 'apple') and due_at > now() and state = any($1::text[])
+          select id from receipts where lane in (\(lanes)) and due_at > now() and state = any($1::text[])
             and ($2::text is null or app_id = $2) and ($3::text is null or reason = $3)
           order by due_at limit $4 for no key update skip locked)
         returning id
@@ -97,6 +97,17 @@ extension Statements {
         bind: { rejudging in [.text(rejudging.appID), .text(rejudging.reason), .date(rejudging.since)] },
         read: { row throws(PostgresError) in
             RejectedCount(reason: try row.text(0), count: try row.int(1), withoutPayload: try row.int(2))
+        })
+
+    /// Where the rows stand that dead letters point at; an id that is not there is missing from the result.
+    package static let standings = Statement<[UUID], Standing>(
+        "repair.standings",
+        "select id, app_id, lane, state, reason, attempt from receipts where id = any($1::uuid[])",
+        bind: { [.uuids($0)] },
+        read: { row throws(PostgresError) in
+            Standing(
+                receiptID: try row.uuid(0), appID: try row.text(1), lane: try row.lane(2), state: try row.state(3),
+                reason: try row.optionalText(4), attempt: try row.int(5))
         })
 
     package struct Audit: Sendable {

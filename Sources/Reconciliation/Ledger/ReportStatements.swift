@@ -70,4 +70,50 @@ extension Statements {
         read: { row throws(PostgresError) in
             StoredReport(orderID: try row.optionalUUID(0), isNew: try row.bool(1))
         })
+
+    /// A player who was charged and whose app got nothing to show for it: no proof is on its way, so a person looks.
+    package struct WaitingReport: Sendable, Equatable {
+        package let id: UUID
+        package let appID: String
+        package let userID: String?
+        package let orderID: UUID?
+        package let transactionID: String?
+        package let message: String?
+        package let reportedAt: Date
+    }
+
+    /// Those that wait for a person, the oldest first.
+    package static let waitingReportsMax = 500
+    package static let waitingReports = Statement<String?, WaitingReport>(
+        "reports.waiting",
+        """
+        select id, app_id, user_id, order_id, transaction_id, message, reported_at from client_reports
+        where kind = '\(ClientReport.Kind.paidWithoutProof.rawValue)' and handled_at is null
+          and ($1::text is null or app_id = $1)
+        order by reported_at, id limit \(waitingReportsMax)
+        """,
+        bind: { [.text($0)] },
+        read: { row throws(PostgresError) in
+            WaitingReport(
+                id: try row.uuid(0), appID: try row.text(1), userID: try row.optionalText(2),
+                orderID: try row.optionalUUID(3), transactionID: try row.optionalText(4),
+                message: try row.optionalText(5), reportedAt: try row.date(6))
+        })
+
+    /// A person has seen to it. No row: it waits for nobody. Audited by the same statement.
+    package static let handleReport = Statement<(id: UUID, actor: String), UUID>(
+        "reports.handle",
+        """
+        with handled as (
+          update client_reports set handled_at = now()
+          where id = $1 and kind = '\(ClientReport.Kind.paidWithoutProof.rawValue)' and handled_at is null
+          returning id, app_id, user_id),
+        audited as (
+          insert into audits (actor, action, details)
+          select $2, 'support.handled', jsonb_strip_nulls(jsonb_build_object('app', app_id, 'user', user_id, 'report', id))
+          from handled)
+        select id from handled
+        """,
+        bind: { [.uuid($0.id), .text($0.actor)] },
+        read: { row throws(PostgresError) in try row.uuid(0) })
 }

@@ -50,18 +50,19 @@ package struct Rights: Sendable {
                     .insert(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "details", "payload_sha256", "due_at",
-                        "installation_id", "target"),
+                        "installation_id", "target", "declared"),
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at"),
-                    .update("due_at"),
+                        "received_at", "judged_at", "due_at", "settled_at", "declared"),
+                    .update("due_at", "declared"),
                 ],
                 .worker: [
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at", "installation_id", "target"),
+                        "received_at", "judged_at", "due_at", "settled_at", "installation_id", "target",
+                        "declared", "claimed_at"),
                     .update(
                         "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at"),
                 ],
@@ -96,7 +97,11 @@ package struct Rights: Sendable {
             [.worker: [.select], .scheduler: [.select("receipt_id")], .support: [.select("receipt_id")]]),
         table(
             "users",
-            [.ingest: [.select, .insert("app_id", "user_key", "sealed", "key_id")], .support: [.select]]),
+            [
+                .ingest: [.select, .insert("app_id", "user_key", "sealed", "key_id")],
+                // Whose renewals are nobody's any more.
+                .worker: [.select("app_id", "user_key", "erased_at")], .support: [.select],
+            ]),
         table(
             "user_protection",
             [
@@ -130,8 +135,8 @@ package struct Rights: Sendable {
                 // GET …/explain and …/purchases are ingest's.
                 .ingest: storiesOfGrants,
                 .worker: [.select, .insert],
-                .scheduler: booksOfGrants + [.select("product_id", "environment")],
-                .support: booksOfGrants + storiesOfGrants,
+                .scheduler: booksOfGrants + [.select("product_id", "environment", "goods")],
+                .support: booksOfGrants + storiesOfGrants + [.select("environment")],
             ]),
         table(
             "outcomes",
@@ -157,8 +162,13 @@ package struct Rights: Sendable {
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
                     .select("xid", "event_id", "type", "transaction_id", "receipt_id", "at"),
                 ],
-                .support: [.select("xid", "event_id", "app_id", "type", "transaction_id", "receipt_id", "at")],
+                .support: [
+                    .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
+                    .select("xid", "event_id", "app_id", "type", "transaction_id", "receipt_id", "at"),
+                ],
             ]),
+        // Written by the events' trigger.
+        table("feed_eras", [.ingest: [.select("first_xid", "shift")]]),
         table(
             "halts",
             [
@@ -177,18 +187,69 @@ package struct Rights: Sendable {
                 .worker: [.select, .update("product_id", "transaction_id", "bound_at")],
                 .scheduler: ownersOfOrders, .support: [.select],
             ]),
-        table("ownerships", [.worker: [.select, .insert]]),
-        table("granted_tokens", [.worker: [.select, .insert]]),
+        table("ordering_apps", [.worker: [.select]]),
+        table(
+            "given_bonuses",
+            [
+                .worker: [.select, .insert],
+                .scheduler: [.select("transaction_id", "bonus", "given_at")],
+                .support: [.select],
+            ]),
+        table(
+            "ownerships",
+            [.ingest: storiesOfOwnerships, .worker: [.select, .insert], .support: storiesOfOwnerships + [.insert]]),
+        // Who is who. Written by its function.
+        table("merges", [.ingest: [.select], .worker: [.select], .scheduler: [.select], .support: [.select]]),
+        table("erasures", [.worker: [.select]]),
+        // Written by their owner alone, by command: nobody else may say what was given elsewhere.
+        table(
+            "imported_grants",
+            [
+                .ingest: [.select], .worker: [.select], .scheduler: [.select("transaction_id", "imported_at")],
+                .support: [.select],
+            ]),
+        table(
+            "shadow_decisions",
+            [
+                .worker: [
+                    .select, .insert, .update("user_id", "goods", "binding_source", "order_id", "decided_at"),
+                ],
+                .support: [.select],
+            ]),
+        table("granted_tokens", [.worker: [.select, .insert], .support: [.select]]),
+        table(
+            "errands",
+            [
+                .ingest: [.select], .scheduler: [.select("transaction_id", "kind", "created_at")],
+                // Whose a chain is is told Apple as well.
+                .support: [
+                    .select,
+                    .insert(
+                        "transaction_id", "kind", "app_id", "environment", "original_transaction_id", "purchased_at",
+                        "token"),
+                    .update(
+                        "token", "former_tokens", "state", "attempt", "reason", "http_status", "code", "due_at",
+                        "ended_at"),
+                ],
+                .worker: [
+                    .select,
+                    .insert(
+                        "transaction_id", "kind", "app_id", "environment", "original_transaction_id", "purchased_at",
+                        "token"),
+                    .update("state", "attempt", "reason", "http_status", "code", "due_at", "ended_at"),
+                ],
+            ]),
         table(
             "double_charges",
             [
+                .ingest: [.select], .support: [.select],
                 .worker: [.insert],
                 .scheduler: [
                     .select("transaction_id"),
                     .insert("transaction_id", "app_id", "user_id", "product_id", "first_transaction_id"),
                 ],
             ]),
-        table("user_tokens", [.ingest: [.select, .insert], .worker: [.select], .support: [.select]]),
+        table("user_tokens", [.ingest: [.select, .insert], .worker: [.select], .support: [.select, .insert]]),
         table(
             "catalogues",
             [
@@ -199,19 +260,28 @@ package struct Rights: Sendable {
             "client_reports",
             [
                 .ingest: [
-                    .select("id", "app_id", "user_id", "order_id", "reported_at"),
+                    .select(
+                        "id", "app_id", "user_id", "order_id", "transaction_id", "kind", "message", "app_version",
+                        "reported_at", "handled_at"),
                     .insert(
                         "id", "app_id", "user_id", "order_id", "transaction_id", "kind", "message", "app_version",
                         "details"),
                 ],
-                .support: [.select],
+                .support: [.select, .update("handled_at")],
             ]),
         table(
             "apps",
             [
-                .ingest: [.select, .insert("app_id", "configuration_sha256")],
-                .worker: [.select, .insert("app_id", "configuration_sha256"), .update("configuration_sha256")],
-                .scheduler: [.select, .insert("app_id", "configuration_sha256")],
+                .ingest: [
+                    .select, .insert("app_id", "configuration_sha256", "live_since"), .update("live_since"),
+                ],
+                .worker: [
+                    .select, .insert("app_id", "configuration_sha256", "live_since"),
+                    .update("configuration_sha256", "live_since"),
+                ],
+                .scheduler: [
+                    .select, .insert("app_id", "configuration_sha256", "live_since"), .update("live_since"),
+                ],
                 .support: [.select],
             ]),
         table(
@@ -266,9 +336,26 @@ package struct Rights: Sendable {
         table("v_catalogue", [.support: [.select], .dashboard: [.select]]),
         table("v_client_reports", [.support: [.select], .dashboard: [.select]]),
         table("v_ownerships", [.support: [.select], .dashboard: [.select]]),
+        table("v_bonuses", [.support: [.select], .dashboard: [.select]]),
+        table("v_errands", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
+        table("v_imported_grants", [.support: [.select], .dashboard: [.select]]),
+        table("v_shadow_decisions", [.support: [.select], .dashboard: [.select]]),
         table("v_double_charges", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
+        table("v_open_receipts", [.support: [.select], .dashboard: [.select]]),
+        table("v_rates", [.support: [.select], .dashboard: [.select]]),
+        table("v_verdicts", [.support: [.select], .dashboard: [.select]]),
+        table("v_grant_times", [.support: [.select], .dashboard: [.select]]),
+        table("v_time_to_grant", [.support: [.select], .dashboard: [.select]]),
+        table("v_time_to_grant_by_client", [.support: [.select], .dashboard: [.select]]),
+        table("v_goods_by_day", [.support: [.select], .dashboard: [.select]]),
+        table("v_apple_failures", [.support: [.select], .dashboard: [.select]]),
+        table("v_conservation_recent", [.support: [.select], .dashboard: [.select]]),
+        table("v_paid_not_granted", [.support: [.select], .dashboard: [.select]]),
+        table("v_customers_by_users", [.support: [.select], .dashboard: [.select]]),
+        table("v_refund_rate_by_user", [.support: [.select], .dashboard: [.select]]),
+        table("v_storefronts", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_kept_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
 
@@ -276,10 +363,22 @@ package struct Rights: Sendable {
         function("changed_proofs(double precision)", [.scheduler: [.execute], .support: [.execute]]),
         function("retain_payloads(integer, text[], integer)", [.scheduler: [.execute]]),
         function("keep_reopened_payloads(uuid[])", [.support: [.execute]]),
+        function("reopen_claim(uuid, text, boolean)", [.ingest: [.execute]]),
         function("erase_protected_user(text, text, text)", [.support: [.execute]]),
+        function("begin_erasure(text, text)", [.support: [.execute]]),
+        function("end_erasure(text, text)", [.support: [.execute]]),
         function("erase_clear_user(text, text, text, text)", [.support: [.execute]]),
+        function("merge_users(text, text, text, integer, text)", [.ingest: [.execute]]),
+        function("forget_merges(text, text, text)", [.support: [.execute]]),
         function("readmit_user(text, text, bytea, text, text)", [.support: [.execute]]),
         function("keep_payloads(text, uuid[], text[])", [:]),
+        function("begin_feed_era()", [:]),
+        function("note_ordering_apps()", [:]),
+        function("hold_bonus_to_its_grant()", [:]),
+        function("move_bonuses_with_their_grant()", [:]),
+        function("refuse_imported_purchases()", [:]),
+        function("free_bonuses_taken_back()", [:]),
+        function("forget_declarations()", [:]),
         function("store_payload()", [:]),
         function("enter_payload_chains(uuid[], text[])", [:]),
         function("payload_reasons(uuid[], text[])", [:]),
@@ -311,13 +410,20 @@ package struct Rights: Sendable {
     private static let storiesOfGrants = [
         Right.select(
             "transaction_id", "receipt_id", "app_id", "user_id", "product_id", "quantity", "goods", "binding_source",
-            "granted_at")
+            "granted_at", "order_id")
+    ]
+    private static let storiesOfOwnerships = [
+        Right.select(
+            "app_id", "environment", "original_transaction_id", "purchased_at", "transaction_id", "user_id",
+            "binding_source", "move", "decided_at")
     ]
     private static let booksOfProvisionalGrants = [
         Right.select("transaction_id", "receipt_id", "app_id", "event_id", "granted_at", "confirmed_at", "revoked_at")
     ]
     private static let booksOfAttempts = [Right.select("receipt_id", "attempt", "at", "reason")]
-    private static let ownersOfOrders = [Right.select("id", "app_id", "user_id", "transaction_id", "bound_at")]
+    private static let ownersOfOrders = [
+        Right.select("id", "app_id", "user_id", "transaction_id", "bound_at", "placed_at")
+    ]
 
     private static func table(_ name: String, _ rights: [DatabaseRole: [Right]]) -> Rights {
         Rights(object: "table \(name)", ofRoles: rights)

@@ -13,8 +13,10 @@ package struct RoleScript: Sendable {
     package let prefix: String
 
     package static let dashboardConnectionsMax = 5
+    /// Without jit: PostgreSQL takes the views for costly and compiles for up to half a second what then runs for as long.
     package static let dashboardSettings = [
         "default_transaction_read_only=on", "statement_timeout=5s", "idle_in_transaction_session_timeout=10s",
+        "jit=off",
     ]
 
     /// - Parameter prefix: as `Settings.rolePrefix` has checked it: it needs no quotes.

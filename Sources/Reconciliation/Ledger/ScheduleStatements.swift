@@ -23,6 +23,9 @@ extension Statements {
         package var repeats = true
     }
 
+    /// Every lane: what names none would read all open rows, because the index of due ones begins with it.
+    static let lanes = Lane.allCases.map { "'\($0.rawValue)'" }.joined(separator: ", ")
+
     /// Claims due rows for publishing: apps in turn, oldest first, rows that another scheduler holds are skipped. The
     /// claim is a lease: due again after the rescue delay, doubled with every rescue that brought no verdict.
     ///

@@ -20,6 +20,18 @@ package enum Schema {
         migration(15, "catalogue", PackageResources._015_catalogue_sql),
         migration(16, "matching", PackageResources._016_matching_sql),
         migration(17, "orders_of_grants", PackageResources._017_orders_of_grants_sql),
+        migration(18, "errands", PackageResources._018_errands_sql),
+        migration(19, "moves_and_merges", PackageResources._019_moves_and_merges_sql),
+        migration(20, "dashboard_views", PackageResources._020_dashboard_views_sql),
+        migration(21, "bonuses", PackageResources._021_bonuses_sql),
+        migration(22, "moving_in", PackageResources._022_moving_in_sql),
+        migration(23, "feed_eras", PackageResources._023_feed_eras_sql),
+        migration(24, "moving_in_safely", PackageResources._024_moving_in_safely_sql),
+        migration(25, "reopened_claims", PackageResources._025_reopened_claims_sql),
+        migration(26, "rewritten_tokens", PackageResources._026_rewritten_tokens_sql),
+        migration(27, "order_bindings", PackageResources._027_order_bindings_sql),
+        migration(28, "erasures", PackageResources._028_erasures_sql),
+        migration(29, "bulk_lane", PackageResources._029_bulk_lane_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -72,7 +72,42 @@ package struct StoryRows: Sendable {
         package let state: String
         package let reason: String?
         package let bindingSource: String?
+        /// The matcher's, one word each.
+        package let reasons: [String]?
         package let decidedAt: Date
+    }
+
+    /// Whose a chain is, from one of its purchases on.
+    package struct Ownership: Sendable, Decodable {
+        package let originalTransactionId: String
+        package let transactionId: String
+        package let userId: String
+        package let bindingSource: String
+        package let purchasedAt: Date
+        /// How often the purchase had moved before.
+        package let move: Int
+        package let decidedAt: Date
+    }
+
+    /// The later of two purchases that may be one.
+    package struct DoubleCharge: Sendable, Decodable {
+        package let transactionId: String
+        package let userId: String
+        package let firstTransactionId: String?
+        package let orderId: UUID?
+        package let flaggedAt: Date
+    }
+
+    /// What an app saw go wrong.
+    package struct Report: Sendable, Decodable {
+        package let userId: String?
+        package let orderId: UUID?
+        package let transactionId: String?
+        package let kind: String
+        package let message: String?
+        package let appVersion: String?
+        package let reportedAt: Date
+        package let handledAt: Date?
     }
 
     package struct Attempt: Sendable, Decodable {
@@ -116,6 +151,15 @@ package struct StoryRows: Sendable {
         package let grantedAt: Date
     }
 
+    /// What the system before this one gave.
+    package struct Imported: Sendable, Decodable {
+        package let transactionId: String
+        package let userId: String
+        package let productId: String
+        package let purchasedAt: Date
+        package let importedAt: Date
+    }
+
     /// What was given on trust.
     package struct Trust: Sendable, Decodable {
         package let transactionId: String
@@ -150,6 +194,22 @@ package struct StoryRows: Sendable {
         package let boundAt: Date?
     }
 
+    /// What Apple is told about a purchase.
+    package struct Errand: Sendable, Decodable {
+        package let transactionId: String
+        package let kind: String
+        package let originalTransactionId: String
+        package let token: UUID?
+        package let state: String
+        package let reason: String?
+        package let attempt: Int
+        package let httpStatus: Int?
+        package let code: Int?
+        package let createdAt: Date
+        package let dueAt: Date?
+        package let endedAt: Date?
+    }
+
     /// What a person did by command: to the whole app, or to a user of the story.
     package struct Command: Sendable, Decodable {
         package let at: Date
@@ -176,8 +236,13 @@ package struct StoryRows: Sendable {
     package let trusts: [Trust]
     package let events: [Event]
     package let orders: [Order]
+    package let errands: [Errand]
     package let commands: [Command]
     package let halts: [Halt]
+    package let ownerships: [Ownership]
+    package let doubleCharges: [DoubleCharge]
+    package let reports: [Report]
+    package let imported: [Imported]
 }
 
 /// The rows behind `explain`: look-ups by keys and indexes alone, however large the tables are.
@@ -211,18 +276,24 @@ extension Statements {
     }
 
     private static func isInReach(_ app: String) -> String { "($4 or \(app) = any($2::text[]))" }
-    /// The player, as the tables of this app name him.
-    private static func player(_ app: String) -> String { "($3::text[])[array_position($2::text[], \(app))]" }
+    /// Whether something of an app is the player's: he is named as its tables name him, and what was another account's
+    /// that became part of his is his as well, and the other way round.
+    private static func isPlayers(_ user: String, of app: String) -> String {
+        let player = "($3::text[])[array_position($2::text[], \(app))]"
+        return "\(person(user, of: app)) = \(person(player, of: app))"
+    }
     /// Whether a row `r` of receipts is the reader's business.
     private static let isReadable = """
-        \(isInReach("r.app_id")) and (not $5 or r.user_id = \(player("r.app_id")) or r.user_id is null and exists (
+        \(isInReach("r.app_id")) and (not $5 or \(isPlayers("r.user_id", of: "r.app_id")) or r.user_id is null and exists (
             select from orders o
-            where o.id::text = lower(r.order_id) and o.app_id = r.app_id and o.user_id = \(player("r.app_id"))))
+            where o.id::text = lower(r.order_id) and o.app_id = r.app_id
+              and \(isPlayers("o.user_id", of: "o.app_id"))))
         """
     /// Orders that the transactions `t.list` are bound to.
     private static let ordersOfListed = """
         select o.id from unnest(t.list) as i(id)
-          cross join lateral (select id from orders where transaction_id = i.id offset 0) o
+          cross join lateral (
+            select order_id as id from grants where transaction_id = i.id and order_id is not null offset 0) o
         """
 
     /// Keys by a receipt's id; nothing where there is none for this reader.
@@ -259,7 +330,11 @@ extension Statements {
           select k.app_id from transactions k
           where k.transaction_id = $1 and \(isInReach("k.app_id")) and (not $5 or exists (
             select from grants g
-            where g.transaction_id = $1 and g.app_id = k.app_id and g.user_id = \(player("g.app_id")))))
+            where g.transaction_id = $1 and g.app_id = k.app_id and \(isPlayers("g.user_id", of: "g.app_id"))))
+          union
+          select m.app_id from imported_grants m
+          where m.transaction_id = $1 and \(isInReach("m.app_id"))
+            and (not $5 or \(isPlayers("m.user_id", of: "m.app_id"))))
         select a.app_id, array(select id from posted p where p.app_id = a.app_id), t.list, array(\(ordersOfListed))
         from (select app_id from posted union select app_id from known) a, (select array[$1::text] as list) t
         order by a.app_id in (select app_id from known) desc, a.app_id
@@ -286,7 +361,7 @@ extension Statements {
             select d.transaction_id from unnest(p.list) as i(id)
             cross join lateral (select transaction_id from outcomes where receipt_id = i.id offset 0) d
             order by 1 desc limit \(storyPurchasesMax))) as list) t
-        where o.id = $1 and \(isInReach("o.app_id")) and (not $5 or o.user_id = \(player("o.app_id")))
+        where o.id = $1 and \(isInReach("o.app_id")) and (not $5 or \(isPlayers("o.user_id", of: "o.app_id")))
         """,
         bind: { [.uuid($0.id)] + $0.values }, read: storyKeys)
 
@@ -314,7 +389,9 @@ extension Statements {
                 now: try row.date(0), receipts: try row.storedJSON(1), outcomes: try row.storedJSON(2),
                 attempts: try row.storedJSON(3), transactions: try row.storedJSON(4), grants: try row.storedJSON(5),
                 trusts: try row.storedJSON(6), events: try row.storedJSON(7), orders: try row.storedJSON(8),
-                commands: try row.storedJSON(9), halts: try row.storedJSON(10))
+                errands: try row.storedJSON(9), commands: try row.storedJSON(10), halts: try row.storedJSON(11),
+                ownerships: try row.storedJSON(12), doubleCharges: try row.storedJSON(13),
+                reports: try row.storedJSON(14), imported: try row.storedJSON(15))
         })
 }
 
@@ -333,7 +410,8 @@ extension StoryKeys {
 /// What a story reads, in the order of `StoryRows`. `$1` app, `$2` receipts, `$3` transactions, `$4` orders, `$5` events.
 private enum StoryQueries {
     static let all = [
-        receipts, outcomes, attempts, transactions, grants, trusts, events, orders, commands, halts,
+        receipts, outcomes, attempts, transactions, grants, trusts, events, orders, errands, commands, halts,
+        ownerships, doubleCharges, reports, imported,
     ]
 
     private static let receipts = """
@@ -346,7 +424,7 @@ private enum StoryQueries {
         """
     private static let outcomes = """
         select receipt_id as "receiptId", transaction_id as "transactionId", state, reason,
-          binding_source as "bindingSource", extract(epoch from decided_at) as "decidedAt"
+          binding_source as "bindingSource", reasons, extract(epoch from decided_at) as "decidedAt"
         from outcomes where receipt_id = any($2::uuid[]) and transaction_id = any($3::text[])
         """
     private static let attempts = """
@@ -390,6 +468,12 @@ private enum StoryQueries {
           reserved_for as "reservedFor", transaction_id as "transactionId", extract(epoch from bound_at) as "boundAt"
         from orders where id = any($4::uuid[]) and app_id = $1
         """
+    private static let errands = """
+        select transaction_id as "transactionId", kind, original_transaction_id as "originalTransactionId", token, state,
+          reason, attempt, http_status as "httpStatus", code, extract(epoch from created_at) as "createdAt",
+          extract(epoch from due_at) as "dueAt", extract(epoch from ended_at) as "endedAt"
+        from errands where transaction_id = any($3::text[]) and app_id = $1
+        """
     /// Those about the app while the receipts were open, those about all apps, and those about their users ever since.
     private static let commands = """
         select extract(epoch from c.at) as at, c.actor, c.action, c.details::text as details
@@ -405,6 +489,49 @@ private enum StoryQueries {
           (select at, actor, action, details from audits
             where details ->> 'app' is null and at between w.first and w.last
             order by at desc limit \(Statements.storyLinesMax))) c
+        """
+    /// Of every chain that a purchase of the story belongs to: a chain that moved has a line for each owner.
+    private static let ownerships = """
+        select w.original_transaction_id as "originalTransactionId", w.transaction_id as "transactionId",
+          w.user_id as "userId", w.binding_source as "bindingSource", extract(epoch from w.purchased_at) as "purchasedAt",
+          w.move, extract(epoch from w.decided_at) as "decidedAt"
+        from (select distinct environment, original_transaction_id from transactions
+          where transaction_id = any($3::text[]) and app_id = $1) c
+        cross join lateral (
+          select original_transaction_id, transaction_id, user_id, binding_source, purchased_at, move, decided_at
+          from ownerships where app_id = $1 and environment = c.environment
+            and original_transaction_id = c.original_transaction_id
+          order by purchased_at desc, move desc, transaction_id desc limit \(Statements.storyLinesMax)) w
+        """
+    private static let doubleCharges = """
+        select distinct on (d.transaction_id) d.transaction_id as "transactionId", d.user_id as "userId",
+          d.first_transaction_id as "firstTransactionId", d.order_id as "orderId",
+          extract(epoch from d.flagged_at) as "flaggedAt"
+        from unnest($3::text[]) as i(id) cross join lateral (
+          (select * from double_charges where transaction_id = i.id)
+          union all (select * from double_charges where first_transaction_id = i.id
+            limit \(Statements.storyPurchasesMax))) d
+        where d.app_id = $1
+        """
+    private static let reports = """
+        select r.user_id as "userId", r.order_id as "orderId", r.transaction_id as "transactionId", r.kind, r.message,
+          r.app_version as "appVersion", extract(epoch from r.reported_at) as "reportedAt",
+          extract(epoch from r.handled_at) as "handledAt"
+        from (
+          select id from (select unnest($4::uuid[]) as named) o cross join lateral (
+            select id from client_reports where order_id = o.named order by reported_at desc
+            limit \(Statements.storyLinesMax)) c
+          union
+          select id from (select unnest($3::text[]) as named) t cross join lateral (
+            select id from client_reports where transaction_id = t.named limit \(Statements.storyLinesMax)) c) i
+        cross join lateral (
+          select user_id, order_id, transaction_id, kind, message, app_version, reported_at, handled_at
+          from client_reports where id = i.id and app_id = $1 offset 0) r
+        """
+    private static let imported = """
+        select transaction_id as "transactionId", user_id as "userId", product_id as "productId",
+          extract(epoch from purchased_at) as "purchasedAt", extract(epoch from imported_at) as "importedAt"
+        from imported_grants where transaction_id = any($3::text[]) and app_id = $1
         """
     private static let halts = """
         select service, environment, reason, extract(epoch from since) as since,

@@ -69,6 +69,27 @@ extension Statements {
         bind: { [.text($0.appID), .text($0.user), .text($0.actor)] },
         read: { row throws(PostgresError) in try row.int(0) })
 
+    /// No verdict names this user any more, once everything has ended that runs now: ``running``.
+    package static let beginErasure = Statement<UserName, Void>(
+        "users.begin_erasure", "select begin_erasure($1, $2)", bind: { [.text($0.appID), .text($0.key)] },
+        read: { _ throws(PostgresError) in })
+
+    /// What is matched from now on finds the id nowhere.
+    package static let endErasure = Statement<UserName, Void>(
+        "users.end_erasure", "select end_erasure($1, $2)", bind: { [.text($0.appID), .text($0.key)] },
+        read: { _ throws(PostgresError) in })
+
+    /// The transactions that run now in this database, ours left out, by the numbers that they have before they write
+    /// anything.
+    package static let running = Statement<Void, String>(
+        "users.running",
+        """
+        select virtualtransaction from pg_locks join pg_stat_activity using (pid)
+        where locktype = 'virtualxid' and datname = current_database() and pid <> pg_backend_pid()
+        """,
+        bind: { _ in [] },
+        read: { row throws(PostgresError) in try row.text(0) })
+
     package static let eraseClearUser = Statement<Erasure, Int>(
         "users.erase_clear", "select erase_clear_user($1, $2, $3, $4)",
         bind: { [.text($0.appID), .text($0.user), .text($0.tombstone), .text($0.actor)] },
@@ -91,6 +112,7 @@ extension Statements {
         package var orders = 0
         package var tokens = 0
         package var reports = 0
+        package var imported = 0
 
         package init() {}
     }
@@ -104,7 +126,8 @@ extension Statements {
           (select count(*) from v_grants where app_id = $1 and user_id = $2),
           (select count(*) from v_orders where app_id = $1 and user_id = $2),
           (select count(*) from user_tokens where app_id = $1 and user_id = $2),
-          (select count(*) from v_client_reports where app_id = $1 and user_id = $2)
+          (select count(*) from v_client_reports where app_id = $1 and user_id = $2),
+          (select count(*) from v_imported_grants where app_id = $1 and user_id = $2)
         """,
         bind: { [.text($0.appID), .text($0.key)] },
         read: { row throws(PostgresError) in
@@ -115,6 +138,7 @@ extension Statements {
             traces.orders = try row.int(3)
             traces.tokens = try row.int(4)
             traces.reports = try row.int(5)
+            traces.imported = try row.int(6)
             return traces
         })
 }

@@ -22,6 +22,8 @@ package enum CrashPoint: String, CaseIterable, Sendable {
     case afterRowBeforeRung = "after_row_before_rung"
     /// Scheduler: rows are claimed and not published.
     case afterClaimBeforePublish = "after_claim_before_publish"
+    /// Worker: Apple was told something about a decided purchase and that is not written.
+    case afterErrandBeforeRow = "after_errand_before_row"
     case judging
 
     #if DEBUG

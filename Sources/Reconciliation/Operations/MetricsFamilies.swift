@@ -64,3 +64,30 @@ final class VerdictMetrics: Sendable {
         counter.increment()
     }
 }
+
+/// How long a purchase waited from its 202 to its grant, by app, environment and lane: closed lists all three, Apple's
+/// environments being those that an app is configured for.
+final class GrantTimes: Sendable {
+    /// A histogram with the bounds of ``PrometheusSeries/Kind/waits``.
+    static let label = "makegood_time_to_grant_seconds"
+
+    private struct Key: Hashable {
+        let app: String
+        let environment: String
+        let lane: Lane
+    }
+
+    private let made = Mutex<[Key: Timer]>([:])
+
+    func record(_ time: Duration, app: String, environment: String, lane: Lane) {
+        let key = Key(app: app, environment: environment, lane: lane)
+        let timer = made.withLock { made in
+            if let timer = made[key] { return timer }
+            let timer = Timer(
+                label: Self.label, dimensions: [("app", app), ("environment", environment), ("lane", lane.rawValue)])
+            made[key] = timer
+            return timer
+        }
+        timer.record(duration: time)
+    }
+}

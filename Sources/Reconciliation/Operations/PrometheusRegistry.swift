@@ -94,7 +94,7 @@ package final class PrometheusRegistry: MetricsFactory {
     }
 
     package func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler {
-        series(label, dimensions, .seconds)
+        series(label, dimensions, label == GrantTimes.label ? .waits : .seconds)
     }
 
     // What was made stays: handlers are shared by everyone who asks for the same name and labels.

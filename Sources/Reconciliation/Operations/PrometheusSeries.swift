@@ -8,6 +8,9 @@ final class PrometheusSeries: Sendable {
         case gauge
         /// A histogram of durations.
         case seconds
+        /// A histogram of how long people wait: durations up to a day. Its bounds hold those of the objectives, 1 s and
+        /// 60 s, and the rescues between them (10 s, 60 s for Apple's lane); beyond a minute it says what kind of outage it was.
+        case waits
         /// A histogram of counts: rows in a batch, bytes in a body.
         case sizes
 
@@ -16,6 +19,8 @@ final class PrometheusSeries: Sendable {
             case .counter, .gauge: []
             case .seconds:
                 [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+            case .waits:
+                [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 60, 300, 900, 3600, 21_600, 86_400]
             case .sizes: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 1_048_576]
             }
         }
@@ -24,7 +29,7 @@ final class PrometheusSeries: Sendable {
             switch self {
             case .counter: "counter"
             case .gauge: "gauge"
-            case .seconds, .sizes: "histogram"
+            case .seconds, .waits, .sizes: "histogram"
             }
         }
     }

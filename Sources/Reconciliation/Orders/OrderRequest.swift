@@ -42,7 +42,9 @@ package struct OrderRequest: Sendable {
     ) throws(Problem) -> NewOrder {
         let wish = try wish(catalogue, now)
         let user = keys?.key(of: userID, app: appID) ?? userID
-        let target = try target()
+        let target = try fields.completedTarget { (column, part) throws(Problem) in
+            throw .incomplete("contradiction", "is not what target.\(part) says", field: column)
+        }
         let text = JSONValue.object(target).canonical.text
         return NewOrder(
             id: id, appID: appID, userID: user, productID: wish.productID, item: wish.item, quantity: quantity,
@@ -119,23 +121,6 @@ package struct OrderRequest: Sendable {
 
     // MARK: Where to
 
-    /// `target`, completed by the columns of the old clients' table (S0-9): `appsid` is the server, `ext` the role.
-    private func target() throws(Problem) -> [JSONValue.Member] {
-        var target = fields.target
-        for (column, name) in [("appsid", "server"), ("ext", "role"), ("country", "country")] {
-            guard let given = fields.columns.last(where: { $0.key == column })?.value, let text = given.targetText
-            else { continue }
-            guard let present = JSONValue.object(target)[name]?.targetText else {
-                target.append(.init(name, given))
-                continue
-            }
-            guard present.utf8.elementsEqual(text.utf8) else {
-                throw .incomplete("contradiction", "is not what target.\(name) says", field: column)
-            }
-        }
-        return target
-    }
-
     /// Where Apple is expected to sell it (S1-9); Apple's data decides. An environment that the app does not have is
     /// nobody's expectation.
     private mutating func environment(_ app: AppConfiguration, _ user: String) -> String? {
@@ -157,17 +142,6 @@ package struct OrderRequest: Sendable {
             target["role"]?.targetText ?? "", fields.promotion ?? "", fields.channel ?? "",
             fields.transactionID ?? "",
         ])
-    }
-}
-
-extension JSONValue {
-    /// A server or role as text; nil for none.
-    fileprivate var targetText: String? {
-        switch self {
-        case .string(let text), .number(let text): text.isEmpty ? nil : text
-        case .bool(let flag): flag ? "true" : "false"
-        case .null, .array, .object: nil
-        }
     }
 }
 

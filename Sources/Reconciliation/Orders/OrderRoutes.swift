@@ -91,7 +91,8 @@ package struct OrderRoutes: Sendable {
         let wait = try WaitParameter(request).duration
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
             var view = try await ledger.order(id),
-            caller.mayRead(appID: view.appID, userID: view.userID, configuration.current.userKeys)
+            try await caller.mayRead(
+                appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
         else { throw Problem.notFound }
         if view.transactionID == nil, wait > .zero {
             view =
@@ -129,10 +130,11 @@ package struct OrderRoutes: Sendable {
             }
             return limit
         }
+        let user = UserName(appID: appID, key: configuration.userKeys?.key(of: userID, app: appID) ?? userID)
         let views = try await ledger.run(
             Statements.searchOrders,
             .init(
-                appID: appID, userID: configuration.userKeys?.key(of: userID, app: appID) ?? userID,
+                appID: appID, userIDs: try await ledger.run(Statements.idsOfPerson, user),
                 productID: parameters["productId"].map(String.init), state: state,
                 limit: limit ?? Self.searchLimitDefault))
         return Response(json: .object([.init("orders", .array(views.map { $0.json() }))]))

@@ -24,6 +24,7 @@ package struct Watch: Service {
                 group.addTask { await every(Self.backlogInterval, measure) }
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
                 group.addTask { await every(Self.backlogInterval, measureTrust) }
+                group.addTask { await every(Self.backlogInterval, measureErrands) }
             }
         }
     }
@@ -72,6 +73,14 @@ package struct Watch: Service {
         }
     }
 
+    private func measureErrands() async throws {
+        for row in try await ledger.run(Statements.openErrands, ()) {
+            let dimensions = [("app", row.appID), ("kind", row.kind), ("state", row.state)]
+            Gauge(label: "makegood_errands", dimensions: dimensions).record(row.errands)
+            Gauge(label: "makegood_errands_overdue_seconds", dimensions: dimensions).record(row.overdueSeconds)
+        }
+    }
+
     private func measureFeed() async throws {
         let lag = try await ledger.run(Statements.feedLag, ()).first ?? 0
         Gauge(label: "makegood_events_lag_seconds").record(lag)
@@ -104,7 +113,7 @@ extension Statements {
         """
         select a.app_id, l.lane, s.state, coalesce(b.receipts, 0),
           greatest(0, coalesce(extract(epoch from now() - b.oldest_due_at), 0))::float8
-        from apps a cross join (values ('local'), ('apple')) l(lane)
+        from apps a cross join unnest(array[\(lanes)]) l(lane)
         cross join (values ('received'), ('held'), ('parked')) s(state)
         left join v_backlog b on b.app_id = a.app_id and b.lane = l.lane and b.state = s.state
         """,

@@ -28,7 +28,8 @@ package struct Explainer: Sendable {
         case .people, .support: audience = .support(try await reveal(rows.users, of: found.appID))
         case .player(let users):
             guard let user = users[found.appID] else { return nil }
-            audience = .player(user)
+            let name = UserName(appID: found.appID, key: user)
+            audience = .player(try await database.run(Statements.idsOfPerson, name))
         }
         return Story(subject, of: found.appID, rows: rows, for: audience)
     }

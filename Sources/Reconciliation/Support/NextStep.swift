@@ -88,7 +88,7 @@ extension Reason {
     /// Whose turn it is while a receipt is held for this.
     fileprivate var waitsFor: NextStep.Actor {
         switch self {
-        case .possessionMissing, .noTransactionYet, .orderUnknown: .player
+        case .itemUnknown, .possessionMissing, .noTransactionYet, .orderUnknown, .unclaimed: .player
         case .purchaseAhead: .makegood
         default: .operator
         }
@@ -98,18 +98,34 @@ extension Reason {
     package var remedy: String {
         switch self {
         case .productUnknown: "add the product to the app's products"
+        case .itemUnknown:
+            "its product is sold as several items, none the default: the app has to post it again with the item, or give "
+                + "the product a default"
         case .sandbox: "a purchase of the sandbox; the app's sandboxPurchases and testers say who may have one"
-        case .beforeCutover: "bought before grantFrom: ask the former system whether it gave the goods"
+        case .beforeCutover:
+            "bought before grantFrom: ask the former system whether it gave the goods; import it if so, else an earlier "
+                + "grantFrom gives it here"
         case .review: "beyond a limit of the app (makeUp), or its proof is gone: a person has to look"
         case .purchaseAhead: "Apple's purchase date lies ahead of our clock; it passes by itself"
         case .possessionMissing: "a bare id proves nothing: the app has to post Apple's own proof"
         case .noTransactionYet: "a genuine receipt without a purchase: the app has to refresh it and post it again"
         case .orderUnknown: "nobody is named: the app has to post it with the user's id"
+        case .unclaimed: "nobody has posted it, and its Apple customer is not one user's: his own post decides it"
+        case .unclaimedYet: "nobody has posted it; a day later the Apple customer's past decides"
         case .foreignToken: "its appAccountToken is nobody's here, and the poster has another: register it for its user"
+        case .foreignOrder:
+            "the post names another user's order: his own post decides it, or a person who knows whose the purchase is"
+        case .transferReview:
+            "another user has it, and the app's transfer is hold: makegood support own says whose it is"
         case .credentialsMissing: "give the app its serverApi or verifyReceipt credentials"
         case .appUnknown: "add the app to the configuration"
         case .idCollision: "a grant of another app or environment has this id: a person has to look"
+        case .shadow:
+            "the app is in shadow (mode): it would be given; to end that, stop the former system, import what it gave "
+                + "(makegood import), set the mode to live, and then run makegood queue redrive --state held --reason shadow"
         case .ownedByAnotherUser: "it stays with its owner"
+        case .imported: "the former system gave it (makegood import grants)"
+        case .transferred: "it was another user's, and is the poster's since, by the app's transfer"
         case .refunded: "Apple has given the money back"
         case .historical: "bought long before grantFrom: the former system's"
         case .malformed, .unsigned, .signature:
@@ -132,6 +148,8 @@ extension Reason {
         case .certificateStatusUnknown: "no responder answers, and the app's ocsp wants one"
         case .appleBudget: "Apple limits our calls, and others go first (v_call_budgets)"
         case .halted: "calls were halted when it was tried last"
+        case .catalogueUnknown:
+            "the catalogue in force was written by a newer program: start workers of that version, or apply it again"
         case .unconfirmed: "given on trust; Apple has to confirm it"
         case .neverWorked: "its worker died with it, or nobody worked: see the workers' logs before it is tried again"
         }

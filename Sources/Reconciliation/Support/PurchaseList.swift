@@ -3,8 +3,8 @@ import Purchases
 
 /// One page of what a player bought and posted, newest first.
 ///
-/// It is made of two lists, what was granted to him and what he posted, each read in its own order and no further than
-/// the page needs, so a page costs the same however much stands behind it.
+/// It is made of three lists, what was granted to him, what the system before gave him, and what he posted, each read in
+/// its own order and no further than the page needs, so a page costs the same however much stands behind it.
 struct PurchaseList {
     let topUps: [ListedTopUp]
     /// Where the next page begins; nil after the last.

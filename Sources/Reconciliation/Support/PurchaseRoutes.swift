@@ -32,10 +32,12 @@ package struct PurchaseRoutes: Sendable {
     private func purchases(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let user = try await user(request, context)
         let page = Statements.PurchasePage(
-            user: user, before: try Self.cursor(request), limit: try Self.limit(request))
+            appID: user.appID, userIDs: try await ledger.run(Statements.idsOfPerson, user),
+            before: try Self.cursor(request), limit: try Self.limit(request))
         let list = PurchaseList(
             [
                 try await ledger.run(Statements.grantedPurchases, page),
+                try await ledger.run(Statements.importedPurchases, page),
                 try await ledger.run(Statements.postedPurchases, page),
             ], limit: page.limit)
         var members: [JSONValue.Member] = [
@@ -51,7 +53,10 @@ package struct PurchaseRoutes: Sendable {
             throw Problem.badParameter("month", "a month such as 2026-11")
         }
         let spendings = try await ledger.run(
-            Statements.spending, .init(user: user, from: month.start, to: month.end))
+            Statements.spending,
+            .init(
+                appID: user.appID, userIDs: try await ledger.run(Statements.idsOfPerson, user), from: month.start,
+                to: month.end))
         return Response(
             json: .object([
                 .init("appId", .string(user.appID)), .init("month", .string(month.text)),

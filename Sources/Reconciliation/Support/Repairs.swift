@@ -61,11 +61,44 @@ package struct Repairs: Sendable {
         return count
     }
 
+    /// Notes that dead letters were rung for again.
+    ///
+    /// - Parameter count: of how many receipts.
+    func noteReplay(of count: Int, discarded: Int) async throws(PostgresError) {
+        try await audit("queue.replay", ["discarded": String(discarded)], count: count)
+    }
+
+    /// Whose a subscription or non-consumable is from now on, goods aside; whoever claimed it before is answered by it.
+    /// Whose it was, or nil: nothing of the kind was granted under this id.
+    ///
+    /// - Parameters:
+    ///   - userID: as the tables have him.
+    ///   - isWrittenBack: whether Apple is told (``AppPolicy/writesBackTokens``).
+    package func decideOwner(
+        _ userID: String, of transactionID: String, appID: String, isWrittenBack: Bool = false
+    ) async throws(PostgresError) -> String? {
+        try await database.run(
+            Statements.decideOwner,
+            .init(
+                appID: appID, transactionID: transactionID, userID: userID, actor: actor, isWrittenBack: isWrittenBack)
+        ).first
+    }
+
     /// Which lane goes first where Apple limits this app's calls, for so long; `fresh` is as always.
     package func setFirstLane(_ lane: CallLane, of appID: String, for length: Duration) async throws(PostgresError) {
         _ = try await database.run(
             Statements.setLaneOrder, Statements.LaneOrder(appID: appID, first: lane, length: length))
         try await audit("queue.lanes", ["app": appID, "first": lane.rawValue], count: 0)
+    }
+
+    /// `paid_without_proof`: reports of apps that wait for a person, the oldest first.
+    package func waitingReports(_ appID: String?) async throws(PostgresError) -> [Statements.WaitingReport] {
+        try await database.run(Statements.waitingReports, appID)
+    }
+
+    /// False: there is no such report that waits.
+    package func handleReport(_ id: UUID) async throws(PostgresError) -> Bool {
+        try await !database.run(Statements.handleReport, (id: id, actor: actor)).isEmpty
     }
 
     private func repeated(_ batch: () async throws(PostgresError) -> Int) async throws(PostgresError) -> Int {

@@ -5,17 +5,18 @@ package import Purchases
 package enum Audience: Sendable {
     /// Everything. Users by their ids, where the register knows them.
     case support([UserName: RevealedUser])
-    /// What is this player's own, without anything of others or of how we work inside. As the tables name him.
-    case player(String)
+    /// What is this player's own, without anything of others or of how we work inside. Every id that the tables have of
+    /// him: of accounts that became one as well.
+    case player([String])
 
     var isSupport: Bool {
         if case .support = self { true } else { false }
     }
 
     func isReader(_ user: String) -> Bool {
-        guard case .player(let reader) = self else { return false }
+        guard case .player(let ids) = self else { return false }
         // By bytes: String's own equality takes two spellings of an accent for the same user.
-        return reader.utf8.elementsEqual(user.utf8)
+        return ids.contains { $0.utf8.elementsEqual(user.utf8) }
     }
 
     /// Another one's name is not for a player.
@@ -119,7 +120,10 @@ package struct Story: Sendable {
             let outcome = rows.outcomes.filter({ $0.transactionId == transaction }).max(by: {
                 $0.decidedAt < $1.decidedAt
             })
-        else { return nil }
+        else {
+            let isImported = rows.imported.contains { $0.transactionId == transaction }
+            return isImported ? Standing(.alreadyGranted, Reason.imported.rawValue) : nil
+        }
         let isParked = rows.receipts.contains { $0.id == outcome.receiptId && $0.state == .parked }
         switch ReceiptState(rawValue: outcome.state) {
         // To a player: his receipt brought it to somebody else.
@@ -156,7 +160,9 @@ extension StoryRows {
 
     /// Every user it names.
     var users: Set<String> {
-        Set(receipts.compactMap(\.userId) + grants.map(\.userId) + orders.map(\.userId))
+        Set(
+            receipts.compactMap(\.userId) + grants.map(\.userId) + orders.map(\.userId) + ownerships.map(\.userId)
+                + doubleCharges.map(\.userId) + reports.compactMap(\.userId) + imported.map(\.userId))
     }
 
     /// All of it for support. For a player his own receipts, orders and grants, and what Apple says of purchases that
@@ -172,13 +178,16 @@ extension StoryRows {
         let ids = Set(receipts.map(\.id))
         let outcomes = outcomes.filter { ids.contains($0.receiptId) }
         let grants = grants.filter { audience.isReader($0.userId) }
-        let owned = Set(grants.map(\.transactionId))
+        let imported = imported.filter { audience.isReader($0.userId) }
+        let owned = Set(grants.map(\.transactionId) + imported.map(\.transactionId))
         let shown = owned.union(
             outcomes.filter { $0.reason != Reason.possessionMissing.rawValue }.map(\.transactionId))
         return StoryRows(
             now: now, receipts: receipts, outcomes: outcomes, attempts: [],
             transactions: transactions.filter { shown.contains($0.transactionId) }, grants: grants,
-            trusts: trusts.filter { owned.contains($0.transactionId) }, events: [], orders: orders, commands: [],
-            halts: [])
+            trusts: trusts.filter { owned.contains($0.transactionId) }, events: [], orders: orders, errands: [],
+            commands: [], halts: [], ownerships: ownerships.filter { audience.isReader($0.userId) },
+            doubleCharges: doubleCharges.filter { audience.isReader($0.userId) },
+            reports: reports.filter { $0.userId.map(audience.isReader) ?? false }, imported: imported)
     }
 }

@@ -16,6 +16,16 @@ extension NextStep {
     }
 }
 
+extension StoryLine {
+    fileprivate var json: JSONValue {
+        let said = sentence.map { [JSONValue.Member("sentence", $0.json)] } ?? []
+        return .object(
+            [
+                .init("at", .string(at.rfc3339)), .init("what", .string(what.rawValue)), .init("text", .string(text)),
+            ] + facts + said)
+    }
+}
+
 extension Story {
     /// For programs: `GET …/explain` and `makegood explain --json`.
     package var json: JSONValue {
@@ -27,16 +37,7 @@ extension Story {
         members += [
             .init("sentence", standing.sentence.json), .init("next", next.json(audience)),
             .init("receipts", .array(receipts.map(json))),
-            .init(
-                "story",
-                .array(
-                    lines.map {
-                        .object(
-                            [
-                                .init("at", .string($0.at.rfc3339)), .init("what", .string($0.what.rawValue)),
-                                .init("text", .string($0.text)),
-                            ] + $0.facts)
-                    })),
+            .init("story", .array(lines.map(\.json))),
         ]
         return .object(members)
     }

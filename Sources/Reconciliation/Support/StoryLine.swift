@@ -1,5 +1,5 @@
 package import Foundation
-import Purchases
+package import Purchases
 
 /// One thing that happened, as a row says it.
 package struct StoryLine: Sendable {
@@ -8,18 +8,27 @@ package struct StoryLine: Sendable {
         case orderPlaced = "order_placed"
         case bought
         case posted
+        /// The app told that something went wrong.
+        case reported
         case halted
         /// Apple was asked, and its answer did not end it.
         case attempt
         case decided
         case orderBound = "order_bound"
         case granted
+        /// It is on record that the system before this one gave it.
+        case imported
+        /// A chain is a user's from a purchase on.
+        case owned
+        case possibleDoubleCharge = "possible_double_charge"
         case givenOnTrust = "given_on_trust"
         case confirmed
         case takenBack = "taken_back"
         case refunded
         /// The app backend, by an event.
         case told
+        /// Apple, about a purchase that was decided: done, or still to be.
+        case toldApple = "told_apple"
         /// Somebody did something by command.
         case command
     }
@@ -30,8 +39,13 @@ package struct StoryLine: Sendable {
     package let text: String
     /// The same for programs.
     package let facts: [JSONValue.Member]
+    /// What the player may be told of it.
+    package let sentence: PlayerSentence?
 
-    fileprivate init(_ at: Date, _ what: What, _ text: String, _ facts: [(String, JSONValue?)]) {
+    fileprivate init(
+        _ at: Date, _ what: What, _ text: String, _ facts: [(String, JSONValue?)], _ sentence: PlayerSentence? = nil
+    ) {
+        self.sentence = sentence
         self.at = at
         self.what = what
         self.text = text
@@ -55,7 +69,9 @@ private struct StoryTeller {
         var lines = rows.orders.flatMap(orders) + rows.transactions.flatMap(purchases)
         lines += rows.receipts.flatMap(receipts) + rows.attempts.map(attempt) + rows.outcomes.compactMap(outcome)
         lines += rows.grants.map(grant) + rows.trusts.flatMap(trusts) + rows.events.map(event)
-        lines += rows.commands.map(command)
+        lines += rows.errands.map(errand)
+        lines += rows.commands.map(command) + ownerships + rows.doubleCharges.map(doubleCharge)
+        lines += rows.reports.map(report) + rows.imported.map(imported)
         if rows.receipts.contains(where: { !$0.state.isEnded }) { lines += rows.halts.map(halt) }
         return lines
     }
@@ -198,13 +214,11 @@ private struct StoryTeller {
     }
 
     private func grant(_ grant: StoryRows.Grant) -> StoryLine {
-        let goods = grant.goods.map {
-            JSONValue.object([.init("item", .string($0.item)), .init("amount", .integer($0.amount))])
-        }
         var text = "transaction \(grant.transactionId) was granted to \(name(grant.userId)): \(Self.text(grant.goods))"
         var facts: [(String, JSONValue?)] = [
             ("transactionId", .string(grant.transactionId)), ("user", .string(name(grant.userId))),
-            ("productId", .string(grant.productId)), ("quantity", .integer(grant.quantity)), ("goods", .array(goods)),
+            ("productId", .string(grant.productId)), ("quantity", .integer(grant.quantity)),
+            ("goods", .goods(grant.goods)),
         ]
         if audience.isSupport {
             text += "; " + (BindingSource(rawValue: grant.bindingSource)?.because ?? grant.bindingSource)
@@ -212,8 +226,92 @@ private struct StoryTeller {
                 ("bindingSource", .string(grant.bindingSource)),
                 ("receiptId", .string(grant.receiptId.uuidString.lowercased())),
             ]
+            let reasons = reasons(grant)
+            if !reasons.isEmpty {
+                text += " (\(reasons.joined(separator: ", ")))"
+                facts.append(("reasons", .array(reasons.map(Self.explained))))
+            }
         }
         return StoryLine(grant.grantedAt, .granted, text, facts)
+    }
+
+    private func imported(_ gift: StoryRows.Imported) -> StoryLine {
+        StoryLine(
+            gift.importedAt, .imported,
+            "transaction \(gift.transactionId) is on record as given to \(name(gift.userId)) by the former system",
+            [
+                ("transactionId", .string(gift.transactionId)), ("user", .string(name(gift.userId))),
+                ("productId", .string(gift.productId)), ("purchasedAt", .string(gift.purchasedAt.rfc3339)),
+            ], PlayerSentence(.alreadyGranted, .imported))
+    }
+
+    /// The matcher's, where the receipt that brought the grant is told of.
+    private func reasons(_ grant: StoryRows.Grant) -> [String] {
+        rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == grant.transactionId }?.reasons
+            ?? []
+    }
+
+    /// With what may be said of it; a word of a newer version has none here.
+    private static func explained(_ word: String) -> JSONValue {
+        let sentence = MatchReason(rawValue: word).map { [JSONValue.Member("sentence", $0.sentence.json)] } ?? []
+        return .object([.init("reason", .string(word))] + sentence)
+    }
+
+    /// Each chain's history, its owners in the order of its purchases.
+    private var ownerships: [StoryLine] {
+        let chains = Dictionary(grouping: rows.ownerships, by: \.originalTransactionId)
+        return chains.values.flatMap { chain in
+            let steps = chain.sorted {
+                ($0.purchasedAt, $0.move, $0.transactionId) < ($1.purchasedAt, $1.move, $1.transactionId)
+            }
+            return steps.enumerated().map { index, step in
+                let before = index > 0 ? steps[index - 1].userId : nil
+                let rule = BindingSource(rawValue: step.bindingSource)?.because ?? step.bindingSource
+                let isMoved = before.map { !$0.utf8.elementsEqual(step.userId.utf8) } ?? false
+                var text =
+                    "\(step.originalTransactionId) is \(name(step.userId))'s from transaction \(step.transactionId) on"
+                if isMoved, let before { text += ", and was \(name(before))'s" }
+                if audience.isSupport { text += "; \(rule)" }
+                return StoryLine(
+                    step.decidedAt, .owned, text,
+                    [
+                        ("originalTransactionId", .string(step.originalTransactionId)),
+                        ("transactionId", .string(step.transactionId)), ("user", .string(name(step.userId))),
+                        ("before", isMoved ? before.map { .string(name($0)) } : nil),
+                        ("bindingSource", audience.isSupport ? .string(step.bindingSource) : nil),
+                    ], isMoved ? .ownershipMoved : .ownershipBegan)
+            }
+        }
+    }
+
+    private func doubleCharge(_ charge: StoryRows.DoubleCharge) -> StoryLine {
+        var text = "transaction \(charge.transactionId) may be a second charge"
+        if let first = charge.firstTransactionId { text += " for what transaction \(first) bought" }
+        if let order = charge.orderId { text += " on order \(order.uuidString.lowercased())" }
+        return StoryLine(
+            charge.flaggedAt, .possibleDoubleCharge, "\(text); both were given",
+            [
+                ("transactionId", .string(charge.transactionId)),
+                ("firstTransactionId", charge.firstTransactionId.map(JSONValue.string)),
+                ("orderId", charge.orderId.map { .string($0.uuidString.lowercased()) }),
+            ], .possibleDoubleCharge)
+    }
+
+    private func report(_ report: StoryRows.Report) -> StoryLine {
+        let kind = ClientReport.Kind(rawValue: report.kind)
+        var text = "the app\(report.appVersion.map { " \($0)" } ?? "") reported \(report.kind)"
+        if let user = report.userId { text += " for \(name(user))" }
+        if audience.isSupport, let message = report.message { text += ": \(message)" }
+        if let handledAt = report.handledAt { text += " (a person saw to it at \(handledAt.rfc3339))" }
+        return StoryLine(
+            report.reportedAt, .reported, text,
+            [
+                ("kind", .string(report.kind)), ("user", report.userId.map { .string(name($0)) }),
+                ("orderId", report.orderId.map { .string($0.uuidString.lowercased()) }),
+                ("transactionId", report.transactionId.map(JSONValue.string)),
+                ("message", audience.isSupport ? report.message.map(JSONValue.string) : nil),
+                ("handledAt", report.handledAt.map { .string($0.rfc3339) }),
+            ], kind?.sentence)
     }
 
     private func trusts(_ trust: StoryRows.Trust) -> [StoryLine] {
@@ -239,6 +337,36 @@ private struct StoryTeller {
             [
                 ("eventId", .string(id)), ("type", .string(event.type)),
                 ("transactionId", .string(event.transactionId)),
+            ])
+    }
+
+    private func errand(_ errand: StoryRows.Errand) -> StoryLine {
+        let id = errand.transactionId
+        let what =
+            errand.token.map {
+                "purchases of \(errand.originalTransactionId) carry token \($0.uuidString.lowercased())"
+            }
+            ?? "transaction \(id) is finished"
+        let because = errand.reason.map { ", because \($0)" } ?? ""
+        let tries = errand.attempt == 0 ? "" : " after \(errand.attempt) tries"
+        let text =
+            switch errand.state {
+            case "done": "Apple was told that \(what)"
+            case "superseded": "Apple need not be told that \(what): a later purchase has another token"
+            case "refused": "Apple does not take it that \(what)\(tries)\(because)"
+            default:
+                "Apple is to be told that \(what)"
+                    + (errand.dueAt.map { ", next try at \($0.rfc3339)" } ?? "") + tries + because
+            }
+        return StoryLine(
+            errand.endedAt ?? errand.createdAt, .toldApple, text,
+            [
+                ("transactionId", .string(id)), ("errand", .string(errand.kind)), ("state", .string(errand.state)),
+                ("reason", errand.reason.map(JSONValue.string)), ("attempt", .integer(errand.attempt)),
+                ("appAccountToken", errand.token.map { .string($0.uuidString.lowercased()) }),
+                ("httpStatus", errand.httpStatus.map(JSONValue.integer)),
+                ("code", errand.code.map(JSONValue.integer)),
+                ("nextTryAt", errand.dueAt.map { .string($0.rfc3339) }),
             ])
     }
 
@@ -280,7 +408,10 @@ private struct StoryTeller {
     }
 
     private static func text(_ goods: [AppPolicy.Goods]) -> String {
-        goods.isEmpty ? "no goods" : goods.map { "\($0.amount) \($0.item)" }.joined(separator: ", ")
+        guard !goods.isEmpty else { return "no goods" }
+        return goods.map { good in
+            "\(good.amount) \(good.item)" + (good.bonus.map { " (bonus \($0))" } ?? "")
+        }.joined(separator: ", ")
     }
 
     /// An order's goods: as they stand where they are not in our shape.
@@ -314,7 +445,10 @@ extension BindingSource {
         case .chainOwner: "earlier purchases of its subscription are this user's (row 8)"
         case .lateOrder: "the post named an order that was placed for it afterwards (row 9)"
         case .poster: "who posted it showed Apple's own data (row 10)"
+        case .customer: "nobody posted it, and its Apple customer is this user's (row 11)"
         case .shared: "shared with who posted it, without goods (row 0d)"
+        case .support: "support decided it (row 1)"
+        case .transfer: "this user showed it, and the app's policy moved it (row 1)"
         }
     }
 }

@@ -64,11 +64,17 @@ package struct UserKeys: Sendable {
 
     /// The submission as it may be stored: the key instead of the id.
     package func protecting(_ submission: Submission) -> Submission {
-        Submission(
+        var declared = submission.declared
+        if let item = declared?.item, item == submission.userID {
+            declared?.item = key(of: item, app: submission.appID)
+        }
+        return Submission(
             appID: submission.appID, userID: submission.userID.map { key(of: $0, app: submission.appID) },
             orderID: submission.orderID, proof: submission.proof, transactionID: submission.transactionID,
             originalTransactionID: submission.originalTransactionID, isVouched: submission.isVouched,
-            details: protecting(submission.details, of: submission.userID, app: submission.appID))
+            details: protecting(submission.details, of: submission.userID, app: submission.appID),
+            target: submission.target.map { protecting($0, of: submission.userID, app: submission.appID) },
+            declared: declared)
     }
 
     /// A JSON object as it may be stored: the key instead of the id where it stands as a value, at any depth, and

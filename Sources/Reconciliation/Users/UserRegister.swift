@@ -87,11 +87,7 @@ package struct EnteredUser: Sendable {
 }
 
 extension Caller {
-    /// Whether a stored receipt is this caller's business: by the key of his id, where the tables hold keys.
-    func mayRead(_ view: ReceiptView, _ keys: UserKeys?) -> Bool {
-        mayRead(appID: view.appID, userID: view.userID, keys)
-    }
-
+    /// Whether something stored is this caller's business: by the key of his id, where the tables hold keys.
     func mayRead(appID: String, userID owner: String?, _ keys: UserKeys?) -> Bool {
         guard let keys, let userID else { return mayRead(appID: appID, userID: owner) }
         return apps.contains(appID) && owner == keys.key(of: userID, app: appID)

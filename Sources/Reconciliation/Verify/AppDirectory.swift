@@ -19,6 +19,8 @@ package struct AppServices: Sendable {
 
     /// The configuration's, with the catalogue in force.
     package internal(set) var policy: AppPolicy
+    /// False: the catalogue in force is one that this program cannot read, so nothing can be given by it.
+    package internal(set) var knowsCatalogue = true
     package var identity: AppIdentity { configuration.identity }
 
     /// The environments that Apple can be asked about, in the order of asking (apple-facts 3.1).
@@ -81,7 +83,13 @@ package final class AppDirectory: Sendable {
     private let judges: Bool
     private let statuses: CertificateStatuses
     private let apps = Mutex<[String: AppServices]>([:])
-    private let sold = Mutex<[String: Catalogue]>([:])
+    private let shelves = Mutex(Shelves())
+
+    /// What is sold, by app.
+    private struct Shelves {
+        var sold: [String: Catalogue] = [:]
+        var unreadable: Set<String> = []
+    }
 
     /// - Parameter judges: whether this process judges receipts. Only then a new configuration wakes what the old one
     ///   held: others have no say in that, and no right to it in the database.
@@ -102,18 +110,25 @@ package final class AppDirectory: Sendable {
         var updated: [String: AppServices] = [:]
         for var app in configuration.apps.values {
             let start = try await ledger.run(
-                Statements.rememberApp, Statements.AppStart(appID: app.id, configurationHash: Array(app.hash)))
-            if !app.hasGrantFrom, let firstStart = start.first { app.policy.grantFrom = firstStart }
+                Statements.rememberApp,
+                Statements.AppStart(
+                    appID: app.id, configurationHash: Array(app.hash), isLive: app.policy.mode == .live, judges: judges)
+            )
+            if let start = start.first {
+                app.policy.hereSince = start.first
+                if !app.hasGrantFrom { app.policy.grantFrom = start.grantFrom }
+            }
             let services = try await AppServices(
                 app, http: http, callLimit: ledger.schedule.callLimit, statuses: statuses)
             updated[app.id] = services
         }
         let before = apps.withLock { [updated] apps in
             // Only now, or a catalogue that came meanwhile would be forgotten.
-            let sold = sold.withLock { $0 }
+            let shelves = shelves.withLock { $0 }
             defer {
                 apps = updated
-                for (id, catalogue) in sold { apps[id]?.policy.sold = catalogue }
+                for (id, catalogue) in shelves.sold { apps[id]?.policy.sold = catalogue }
+                for id in shelves.unreadable { apps[id]?.knowsCatalogue = false }
             }
             return apps.mapValues(\.configuration.hash)
         }
@@ -128,12 +143,21 @@ package final class AppDirectory: Sendable {
                 Statements.endStaleHalts, .init(appID: id, hashes: Array(app.credentialHashes.values)))
         }
     }
+
     /// Takes catalogues that came into force.
     ///
-    /// - Parameter wakes: what was held is judged again, for its product may be sold now.
-    package func sell(_ catalogues: [String: Catalogue], wakes: Bool, ledger: Ledger) async throws(LedgerError) {
-        sold.withLock { $0.merge(catalogues) { $1 } }
+    /// - Parameters:
+    ///   - unreadable: apps whose catalogue in force this program cannot read: whoever judges gives nothing there.
+    ///   - wakes: what was held is judged again, for its product may be sold now.
+    package func sell(
+        _ catalogues: [String: Catalogue], unreadable: Set<String>, wakes: Bool, ledger: Ledger
+    ) async throws(LedgerError) {
+        shelves.withLock { shelves in
+            shelves.sold.merge(catalogues) { $1 }
+            shelves.unreadable = unreadable
+        }
         let hashes = apps.withLock { apps in
+            for id in apps.keys { apps[id]?.knowsCatalogue = !unreadable.contains(id) }
             for (id, catalogue) in catalogues { apps[id]?.policy.sold = catalogue }
             return catalogues.keys.compactMap { id in apps[id].map { (id, Array($0.configuration.hash)) } }
         }

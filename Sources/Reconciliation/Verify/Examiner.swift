@@ -15,7 +15,7 @@ package indirect enum Examination: Sendable {
     case postpone(Reason, until: Date?)
     /// Some of its transactions are judged; others are open, and this is what they wait for.
     case partly([Verdict.Entry], Rest)
-    /// A local proof that needs Apple: to the other queue.
+    /// It needs Apple: to its queue.
     case reroute
 
     /// What the open transactions of a receipt wait for: as ``retry(_:call:)`` and ``postpone(_:until:)``.
@@ -38,13 +38,11 @@ package struct Examiner: Sendable {
 
     let desk: AppleDesk
     let ledger: Ledger
-    let orders: OrderBoard
     let schedule: RetrySchedule
 
-    package init(desk: AppleDesk, ledger: Ledger, orders: OrderBoard, schedule: RetrySchedule) {
+    package init(desk: AppleDesk, ledger: Ledger, schedule: RetrySchedule) {
         self.desk = desk
         self.ledger = ledger
-        self.orders = orders
         self.schedule = schedule
     }
 
@@ -64,7 +62,8 @@ package struct Examiner: Sendable {
     func claim(_ receipt: StoredReceipt) -> Claim {
         Claim(
             userID: receipt.userID, hasPossession: receipt.proof.kind != .identifier || receipt.isVouched,
-            receivedAt: receipt.receivedAt, judgedAt: receipt.readAt, target: receipt.target)
+            receivedAt: receipt.receivedAt, judgedAt: receipt.readAt, target: receipt.target,
+            declared: receipt.declared)
     }
 
     func examination(of refusal: AppleRefusal) -> Examination {
@@ -109,7 +108,7 @@ package struct Examiner: Sendable {
         case .stale:
             // Time in our own queue does not count (design.md 5.4).
             app.serverAPI != nil
-                && signed.signedDate.map { receipt.receivedAt.timeIntervalSince($0) > Self.staleAfter } ?? true
+                && signed.signedDate.map { receipt.claimedAt.timeIntervalSince($0) > Self.staleAfter } ?? true
         }
     }
 
@@ -121,12 +120,8 @@ package struct Examiner: Sendable {
             let current = try await lookUp(
                 transaction.id, lane: receipt.callLane, for: app,
                 in: [StoreEnvironment(rawValue: transaction.environment)])
-            // The purchase itself, under whatever id: another one of its chain is no word about it.
-            guard current.id == transaction.id || current.purchaseKey == transaction.purchaseKey else {
-                return .retry(.appleAnswer, call: nil)
-            }
-            var confirmed = current
-            confirmed.id = transaction.id
+            // Another purchase of its chain is no word about it.
+            guard let confirmed = transaction.updated(by: current) else { return .retry(.appleAnswer, call: nil) }
             return try await decide([confirmed], of: receipt, for: app)
         } catch {
             // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
@@ -181,7 +176,7 @@ package struct Examiner: Sendable {
         if receipt.isVouched { return try await answer(id, of: receipt, for: app, in: app.lookUpOrder) }
         // No possession: a grant that this very user has already may answer, or an order or a token (rows 1 to 5).
         let unproven = Examination.finding(.identifier(id, .possessionMissing))
-        guard orders.mayHaveOrders(receipt.appID), app.serverAPI != nil else { return unproven }
+        guard receipt.appHasOrders, app.serverAPI != nil else { return unproven }
         do throws(AppleRefusal) {
             let examination = try await answer(id, of: receipt, for: app, in: app.lookUpOrder)
             guard case .finding(.transactions(let entries)) = examination, entries.contains(where: \.decision.gives)
@@ -212,8 +207,8 @@ package struct Examiner: Sendable {
     }
 
     /// Whether a purchase that exists would have shown by now, wherever it could be.
-    private func isNotFoundForGood(_ receipt: StoredReceipt, after calls: [ServiceCall]) -> Bool {
-        let age = Duration.seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt))
+    func isNotFoundForGood(_ receipt: StoredReceipt, after calls: [ServiceCall]) -> Bool {
+        let age = Duration.seconds(receipt.readAt.timeIntervalSince(receipt.claimedAt))
         // An environment that refused our token did not look: an app never released has no production yet, but a wrong
         // key looks the same (P13).
         let isSaidByAll = calls.allSatisfy { $0.code.map(APIErrorCode.init(rawValue:))?.meaning == .notFound }

@@ -1,4 +1,6 @@
 package import AppStore
+import Logging
+import Purchases
 
 /// One app's calls of one lane, as the governor lets them out.
 package struct GovernedCalls: CallGate {
@@ -19,6 +21,7 @@ package struct GovernedCalls: CallGate {
             throw .halted
         }
         let answer = await call()
+        if let trace = TraceContext.current { tell(answer.call, endpoint, trace) }
         switch answer.result {
         case .success: await governor.leave(pass, .answered)
         case .failure(.cancelled): await governor.leave(pass, .none)
@@ -28,6 +31,17 @@ package struct GovernedCalls: CallGate {
         case .failure(let error): await governor.leave(pass, error.isOutage ? .failed : .answered)
         }
         return answer
+    }
+
+    private func tell(_ call: ServiceCall, _ endpoint: ServerAPIClient.Endpoint?, _ trace: TraceContext) {
+        governor.logger.log(
+            level: trace.level, "Apple was asked",
+            metadata: [
+                "app.id": "\(app.configuration.id)", "apple.service": "\(call.service.rawValue)",
+                "apple.environment": "\(call.environment.rawValue)", "apple.endpoint": "\(endpoint?.rawValue ?? "")",
+                "http.status": "\(call.httpStatus.map(String.init) ?? "")",
+                "duration.ms": "\(Int(call.duration.inSeconds * 1000))",
+            ])
     }
 
     private func pass(

@@ -15,7 +15,7 @@ import Purchases
 package actor Governor {
     /// One call that is out. Given back by ``leave(_:_:)``, whatever came of it.
     package struct Pass: Sendable {
-        fileprivate let place: Place
+        fileprivate let host: AppleHost
         fileprivate let era: Int
         /// A process that stood still until then has another call leased: this one's time has passed. Nil where Apple
         /// names no limit.
@@ -59,7 +59,7 @@ package actor Governor {
     /// How late a wait may end. One timer for all who wait: each its own would cost more than the calls.
     private static let watchInterval: Duration = .milliseconds(50)
 
-    fileprivate struct Place: Hashable {
+    private struct Place: Hashable {
         let host: AppleHost
         /// Nil where Apple names no limit.
         let budget: CallBudget?
@@ -70,6 +70,64 @@ package actor Governor {
                 ("app", budget?.appID ?? ""), ("environment", host.environment.rawValue),
                 ("endpoint", budget?.endpoint ?? host.service.rawValue), ("lane", lane.rawValue),
             ]
+        }
+    }
+
+    /// One of Apple's hosts.
+    private final class Host {
+        let id: AppleHost
+        var state: AppleHostState
+        /// Calls since the last report, and of all time.
+        var begun = 0
+        var granted = 0
+        /// Those whose waiters found no room.
+        var blocked: [Gate] = []
+
+        init(_ id: AppleHost, _ state: AppleHostState) {
+            self.id = id
+            self.state = state
+        }
+
+        /// Whether the next call there is for who has waited longest, whatever the lane: one of ten is, or fresh
+        /// purchases would keep the others out of a host that has little room.
+        var isForAnyLane: Bool { granted % 10 == 9 }
+
+        /// Whether it has no room only because it is still learning how much it has.
+        func isFilling(_ now: ContinuousClock.Instant) -> Bool {
+            state.limit.isRamping && state.room(now) == 0 && !state.isDown(now)
+        }
+    }
+
+    /// What calls of one place go through. Found once for each call: its key is four words to hash.
+    private final class Gate {
+        let place: Place
+        let host: Host
+        let leased: Counter
+        let refused: Counter
+        var account: CallAccount
+        var waiters: Deque<Waiter> = []
+        /// Somebody lets its waiters out.
+        var isServed = false
+
+        init(_ place: Place, _ host: Host, _ slice: CallSlice?) {
+            self.place = place
+            self.host = host
+            account = CallAccount(slice: slice)
+            leased = Counter(label: "makegood_apple_calls_leased_total", dimensions: place.labels)
+            refused = Counter(label: "makegood_apple_calls_refused_total", dimensions: place.labels)
+        }
+
+        /// Whether others wait for room at this host whose turn comes before.
+        var isBehind: Bool {
+            guard !host.blocked.isEmpty else { return false }
+            let isForAnyLane = host.isForAnyLane
+            return host.blocked.contains {
+                (isForAnyLane || $0.place.lane <= place.lane) && !$0.waiters.isEmpty
+            }
+        }
+
+        func isReady(_ now: ContinuousClock.Instant) -> Bool {
+            host.state.room(now) > 0 && account.isReady(now + Governor.tolerance)
         }
     }
 
@@ -84,24 +142,17 @@ package actor Governor {
     private let lease: Lease
     private let stop: Stop
     private let scale: Double
-    private let logger: Logger
+    let logger: Logger
     /// Of each host.
     private let callsMax: Int
-    private var hosts: [AppleHost: AppleHostState] = [:]
-    private var accounts: [Place: CallAccount] = [:]
-    private var waiters: [Place: Deque<Waiter>] = [:]
-    /// Places with waiters that somebody serves, and those whose host has no room.
-    private var served: Set<Place> = []
-    private var blocked: [AppleHost: Set<Place>] = [:]
+    private var hosts: [AppleHost: Host] = [:]
+    private var gates: [Place: Gate] = [:]
     private var stops: [CallBudget: ContinuousClock.Instant] = [:]
     /// Of all places: each holds a receipt in flight, and a message before which others wait.
     private let waitersMax: Int
     private var waitersCount = 0
     private var isWatching = false
     private var lastID = 0
-    /// Calls since the last report, and of all time.
-    private var begun: [AppleHost: Int] = [:]
-    private var granted: [AppleHost: Int] = [:]
 
     /// - Parameters:
     ///   - callsMax: at the same time, to each host.
@@ -139,47 +190,51 @@ package actor Governor {
     package func admit(
         _ host: AppleHost, within allowance: Allowance?, lane: CallLane, by deadline: ContinuousClock.Instant? = nil
     ) async -> Admission {
-        let (now, place) = (ContinuousClock.now, Place(host: host, budget: allowance?.budget, lane: lane))
-        if let budget = place.budget, let until = stops[budget], until > now {
-            return refuse(place, until: until - now)
-        }
-        guard !isDown(host, now) else { return refuse(place, hostDown: true) }
+        let now = ContinuousClock.now
         let slice = allowance.map { CallSlice(callsPerSecond: $0.callsPerSecond) }
-        accounts[place, default: CallAccount(slice: slice)].begin(slice, now)
-        guard let account = accounts[place] else { return .refused(until: nil) }
-        if waiters[place]?.isEmpty ?? true, !isBehind(place), isReady(place, now) { return grant(place, now) }
-        guard hasQueue(for: place, account, now) else { return refuse(place, until: nil) }
+        let gate = self.gate(Place(host: host, budget: allowance?.budget, lane: lane), slice)
+        if let budget = allowance?.budget, let until = stops[budget], until > now {
+            return refuse(gate, until: until - now)
+        }
+        guard !gate.host.state.isDown(now) else { return refuse(gate, hostDown: true) }
+        gate.account.begin(slice, now)
+        if gate.waiters.isEmpty, !gate.isBehind, gate.isReady(now) { return grant(gate, now) }
+        guard hasQueue(for: gate, now) else { return refuse(gate, until: nil) }
         return await withCheckedContinuation { continuation in
             lastID += 1
             waitersCount += 1
-            waiters[place, default: []].append(
+            gate.waiters.append(
                 Waiter(id: lastID, since: now, deadline: deadline ?? now + Self.patience, continuation: continuation))
             watch()
-            serve(place)
+            serve(gate)
         }
     }
 
     /// A call has ended, or was not made after all.
     package func leave(_ pass: Pass, _ outcome: AppleHostState.Outcome) {
-        let (host, now) = (pass.place.host, ContinuousClock.now)
-        let before = hosts[host]?.breaker.state
-        hosts[host]?.end(pass.era, outcome, at: now)
-        if let after = hosts[host]?.breaker.state, after != before {
+        let (host, now) = (self.host(pass.host), ContinuousClock.now)
+        let before = host.state.breaker.state
+        host.state.end(pass.era, outcome, at: now)
+        let after = host.state.breaker.state
+        if after != before {
             logger.notice(
                 "breaker changed",
                 metadata: [
-                    "apple.service": "\(host.service.rawValue)", "apple.environment": "\(host.environment)",
+                    "apple.service": "\(host.id.service.rawValue)", "apple.environment": "\(host.id.environment)",
                     "apple.breaker": "\(after)",
                 ])
             // Nobody waits for a host that is down.
-            if after != .closed { for place in waiters.keys where place.host == host { serve(place) } }
+            if after != .closed {
+                for gate in gates.values where gate.host === host && !gate.waiters.isEmpty { serve(gate) }
+            }
         }
+        guard !host.blocked.isEmpty else { return }
         // Of a lane whoever has waited longest, or one app would keep another from a host that has little room.
-        let isForAnyLane = isForAnyLane(host)
-        let turn = { (place: Place) in
-            (isForAnyLane ? CallLane.fresh : place.lane, self.waiters[place]?.first?.id ?? .max)
+        let isForAnyLane = host.isForAnyLane
+        let turn = { (gate: Gate) in
+            (isForAnyLane ? CallLane.fresh : gate.place.lane, gate.waiters.first?.id ?? .max)
         }
-        for place in (blocked[host] ?? []).sorted(by: { turn($0) < turn($1) }) { serve(place) }
+        for gate in host.blocked.sorted(by: { turn($0) < turn($1) }) { serve(gate) }
     }
 
     /// Apple said 429: nobody calls there until then.
@@ -200,138 +255,126 @@ package actor Governor {
     /// The hosts that were asked so far, and how many calls each got since the last report.
     package func report() -> [AppleHostReport] {
         let now = ContinuousClock.now
-        defer { begun = [:] }
-        return hosts.keys.map { host in
-            _ = isDown(host, now)
-            return AppleHostReport(host, hosts[host, default: state], calls: begun[host] ?? 0, at: now)
+        return hosts.values.map { host in
+            _ = host.state.isDown(now)
+            defer { host.begun = 0 }
+            return AppleHostReport(host.id, host.state, calls: host.begun, at: now)
         }
     }
 
     /// Whether a call there would be refused now.
-    package func isDown(_ host: AppleHost) -> Bool { isDown(host, .now) }
+    package func isDown(_ host: AppleHost) -> Bool { self.host(host).state.isDown(.now) }
 
-    // MARK: Hosts
+    // MARK: Hosts and gates
 
-    private var state: AppleHostState { AppleHostState(callsMax: callsMax, scale: scale) }
-
-    private func isDown(_ host: AppleHost, _ now: ContinuousClock.Instant) -> Bool {
-        hosts[host, default: state].isDown(now)
+    private func host(_ id: AppleHost) -> Host {
+        if let host = hosts[id] { return host }
+        let host = Host(id, AppleHostState(callsMax: callsMax, scale: scale))
+        hosts[id] = host
+        return host
     }
 
-    private func room(_ host: AppleHost, _ now: ContinuousClock.Instant) -> Int {
-        hosts[host, default: state].room(now)
+    private func gate(_ place: Place, _ slice: CallSlice?) -> Gate {
+        if let gate = gates[place] { return gate }
+        let gate = Gate(place, host(place.host), slice)
+        gates[place] = gate
+        return gate
     }
 
-    /// Whether this host has no room only because it is still learning how much it has.
-    private func isFilling(_ host: AppleHost, _ now: ContinuousClock.Instant) -> Bool {
-        hosts[host]?.limit.isRamping == true && room(host, now) == 0 && !isDown(host, now)
-    }
-
-    /// Whether the next call there is for who has waited longest, whatever the lane: one of ten is, or fresh purchases
-    /// would keep the others out of a host that has little room.
-    private func isForAnyLane(_ host: AppleHost) -> Bool { (granted[host] ?? 0) % 10 == 9 }
-
-    /// Whether others wait for room at this host whose turn comes before.
-    private func isBehind(_ place: Place) -> Bool {
-        let isForAnyLane = isForAnyLane(place.host)
-        return blocked[place.host]?.contains {
-            (isForAnyLane || $0.lane <= place.lane) && waiters[$0]?.isEmpty == false
-        } ?? false
-    }
-
-    private func isReady(_ place: Place, _ now: ContinuousClock.Instant) -> Bool {
-        room(place.host, now) > 0 && accounts[place]?.isReady(now + Self.tolerance) == true
-    }
-
-    private func grant(_ place: Place, _ now: ContinuousClock.Instant) -> Admission {
-        begun[place.host, default: 0] += 1
-        granted[place.host, default: 0] += 1
-        accounts[place]?.take()
+    private func grant(_ gate: Gate, _ now: ContinuousClock.Instant) -> Admission {
+        let host = gate.host
+        host.begun += 1
+        host.granted += 1
+        gate.account.take()
         return .granted(
             Pass(
-                place: place, era: hosts[place.host, default: state].begin(),
-                leavesBy: place.budget.map { _ in now + Self.passAge }))
+                host: host.id, era: host.state.begin(),
+                leavesBy: gate.place.budget.map { _ in now + Self.passAge }))
     }
 
     // MARK: Waiting
 
     /// Who would wait longer than anybody may waits in its row instead, and so do most of those that come again: a fresh
     /// purchase may stand behind them in the queue.
-    private func hasQueue(for place: Place, _ account: CallAccount, _ now: ContinuousClock.Instant) -> Bool {
-        if isFilling(place.host, now) { return true }
-        let isFresh = place.lane == .fresh
-        if let queue = account.queueMax(isFresh ? Self.patience : .zero), (waiters[place]?.count ?? 0) >= queue {
+    private func hasQueue(for gate: Gate, _ now: ContinuousClock.Instant) -> Bool {
+        if gate.host.isFilling(now) { return true }
+        let isFresh = gate.place.lane == .fresh
+        if let queue = gate.account.queueMax(isFresh ? Self.patience : .zero), gate.waiters.count >= queue {
             return false
         }
         return waitersCount < (isFresh ? waitersMax : waitersMax / 4)
     }
 
-    private func serve(_ place: Place) {
-        guard served.insert(place).inserted else { return }
-        Task { await work(place) }
+    private func serve(_ gate: Gate) {
+        guard !gate.isServed else { return }
+        gate.isServed = true
+        Task { await work(gate) }
     }
 
     /// Lets out who waits, as fast as room and lease allow: a lease again at once where all was given, in the next
     /// slice where it was not. Ends when nobody waits, or with the room: then ``leave(_:_:)`` begins it again.
-    private func work(_ place: Place) async {
-        defer { served.remove(place) }
-        blocked[place.host]?.remove(place)
-        while waiters[place]?.isEmpty == false {
+    private func work(_ gate: Gate) async {
+        let host = gate.host
+        defer { gate.isServed = false }
+        host.blocked.removeAll { $0 === gate }
+        while !gate.waiters.isEmpty {
             let now = ContinuousClock.now
-            accounts[place]?.beginSlice(now)
-            guard let account = accounts[place], !isDown(place.host, now) else { return release(place, hostDown: true) }
-            guard room(place.host, now) > 0 else {
-                blocked[place.host, default: []].insert(place)
+            gate.account.beginSlice(now)
+            guard !host.state.isDown(now) else { return release(gate, hostDown: true) }
+            guard host.state.room(now) > 0 else {
+                host.blocked.append(gate)
                 return
             }
-            if isReady(place, now) {
+            if gate.isReady(now) {
                 waitersCount -= 1
-                waiters[place]?.removeFirst().continuation.resume(returning: grant(place, now))
-            } else if let at = account.leavesAt {
+                gate.waiters.removeFirst().continuation.resume(returning: grant(gate, now))
+            } else if let at = gate.account.leavesAt {
                 try? await Task.sleep(until: at, tolerance: .zero, clock: .continuous)
-            } else if account.isDry {
+            } else if gate.account.isDry {
                 // Never a busy loop, whatever the two clocks say.
-                try? await Task.sleep(until: max(account.endsAt, now + Self.tolerance), clock: .continuous)
+                try? await Task.sleep(until: max(gate.account.endsAt, now + Self.tolerance), clock: .continuous)
             } else {
-                await lease(place, account)
+                await lease(gate)
             }
         }
     }
 
     /// One question to the database: for who waits, and for who will come in the rest of the slice as in the last.
-    private func lease(_ place: Place, _ account: CallAccount) async {
-        guard let budget = place.budget, let slice = account.slice else { return }
+    private func lease(_ gate: Gate) async {
+        guard let budget = gate.place.budget, let slice = gate.account.slice else { return }
         let asked = ContinuousClock.now
         // Of a host in trouble no more than it has room for: other processes may use it.
-        let isCut = hosts[place.host]?.limit.isCut == true
+        let host = gate.host
         let wanted = min(
-            account.wanted(waiting: waiters[place]?.count ?? 0), isCut ? max(1, room(place.host, asked)) : .max)
+            gate.account.wanted(waiting: gate.waiters.count),
+            host.state.limit.isCut ? max(1, host.state.room(asked)) : .max)
         let answer: Statements.Lease
         do {
             answer = try await lease(
-                Statements.LeaseQuestion(budget: budget, lane: place.lane, wanted: wanted, slice: slice))
+                Statements.LeaseQuestion(budget: budget, lane: gate.place.lane, wanted: wanted, slice: slice))
         } catch {
             // Without the database no verdict can be written either.
-            return release(place, until: nil)
+            return release(gate, until: nil)
         }
         guard answer.stoppedFor <= .zero else { return halt(budget, for: answer.stoppedFor) }
-        Counter(label: "makegood_apple_calls_leased_total", dimensions: place.labels).increment(by: answer.calls)
-        accounts[place]?.receive(answer, wanted: wanted, asked: asked, at: .now, lateAnswersMax: Self.lateAnswersMax)
+        gate.leased.increment(by: answer.calls)
+        gate.account.receive(answer, wanted: wanted, asked: asked, at: .now, lateAnswersMax: Self.lateAnswersMax)
     }
 
     private func halt(_ budget: CallBudget, for wait: Duration) {
         stops[budget] = max(stops[budget] ?? .now, .now + wait)
-        for place in accounts.keys where place.budget == budget {
-            accounts[place]?.forget()
-            release(place, until: wait)
+        for gate in gates.values where gate.place.budget == budget {
+            gate.account.forget()
+            release(gate, until: wait)
         }
     }
 
-    private func release(_ place: Place, until wait: Duration? = nil, hostDown: Bool = false) {
-        let released = waiters.removeValue(forKey: place) ?? []
+    private func release(_ gate: Gate, until wait: Duration? = nil, hostDown: Bool = false) {
+        let released = gate.waiters
+        gate.waiters = []
         waitersCount -= released.count
         for waiter in released {
-            waiter.continuation.resume(returning: refuse(place, until: wait, hostDown: hostDown))
+            waiter.continuation.resume(returning: refuse(gate, until: wait, hostDown: hostDown))
         }
     }
 
@@ -349,21 +392,22 @@ package actor Governor {
 
     /// Refuses those who have waited long enough.
     private func expire(_ now: ContinuousClock.Instant) {
-        for (place, queue) in waiters where queue.contains(where: { $0.deadline <= now }) {
-            let isFilling = isFilling(place.host, now)
+        for gate in gates.values where gate.waiters.contains(where: { $0.deadline <= now }) {
+            let isFilling = gate.host.isFilling(now)
             let isOver = { (waiter: Waiter) in
                 waiter.deadline <= now && !(isFilling && now < waiter.since + Self.rampPatience)
             }
-            waiters[place] = queue.filter { !isOver($0) }
+            let queue = gate.waiters
+            gate.waiters = queue.filter { !isOver($0) }
             for waiter in queue where isOver(waiter) {
                 waitersCount -= 1
-                waiter.continuation.resume(returning: refuse(place, until: nil))
+                waiter.continuation.resume(returning: refuse(gate, until: nil))
             }
         }
     }
 
-    private func refuse(_ place: Place, until wait: Duration? = nil, hostDown: Bool = false) -> Admission {
-        Counter(label: "makegood_apple_calls_refused_total", dimensions: place.labels).increment()
+    private func refuse(_ gate: Gate, until wait: Duration? = nil, hostDown: Bool = false) -> Admission {
+        gate.refused.increment()
         return hostDown ? .hostDown : .refused(until: wait.map { Date().addingTimeInterval($0.inSeconds) })
     }
 }

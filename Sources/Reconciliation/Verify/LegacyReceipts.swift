@@ -26,7 +26,15 @@ extension Examiner {
                 case .verifyReceipt: return try await askVerifyReceipt(base64, of: receipt, for: app)
                 case .serverApi:
                     return try await askServerAPI(base64, of: receipt, for: app, butFor: unheard(by: refusals))
-                case .local: return try await judge(await read(base64, of: receipt, for: app), of: receipt, for: app)
+                case .local:
+                    let reading = await read(base64, of: receipt, for: app)
+                    let asked = refusals.last { $0.fate != .hold(.credentialsMissing) }
+                    if let asked, case .purchases(let listed, let environment) = reading,
+                        mayHideTokens(of: receipt, in: environment, for: app)
+                    {
+                        return try await judge(withoutAsking: listed, of: receipt, for: app, otherwise: asked)
+                    }
+                    return try await judge(reading, of: receipt, for: app)
                 }
             } catch {
                 refusals.append(error)
@@ -64,13 +72,13 @@ extension Examiner {
         return Unheard(known.plan)
     }
 
-    /// In the local lane nothing waits for Apple: to the other one, or on to the next strategy where asking is in vain.
+    /// Elsewhere than in its own lane nothing waits for Apple: there, or on to the next strategy where asking is in vain.
     ///
     /// - Parameter plan: of the questions.
     private func needsReroute(
         _ receipt: StoredReceipt, for service: ServiceCall.Service, of app: AppServices, _ plan: ReceiptPlan? = nil
     ) async throws(AppleRefusal) -> Bool {
-        guard receipt.lane == .local else { return false }
+        guard receipt.lane != .apple else { return false }
         guard var refusal = await desk.absence(of: service, for: app) else { return true }
         if refusal.isOutage, let plan { refusal.unheard = Unheard(plan) }
         throw refusal
@@ -115,7 +123,29 @@ extension Examiner {
         guard transactions.count == entries.count else {
             return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
         }
-        return try await decide(transactions, of: receipt, for: app)
+        guard mayHideTokens(of: receipt, in: verified.environment, for: app) else {
+            return try await decide(transactions, of: receipt, for: app)
+        }
+        return try await confirm(
+            transactions, in: verified.environment, of: receipt, for: app, butFor: [], isAppleWord: true)
+    }
+
+    /// A legacy receipt shows no token (design.md 5.1, note 2): whether tokens may say whose its purchases are, and Apple
+    /// can be asked for them, so that what would be granted waits for the signed transaction.
+    private func mayHideTokens(
+        of receipt: StoredReceipt, in environment: StoreEnvironment, for app: AppServices
+    ) -> Bool {
+        app.serverAPI != nil && app.lookUpOrder.contains(environment) && receipt.appHasOrders
+    }
+
+    /// Decides what needs no call; what would be granted waits as the service before says.
+    private func judge(
+        withoutAsking listed: [Transaction], of receipt: StoredReceipt, for app: AppServices,
+        otherwise refusal: AppleRefusal
+    ) async throws(AppleRefusal) -> Examination {
+        let (plan, _, judge) = try await plan(listed, of: receipt, for: app)
+        guard plan.asked.isEmpty else { throw refusal }
+        return .finding(.transactions(judge.settled(plan.judged)))
     }
 
     // MARK: The receipt itself
@@ -188,19 +218,27 @@ extension Examiner {
 
     /// Asks Apple about those purchases of a verified receipt that would be granted and are not known well enough, and
     /// grants what can be granted at once, whatever its neighbours wait for.
+    ///
+    /// - Parameter isAppleWord: what is listed is Apple's answer of now, not of the day the receipt was made: what the
+    ///   Server API never finds is judged by that.
     private func confirm(
         _ listed: [Transaction], in environment: StoreEnvironment, of receipt: StoredReceipt, for app: AppServices,
-        butFor ids: Set<String>?
+        butFor ids: Set<String>?, isAppleWord: Bool = false
     ) async throws(AppleRefusal) -> Examination {
         let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app)
         guard !plan.asked.isEmpty else { return .finding(.transactions(judge.settled(plan.judged))) }
         if try await needsReroute(receipt, for: .serverApi, of: app, plan) { return .reroute }
 
         var round = LookUpRound(plan)
-        let lane = receipt.callLane
         await withTaskGroup(of: (ListedPurchase, Result<Transaction, AppleRefusal>).self) { group in
             for purchase in plan.asked {
-                group.addTask { (purchase, await lookUp(purchase, lane: lane, for: app, in: environment)) }
+                group.addTask {
+                    let found = await lookUp(purchase, of: receipt, for: app, in: environment)
+                    guard isAppleWord, case .failure(let refusal) = found, refusal.fate == .retry(.notFoundYet),
+                        isNotFoundForGood(receipt, after: refusal.calls)
+                    else { return (purchase, found) }
+                    return (purchase, .success(purchase.current))
+                }
             }
             for await (purchase, result) in group { round.take(result, for: purchase) }
         }
@@ -247,11 +285,12 @@ extension Examiner {
 
     /// Apple's word on a purchase that Apple signed: that it now knows no such id is no proof against it (P14).
     private func lookUp(
-        _ purchase: ListedPurchase, lane: CallLane, for app: AppServices, in environment: StoreEnvironment
+        _ purchase: ListedPurchase, of receipt: StoredReceipt, for app: AppServices, in environment: StoreEnvironment
     ) async -> Result<Transaction, AppleRefusal> {
         do throws(AppleRefusal) {
-            let found = try await lookUp(purchase.listed.id, lane: lane, for: app, in: [environment])
-            guard purchase.updated(by: found) != nil else { throw AppleRefusal(.retry(.appleAnswer)) }
+            let found = try await lookUp(
+                purchase.listed.id, lane: receipt.callLane, for: app, in: [environment])
+            guard purchase.listed.updated(by: found) != nil else { throw AppleRefusal(.retry(.appleAnswer)) }
             return .success(found)
         } catch {
             guard case .reject = error.fate else { return .failure(error) }
@@ -320,7 +359,7 @@ private struct LookUpRound {
     }
 
     private mutating func enter(_ found: Transaction, for purchase: ListedPurchase) {
-        guard let transaction = purchase.updated(by: found) else {
+        guard let transaction = purchase.listed.updated(by: found) else {
             waiting.append(purchase)
             return
         }

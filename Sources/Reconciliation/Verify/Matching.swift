@@ -25,13 +25,16 @@ extension Examiner {
     func freshJudge(
         of transactions: [Transaction], in receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Judge {
+        let claim = self.claim(receipt)
         let named = receipt.orderID.flatMap { UUID(uuidString: $0) }
-        let hasOrders = orders.mayHaveOrders(receipt.appID)
-        let asked = transactions.filter { !$0.isShared && (hasOrders || $0.appAccountToken != nil || $0.follows) }
+        let asked = transactions.filter {
+            !$0.isShared && (!claim.isPosted || receipt.appHasOrders || $0.appAccountToken != nil || $0.follows)
+        }
         let questions = asked.map {
             EvidenceQuestion(
                 appID: receipt.appID, userID: receipt.userID, namedOrderID: named,
-                installationID: receipt.installationID, transaction: $0)
+                installationID: receipt.installationID, transaction: $0, isOnTrust: receipt.isOnTrust,
+                isPosted: claim.isPosted, isOneOfSeveral: transactions.count > 1)
         }
         var answers: [Evidence] = []
         if questions.count == 1 {
@@ -42,9 +45,12 @@ extension Examiner {
                 answers += Statements.join(try await ledger.run(Statements.evidence, batch), count: batch.count)
             }
         }
+        if app.policy.mode == .shadow { answers = try await ledger.shadowed(answers, of: questions) }
         var evidence = Dictionary(zip(asked.map(\.id), answers), uniquingKeysWith: { first, _ in first })
         Evidence.assign(named: named, meant: receipt.transactionID, to: transactions, &evidence)
-        return Judge(policy: app.policy, claim: claim(receipt), evidence: evidence)
+        return Judge(
+            policy: app.policy, claim: claim, evidence: evidence,
+            meantID: receipt.declared?.meant(of: transactions, named: receipt.transactionID, sold: app.policy.sold))
     }
 }
 

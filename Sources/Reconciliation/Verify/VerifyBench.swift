@@ -13,14 +13,20 @@ struct VerifyBench: Sendable {
         case undeliverable
     }
 
-    /// A verdict that found its row locked, or an owner it could not see, is written again this often.
-    private static let settleTriesMax = 8
+    /// A verdict that found its row locked, or an owner it could not see, is written again this often. Where many
+    /// purchases want the same orders, each round binds one at least, and no more orders than these are looked at.
+    private static let settleTriesMax = 8 + Statements.ordersMax
+    /// From then on a neighbour is given time to commit, at most so much each time.
+    private static let settleTriesAtOnce = 8
+    private static let settlePauseMax: Duration = .milliseconds(20)
     /// Tries without a verdict after which a message that came again is judged alone.
     private static let suspectRescues = 2
     private static let pauseDelay: Duration = .seconds(60)
     private static let outageDelayMin: Duration = .seconds(30)
     private static let budgetDelayMin: Duration = .seconds(5)
     private static let delayMax: Duration = .seconds(300)
+    /// What is held for the end of shadow waits for a person's command; this is the net behind it.
+    private static let shadowDelay: Duration = .seconds(7 * 86_400)
     /// Those that wait for the same moment come within so long after it.
     private static let spreadMax: Duration = .seconds(60)
 
@@ -33,6 +39,7 @@ struct VerifyBench: Sendable {
     private let turnstile = Turnstile()
     private let alarm = RejectionAlarm()
     private let metrics = VerdictMetrics()
+    private let grantTimes = GrantTimes()
 
     init(
         ledger: Ledger, apps: AppDirectory, halts: HaltBoard, examiner: Examiner, doorbell: Doorbell, logger: Logger
@@ -45,9 +52,19 @@ struct VerifyBench: Sendable {
         self.logger = logger
     }
 
-    /// - Parameter redelivered: somebody had this message before and did not settle it.
-    func settle(_ message: [UInt8], redelivered: Bool) async -> Result {
+    /// - Parameters:
+    ///   - redelivered: somebody had this message before and did not settle it.
+    ///   - traceparent: as it came with the message.
+    func settle(_ message: [UInt8], redelivered: Bool, traceparent: String? = nil) async -> Result {
         guard let pointer = Pointer(message) else { return .undeliverable }
+        guard var trace = traceparent.flatMap({ TraceContext($0) }) else {
+            return await settle(pointer, redelivered: redelivered)
+        }
+        trace.receiptID = pointer.receiptID
+        return await TraceContext.$current.withValue(trace) { await settle(pointer, redelivered: redelivered) }
+    }
+
+    private func settle(_ pointer: Pointer, redelivered: Bool) async -> Result {
         do throws(LedgerError) {
             let stored = try await ledger.patiently { () throws(LedgerError) in
                 try await ledger.fetch(pointer.receiptID)
@@ -94,6 +111,11 @@ struct VerifyBench: Sendable {
         }
         guard let app = apps[receipt.appID] else {
             try await write(.receipt(.held(.appUnknown)), for: receipt, of: nil)
+            return
+        }
+        // No verdict and no halt: another worker, of a newer program, may know what is sold.
+        guard app.knowsCatalogue else {
+            try await postpone(receipt, .catalogueUnknown, by: delay(.catalogueUnknown, receipt))
             return
         }
         let examination = await examiner.examine(receipt, for: app)
@@ -211,42 +233,70 @@ struct VerifyBench: Sendable {
         _ finding: Verdict.Finding, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration? = nil,
         call: Verdict.Call? = nil
     ) async throws(LedgerError) -> Settlement? {
-        var finding = finding
-        for _ in 0..<Self.settleTriesMax {
-            let verdict = Verdict(
+        var (finding, receipt) = (finding, receipt)
+        for round in 0..<Self.settleTriesMax {
+            if round >= Self.settleTriesAtOnce {
+                try? await Task.sleep(for: Self.settlePauseMax * Double.random(in: 0.2..<1))
+            }
+            var verdict = Verdict(
                 receiptID: receipt.id, attempt: receipt.attempt, appID: receipt.appID,
-                claim: examiner.claim(receipt), finding: finding, dueIn: dueIn ?? heldDelay(receipt), call: call)
+                claim: examiner.claim(receipt), finding: finding,
+                dueIn: dueIn
+                    ?? (finding.waitsForEndOfShadow ? Self.shadowDelay * ledger.schedule.scale : heldDelay(receipt)),
+                call: call)
+            verdict.errands = app?.policy.errands(of: finding, claim: verdict.claim) ?? []
             let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
-                report(verdict, settlement)
+                report(verdict, settlement, of: receipt)
                 return settlement
             }
             // Locked, or decided by a statement that ours could not see: the row says which.
             let current = try await ledger.patiently { () throws(LedgerError) in try await ledger.fetch(receipt.id) }
             guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
-            if let app { finding = try await matchAnew(finding, of: receipt, for: app) }
+            // Its poster may have become part of another account.
+            let isRenamed = current.userID != receipt.userID
+            if isRenamed { receipt = current }
+            if let app { finding = try await matchAnew(finding, of: receipt, isRenamed, for: app) }
         }
         return nil
     }
 
     /// Somebody else may have the order by now: what is known of the owners is asked again, Apple is not.
+    ///
+    /// - Parameter isRenamed: the receipt's poster is another one now.
     private func matchAnew(
-        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
+        _ finding: Verdict.Finding, of receipt: StoredReceipt, _ isRenamed: Bool, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
         guard case .transactions(let entries) = finding else { return finding }
         let judge = try await ledger.patiently { () throws(LedgerError) in
             try await examiner.freshJudge(of: entries.map(\.transaction), in: receipt, for: app)
         }
-        return try await prepare(.transactions(judge.settled(entries)), of: receipt, for: app)
+        let named = entries.map { entry in
+            guard isRenamed, case .grant = entry.decision else { return entry }
+            return judge.judge(entry.transaction)
+        }
+        return try await prepare(.transactions(judge.settled(named)), of: receipt, for: app)
     }
 
-    private func report(_ verdict: Verdict, _ settlement: Settlement) {
+    private func report(_ verdict: Verdict, _ settlement: Settlement, of receipt: StoredReceipt) {
         let reason: Reason? =
             switch verdict.finding {
             case .receipt(.rejected(let reason)), .receipt(.held(let reason)), .receipt(.open(let reason)): reason
             default: nil
             }
+        if let trace = TraceContext.current {
+            logger.log(
+                level: trace.level, "receipt judged",
+                metadata: [
+                    "receipt.state": "\(settlement.state.rawValue)", "receipt.reason": "\(reason?.rawValue ?? "")",
+                    "receipt.attempt": "\(settlement.attempt)",
+                ])
+        }
         metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
+        if let environment = verdict.environmentGiven(by: settlement, of: receipt) {
+            grantTimes.record(
+                .seconds(settlement.age), app: verdict.appID, environment: environment, lane: receipt.lane)
+        }
         guard let reason, let setting = RejectionAlarm.setting(reason), alarm.record(verdict.appID, reason)
         else { return }
         logger.error(
@@ -256,16 +306,37 @@ struct VerifyBench: Sendable {
             ])
     }
 
-    /// A finding as it is written: read as Apple's word on what was given on trust, and through the brakes.
+    /// A finding as it is written: read as Apple's word on what was given on trust, through the brakes, and only decided
+    /// where the app is in shadow.
     private func prepare(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
-        guard receipt.isOnTrust else { return try await brake(finding, of: receipt, for: app) }
+        guard receipt.isOnTrust else {
+            return try await shade(try await brake(finding, of: receipt, for: app), of: receipt, for: app)
+        }
         let trusted = TrustedReceipt(
             try await ledger.patiently { () throws(LedgerError) in
                 try await ledger.run(Statements.undecidedPurchases, receipt.id)
             })
-        return try await brake(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
+        let braked = try await brake(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
+        return try await shade(braked, of: receipt, for: app, except: trusted.given)
+    }
+
+    /// In shadow what would be given is written down, and held (``AppPolicy/Mode``).
+    ///
+    /// - Parameter given: what was given on trust before the app was in shadow.
+    private func shade(
+        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices, except given: Set<String> = []
+    ) async throws(LedgerError) -> Verdict.Finding {
+        guard app.policy.mode == .shadow, case .transactions(let entries) = finding else { return finding }
+        let decided = entries.filter { $0.decision.gives && !given.contains($0.transaction.id) }
+        guard !decided.isEmpty else { return finding }
+        let decisions = decided.map { ShadowDecision($0, of: receipt) }
+        _ = try await ledger.patiently { () throws(LedgerError) in
+            try await ledger.run(Statements.decideInShadow, decisions)
+        }
+        let ids = Set(decided.map(\.transaction.id))
+        return .transactions(entries.map { ids.contains($0.transaction.id) ? $0.with(.held(.shadow)) : $0 })
     }
 
     /// - Parameter given: what went through the brakes before, and would count against itself now.
@@ -366,5 +437,19 @@ struct VerifyBench: Sendable {
                 "the database refuses a verdict",
                 metadata: LogKeys.receipt(receiptID).merging(LogKeys.error(error)) { first, _ in first })
         }
+    }
+}
+
+extension Verdict {
+    /// The environment of the purchase that its customer has from now on; nil where he gets nothing by it, or where the
+    /// time until now says nothing about us: what was held waited for a product, a policy or a person. What is given on
+    /// trust counts then, not when Apple confirms it.
+    fileprivate func environmentGiven(by settlement: Settlement, of receipt: StoredReceipt) -> String? {
+        guard receipt.state != .held, !receipt.isOnTrust, case .transactions(let entries) = finding else { return nil }
+        let given = entries.first { entry in
+            if case .provisional = entry.decision { return true }
+            return settlement.state == .granted && entry.decision.gives
+        }
+        return given?.transaction.environment
     }
 }

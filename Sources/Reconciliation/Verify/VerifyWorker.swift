@@ -5,10 +5,9 @@ import ServiceLifecycle
 
 /// Takes pointers off the queues, judges what they point at, writes the verdicts, and only then acknowledges.
 ///
-/// In flight: at most the sum of the two limits, so a slow Apple fills its own queue's share and no other. The
-/// payloads in flight are bounded by it too: 64 receipts of at most 1 MiB, 512 signed transactions of at most 64 KiB,
-/// among which receipts are where an app judges them `local`. More pointers than that may lie here: those of the local
-/// queue share messages.
+/// In flight: at most the sum of the limits, so a slow Apple fills its own queue's share and no other. The payloads in
+/// flight are bounded by it too: 64 receipts, 512 signed transactions of at most 64 KiB, among which small receipts are
+/// where an app judges them `local`. More pointers than that may lie here: those of the local queue share messages.
 ///
 /// Apple's queue is taken from also while Apple is down: the receipts of a host whose breaker is open go back to their
 /// rows, no attempt counted, for the other hosts' may stand behind them. An outage of the sandbox stops nobody else.
@@ -23,6 +22,10 @@ package struct VerifyWorker: Service {
         }
     }
 
+    /// A big receipt is a statement of hundreds of rows, again and again: no more of them than leave others a connection
+    /// and a core.
+    static let bulkInFlight = 2
+
     /// A database that is away is waited for this long with the message unacked; then the row's due time takes over,
     /// well before the broker's consumer timeout (P29: at most 60 s).
     static let databasePatience: Duration = .seconds(45)
@@ -33,7 +36,7 @@ package struct VerifyWorker: Service {
     private let local: Slots
     private let bench: VerifyBench
     private let reporter: AppleHostReporter
-    private let orders: OrderBoard
+    private let errands: ErrandRunner
     private let logger: Logger
 
     package init(
@@ -50,13 +53,15 @@ package struct VerifyWorker: Service {
             // The others are in flight: at Apple, or on their way through.
             waitersMax: max(1, limits.appleInFlight / 2), scale: ledger.schedule.scale, logger: logger)
         reporter = AppleHostReporter(governor: governor, ledger: ledger)
-        orders = OrderBoard(ledger: ledger)
+        let desk = AppleDesk(halts: halts, governor: governor)
         bench = VerifyBench(
             ledger: ledger, apps: apps, halts: halts,
-            examiner: Examiner(
-                desk: AppleDesk(halts: halts, governor: governor), ledger: ledger, orders: orders,
-                schedule: ledger.schedule),
+            examiner: Examiner(desk: desk, ledger: ledger, schedule: ledger.schedule),
             doorbell: doorbell, logger: logger)
+        errands = ErrandRunner(
+            ledger: ledger, apps: apps, halts: halts, desk: desk,
+            // The purchases' own calls go first.
+            callsMax: limits.appleInFlight / 4, logger: logger)
     }
 
     /// What the worker consumes from, for the consumer it is given.
@@ -64,6 +69,7 @@ package struct VerifyWorker: Service {
         [
             Subscription(queue: queues.verify(.local), prefetch: limits.localInFlight),
             Subscription(queue: queues.verify(.apple), prefetch: limits.appleInFlight),
+            Subscription(queue: queues.verify(.bulk), prefetch: bulkInFlight),
         ]
     }
 
@@ -73,12 +79,13 @@ package struct VerifyWorker: Service {
         await withGracefulShutdownHandler {
             await withDiscardingTaskGroup { group in
                 let reports = Task { await reporter.run() }
-                let reading = Task { await orders.run() }
+                let telling = Task { await errands.run() }
                 for await delivery in consumer.deliveries {
                     group.addTask { await handle(delivery) }
                 }
                 reports.cancel()
-                reading.cancel()
+                telling.cancel()
+                await telling.value
                 // Leaving the group waits for what is in flight: each is bounded by Apple's and the database's limits.
             }
         } onGracefulShutdown: {
@@ -97,7 +104,9 @@ package struct VerifyWorker: Service {
         // for as long as anybody waits for it leaves the rest to the row's due time.
         if isLocal, Task.isShuttingDownGracefully { return }
         guard ContinuousClock.now - takenAt < Self.databasePatience else { return consumer.acknowledge([delivery]) }
-        switch await bench.settle(delivery.body, redelivered: delivery.redelivered) {
+        let result = await bench.settle(
+            delivery.body, redelivered: delivery.redelivered, traceparent: delivery.traceparent)
+        switch result {
         case .done:
             CrashPoint.afterCommitBeforeAck.reached()
             consumer.acknowledge([delivery])

@@ -125,7 +125,14 @@ import Testing
             try await intake.execute("update orders set bound_at = bound_at - interval '40 days' where id = '\(id)'")
             #expect(try await order(#","ext":"r""#).status == 201)
             #expect(try await order(#","ext":"s","quantity":2"#)["code"] == .string("limit_ever"))
-            #expect(try await intake.order(#"{"userId":"\#(Self.user())","item":"gems"}"#).status == 201)
+            let account = Self.user()
+            #expect(try await intake.order(#"{"userId":"\#(account)","item":"gems"}"#).status == 201)
+            // What a guest bought is bought, whichever of his ids he comes with.
+            try await intake.execute(
+                "insert into merges (app_id, user_id, into_user_id) values ('game', '\(user)', '\(account)')")
+            let asAccount = try await intake.order(#"{"userId":"\#(account)","item":"gems","ext":"t","quantity":2}"#)
+            #expect(asAccount["code"] == .string("limit_ever"))
+            #expect(try await order(#","ext":"u","quantity":2"#)["code"] == .string("limit_ever"))
             // Nothing was granted by it, and the books say so.
             try await intake.execute("update orders set transaction_id = null, bound_at = null where id = '\(id)'")
         }
@@ -199,12 +206,37 @@ import Testing
             try await board.refresh()
             let noticed = try await board.catalogue(of: app)
             #expect(noticed.revision == 2 && noticed.products[Self.tier]?.items["coins"]?.limits.day == 9)
-            // What cannot be read leaves what was read before.
+        }
+    }
+
+    @Test("what this program cannot read promises nothing and gives nothing, also not by what was in force before")
+    func unreadable() async throws {
+        let app = try #require(try IntakeFixture.configuration().apps["game"])
+        try await LedgerLab.with { lab in
             try await lab.run(
-                "insert into catalogues (app_id, revision, document, applied_by) values ('game', 3, '{\"products\": 1}', 'x')"
+                "insert into catalogues (app_id, revision, document, applied_by) values ('game', 1, '{\"products\": []}', 'x')"
+            )
+            let (board, late) = (
+                CatalogueBoard(ledger: lab.ledger, logger: .silent), CatalogueBoard(ledger: lab.ledger, logger: .silent)
+            )
+            #expect(try await board.catalogue(of: app).revision == 1)
+            try await lab.run(
+                "insert into catalogues (app_id, revision, document, applied_by) values ('game', 2, '{\"products\": 1}', 'x')"
             )
             try await board.refresh()
-            #expect(try await board.catalogue(of: app) == noticed)
+            // One that starts with it, as much as one that knew the one before.
+            for board in [board, late] {
+                await #expect(throws: LedgerError.unavailable(.unavailable)) { try await board.catalogue(of: app) }
+            }
+            let other = try #require(try IntakeFixture.configuration().apps["other"])
+            #expect(try await late.catalogue(of: other).revision == nil)
+            try await lab.run(
+                "insert into catalogues (app_id, revision, document, applied_by) values ('game', 3, '{\"products\": []}', 'x')"
+            )
+            for board in [board, late] {
+                try await board.refresh()
+                #expect(try await board.catalogue(of: app).revision == 3)
+            }
         }
     }
 }

@@ -82,7 +82,7 @@ import Testing
             let events = try await lab.ledger.run(Statements.readEvents, page(cursor))
             for event in events {
                 told.append(event.transactionID)
-                #expect((event.cursor.transaction, event.cursor.id) > (cursor.transaction, cursor.id))
+                #expect((event.cursor.place, event.cursor.id) > (cursor.place, cursor.id))
                 cursor = event.cursor
             }
             // Another database's transactions hold the horizon back for a moment: a few empty looks in a row.
@@ -134,9 +134,61 @@ import Testing
         }
     }
 
+    /// What makes a server another one: it was started at another time.
+    private static func restart(_ lab: LedgerLab) async throws {
+        try await lab.run(
+            """
+            update feed_eras set server_started_at = to_timestamp(first_xid)
+            where server_started_at = pg_postmaster_start_time()
+            """)
+    }
+
+    @Test("S1-1: whoever read what a restored server has lost is told what it writes then")
+    func restored() async throws {
+        try await LedgerLab.with { lab in
+            try await lab.settle(try await lab.post("u1"), .purchase("t1"))
+            try await lab.until("told") { try await Self.read(lab, .start).count == 1 }
+            let seen = try #require(try await Self.read(lab, .start).first?.cursor)
+            // The server went on for a thousand transactions, which its backup does not hold.
+            let lost = EventCursor(place: seen.place + 1000, id: seen.id + 1000)
+            try await Self.restart(lab)
+            #expect(try await Self.read(lab, lost) == [])
+            for number in 2...4 {
+                try await lab.settle(try await lab.post("u1"), .purchase("t\(number)"))
+            }
+            try await lab.until("told") { try await Self.read(lab, lost).map(\.transactionID) == ["t2", "t3", "t4"] }
+            #expect(
+                try await Self.read(lab, seen).map(\.transactionID) == ["t2", "t3", "t4"], "who had read less, too")
+            let first = try #require(try await Self.read(lab, lost).first?.cursor)
+            #expect(first.place > lost.place, "no place twice")
+        }
+    }
+
+    @Test("every event's cursor leads to exactly the events behind it, over several starts of the server")
+    func eras() async throws {
+        try await LedgerLab.with { lab in
+            let names = (0..<12).map { "t\($0)" }
+            for (number, name) in names.enumerated() {
+                if number % 3 == 2 { try await Self.restart(lab) }
+                try await lab.settle(try await lab.post("u1"), .purchase(name))
+            }
+            #expect(try await lab.number("select count(*) from feed_eras") == 5)
+            try await lab.until("told") { try await Self.read(lab, .start).count == names.count }
+            let events = try await Self.read(lab, .start)
+            #expect(events.map(\.transactionID) == names)
+            for (index, event) in events.enumerated() {
+                #expect(try await Self.read(lab, event.cursor) == Array(events[(index + 1)...]))
+            }
+        }
+    }
+
+    private static func read(_ lab: LedgerLab, _ cursor: EventCursor) async throws -> [Event] {
+        try await lab.ledger.run(Statements.readEvents, page(cursor, limit: 100))
+    }
+
     @Test("a cursor is its own text, and nothing else is one")
     func cursorText() {
-        let cursor = EventCursor(transaction: 4711, id: 12)
+        let cursor = EventCursor(place: 4711, id: 12)
         #expect(EventCursor(cursor.text) == cursor)
         for text in ["", "-", "1", "1-", "-1", "1-2-3", "a-b", "-1-2", "1--2", " 1-2", "99999999999999999999-1"] {
             #expect(EventCursor(text) == nil, "\(text)")

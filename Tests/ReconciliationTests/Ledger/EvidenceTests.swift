@@ -53,6 +53,46 @@ import Testing
         }
     }
 
+    @Test("row 11: the users of the Apple customer and their orders, where nobody posted it; merged ones once")
+    func customers() async throws {
+        try await LedgerLab.with { lab in
+            for (id, user) in [("a1", "u1"), ("a2", "guest"), ("a3", "u1"), ("b1", "u2"), ("b2", "u3"), ("c1", "u4")] {
+                let purchase = Verdict.Entry.purchase(id) { $0.customerID = String(id.prefix(1)) }
+                try await lab.settle(try await lab.post(user), purchase)
+            }
+            #expect(try await lab.merge("guest", into: "u1") == .merged)
+            try await lab.run(
+                "update grants set user_id = 'erased_\(UUID().uuidString.lowercased())' where transaction_id = 'c1'")
+            let own = try await lab.place("u1")
+            let guests = try await lab.place("guest", minutesBefore: 7)
+            try await lab.place("u2", product: "gems")
+            func ask(_ customer: String, isPosted: Bool = false) async throws -> Evidence {
+                try await lab.evidence(
+                    lab.question(Self.transaction { $0.customerID = customer }, by: nil, isPosted: isPosted))[0]
+            }
+            let known = try await ask("a")
+            #expect(known.customerUserIDs == ["u1"] && Set(known.orders.map(\.id)) == [own, guests])
+            #expect(Set(try await ask("b").customerUserIDs) == ["u2", "u3"])
+            #expect(try await ask("b").orders == [])
+            #expect(try await ask("c") == .none, "nobody is known by a tombstone")
+            #expect(try await ask("a", isPosted: true) == .none)
+            #expect(try await ask("x") == .none)
+            // As the table's row 11 has it, a day later.
+            let bought = Self.transaction {
+                $0.customerID = "a"
+                $0.showsToken = true
+            }
+            var claim = Claim(userID: nil, hasPossession: true, receivedAt: LedgerLab.bought, isPosted: false)
+            claim.judgedAt += Matcher.unpostedFor
+            guard case .owner(let match) = Matcher(bought, kind: nil, claim: claim, evidence: known).answer else {
+                Issue.record("nobody's")
+                return
+            }
+            #expect(match.userID == "u1" && match.source == .customer && match.order?.id == own)
+            try await lab.run("update grants set user_id = 'u4' where transaction_id = 'c1'")
+        }
+    }
+
     @Test("row 3: whom a token is registered for, or was granted to; orders of that user come with it")
     func tokens() async throws {
         try await LedgerLab.with { lab in
@@ -122,12 +162,96 @@ import Testing
             let restore = Self.transaction("s2") {
                 $0.originalID = "s1"
                 $0.kind = .nonConsumable
+                $0.purchasedAt += 60
             }
-            #expect(try await lab.evidence(lab.question(restore))[0].chain == .init(userID: "u1"))
-            try await lab.run("update transactions set revoked_at = purchased_at where transaction_id = 's1'")
+            for (seconds, isBefore) in [(nil, false), (59.0, true), (60, false)] as [(Double?, Bool)] {
+                if let seconds {
+                    try await lab.run(
+                        "update transactions set revoked_at = purchased_at + interval '\(seconds) s' where transaction_id = 's1'"
+                    )
+                }
+                let evidence = try await lab.evidence(lab.question(restore))[0]
+                #expect(evidence.chain == .init(userID: "u1"))
+                #expect(evidence.revokedAt == (isBefore ? LedgerLab.bought + 59 : nil))
+            }
+        }
+    }
+
+    @Test("row 0a: bought anew after the refund of what another system gave, it is given")
+    func repurchaseOfImported() async throws {
+        try await LedgerLab.with { lab in
+            _ = try await ImporterTests.run(
+                .grants, "transactionId,userId,productId,purchasedAt\n1,u1,coins,\(LedgerLab.bought.rfc3339)\n",
+                in: lab,
+                now: LedgerLab.bought.addingTimeInterval(86_400))
+            let refunded = try await lab.post("u1")
+            try await lab.settle(
+                refunded,
+                .purchase("1", kind: .nonConsumable, .rejected(.refunded)) { $0.revokedAt = $0.purchasedAt + 3600 })
+            let anew = Self.transaction("2") {
+                $0.originalID = "1"
+                $0.kind = .nonConsumable
+                $0.purchasedAt += 86_400
+            }
+            let question = lab.question(anew, by: "u1")
+            let evidence = try #require(try await lab.evidence(question).first)
+            #expect(evidence.revokedAt == LedgerLab.bought + 3600)
+            let sold = AppPolicy.Product(id: "coins", kind: .nonConsumable, goods: Verdict.Entry.coins)
+            let entry = AppPolicy(id: "game", grantFrom: .distantPast, products: [sold]).judge(
+                anew, claim: Claim(userID: "u1", hasPossession: true, receivedAt: anew.purchasedAt), evidence: evidence)
+            let posted = try await lab.post("u1")
+            try await lab.settle(posted, entry)
+            #expect(try await lab.outcomes(posted) == ["2": "granted"])
+        }
+    }
+
+    @Test(
+        "row 0a: bought anew after a refund it is given once under all its ids, also where its first owner was erased",
+        arguments: [false, true])
+    func repurchase(isErased: Bool) async throws {
+        try await LedgerLab.with { lab in
+            try await lab.settle(try await lab.post("u1"), .purchase("s1", kind: .nonConsumable))
+            try await lab.run(
+                "update transactions set revoked_at = purchased_at + interval '1 h' where transaction_id = 's1'")
+            if isErased {
+                let erasure = UserErasure(database: lab.database, keys: nil, actor: "ann")
+                #expect(try await erasure.erase(erasure.name(of: "u1", app: "game")))
+            }
+            let user = isErased ? "u2" : "u1"
+            let sold = AppPolicy.Product(id: "coins", kind: .nonConsumable, goods: Verdict.Entry.coins)
+            let policy = AppPolicy(id: "game", grantFrom: .distantPast, products: [sold])
+            func copy(_ id: String) -> EvidenceQuestion {
+                let anew = Self.transaction(id) {
+                    $0.originalID = "s1"
+                    $0.kind = .nonConsumable
+                    $0.purchasedAt += 86_400
+                }
+                return lab.question(anew, by: user)
+            }
+            func verdict(_ question: EvidenceQuestion, _ evidence: Evidence) async throws -> Verdict {
+                let claim = Claim(
+                    userID: user, hasPossession: true, receivedAt: question.transaction.purchasedAt)
+                return lab.verdict(
+                    try await lab.post(user),
+                    .transactions([policy.judge(question.transaction, claim: claim, evidence: evidence)]))
+            }
+            // Two devices at once; the later one's evidence is as old as the first one's.
+            let (one, other) = (copy("s2"), copy("s3"))
+            let evidence = try await lab.evidence(one, other)
+            let (first, second) = (try await verdict(one, evidence[0]), try await verdict(other, evidence[1]))
+            try await lab.settle(first, second)
+            try await lab.settle(second)
+            // And a third, when it was given.
+            let late = copy("s4")
+            try await lab.settle(try await verdict(late, try await lab.evidence(late)[0]))
             #expect(
-                try await lab.evidence(lab.question(restore))[0].chain
-                    == .init(userID: "u1", revokedAt: LedgerLab.bought))
+                try await lab.texts("select transaction_id || ' ' || user_id from grants where transaction_id <> 's1'")
+                    == ["s2 \(user)"])
+            #expect(
+                try await lab.texts(
+                    "select concat_ws(' ', transaction_id, state, reason) from outcomes where transaction_id <> 's1' order by 1"
+                )
+                    == ["s2 granted", "s3 already_granted", "s4 already_granted"])
         }
     }
 
@@ -144,20 +268,32 @@ import Testing
         }
     }
 
-    @Test("an app without orders and tokens is known to have none")
+    @Test("an app without orders and tokens is known to have none, until the very moment of its first")
     func appsWithOrders() async throws {
         try await LedgerLab.with { lab in
-            for app in ["game", "tokens", "none"] {
-                try await lab.run("insert into apps (app_id, configuration_sha256) values ('\(app)', '')")
+            func mayHave(_ app: String) async throws -> Bool? {
+                try await lab.ledger.fetch(try await lab.post(app: app).id)?.appHasOrders
             }
+            #expect(try await mayHave("game") == false)
             try await lab.place("u1")
+            #expect(try await mayHave("game") == true)
             try await lab.run(
                 "insert into user_tokens (app_id, token, user_id, source) values ('tokens', '\(UUID())', 'u', 'issued')"
             )
-            let board = OrderBoard(ledger: lab.ledger)
-            #expect(board.mayHaveOrders("none"), "until it was read")
-            await board.refresh()
-            #expect(["game", "tokens", "none"].map(board.mayHaveOrders) == [true, true, false])
+            #expect(try await mayHave("tokens") == true)
+            #expect(try await mayHave("none") == false)
+            // Several at once, and again: each once.
+            for _ in 0..<2 {
+                try await lab.run(
+                    """
+                    insert into orders (id, app_id, user_id, product_id)
+                    select gen_random_uuid(), 'app' || n % 2, 'u', 'coins' from generate_series(1, 10) n
+                    """)
+            }
+            #expect(
+                try await lab.texts("select app_id from ordering_apps order by 1") == [
+                    "app0", "app1", "game", "tokens",
+                ])
         }
     }
 
@@ -169,7 +305,7 @@ import Testing
             try await Self.fill(lab)
             if isAnalyzed { try await lab.run("analyze") }
             let types =
-                "text[], text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], bool[], bool[]"
+                "text[], text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], bool[], bool[], bool[], text[], bool[]"
             try await lab.run("set plan_cache_mode = force_generic_plan")
             try await lab.run("prepare evidence (\(types)) as \(Statements.evidence.sql)")
             let one = "array['%']::text[]"
@@ -177,24 +313,42 @@ import Testing
                 one.replacing("%", with: $0)
             }
             let arguments =
-                texts + ["array[now()]", one.replacing("%", with: UUID().uuidString), "array[true]", "array[false]"]
+                texts + [
+                    "array[now()]", one.replacing("%", with: UUID().uuidString), "array[true]", "array[false]",
+                    "array[true]", one.replacing("%", with: "c7"), "array[true]",
+                ]
             let plan = try await lab.texts("explain execute evidence(\(arguments.joined(separator: ", ")))")
             #expect(plan.count > 20)
             #expect(plan.filter { $0.contains("Seq Scan") } == [], "\(plan.joined(separator: "\n"))")
             for index in [
-                "orders_open", "orders_of_installation", "orders_pkey", "user_tokens_pkey", "granted_tokens_pkey",
-                "ownerships_pkey", "transactions_chain",
+                "orders_of_product", "orders_of_installation", "orders_pkey", "user_tokens_pkey", "granted_tokens_pkey",
+                "ownerships_pkey", "transactions_chain", "merges_pkey", "merges_by_into",
+                "errands_of_chain", "grants_by_customer",
+                "imported_grants_pkey", "imported_grants_chain",
             ] {
                 #expect(plan.contains { $0.contains(index) }, "\(index) is not used:\n\(plan.joined(separator: "\n"))")
             }
-            let apps = try await lab.texts("explain \(Statements.appsWithOrders.sql)")
-            #expect(apps.filter { $0.contains("Seq Scan on orders") || $0.contains("Seq Scan on user_tokens") } == [])
         }
     }
 
-    private static let tables = ["orders", "user_tokens", "granted_tokens", "ownerships", "transactions", "grants"]
+    private static let tables = [
+        "orders", "user_tokens", "granted_tokens", "ownerships", "transactions", "grants", "merges", "errands",
+        "imported_grants",
+    ]
 
     private static func fill(_ lab: LedgerLab) async throws {
+        try await lab.run(
+            """
+            insert into imported_grants (transaction_id, app_id, environment, original_transaction_id, user_id, product_id,
+              purchased_at)
+            select 'i' || n, 'game', 'Production', 'io' || n, 'u' || n % 1000, 'coins', now()
+            from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into merges (app_id, user_id, into_user_id)
+            select 'game', 'guest' || n, 'u' || n % 1000 from generate_series(1, 20000) n
+            """)
         try await lab.run(
             """
             insert into orders (id, app_id, user_id, product_id, placed_at, installation_id)
@@ -228,6 +382,12 @@ import Testing
             insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id, quantity,
               goods, binding_source)
             select 't' || n, 'k' || n, 'game', 'Production', 'u' || n % 1000, gen_random_uuid(), 'coins', 1, '[]', 'poster'
+            from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+            select 't' || n, 'set_token', 'game', 'Production', 'o' || n, now(), gen_random_uuid()
             from generate_series(1, 20000) n
             """)
     }

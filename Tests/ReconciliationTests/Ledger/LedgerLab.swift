@@ -57,9 +57,11 @@ struct LedgerLab: Sendable {
     private static let slots = Slots(slotsMax)
 
     static func configuration(_ url: String, name: String = "makegood-tests") -> PostgresConfiguration {
-        PostgresConfiguration(
+        var configuration = PostgresConfiguration(
             url: url, applicationName: name, statementTimeout: .seconds(30), lockTimeout: .seconds(20),
             callDeadline: .seconds(60), reconnectWait: .seconds(10))
+        configuration.keepsPlans = true
+        return configuration
     }
 
     /// Another process: one connection, whose `begin` and `commit` the test writes itself.

@@ -34,10 +34,11 @@ extension LedgerLab {
 
     func question(
         _ transaction: Transaction, by userID: String? = "u1", named: UUID? = nil, installation: String? = nil,
-        app: String = "game"
+        app: String = "game", isOnTrust: Bool = false, isPosted: Bool = true
     ) -> EvidenceQuestion {
         EvidenceQuestion(
-            appID: app, userID: userID, namedOrderID: named, installationID: installation, transaction: transaction)
+            appID: app, userID: userID, namedOrderID: named, installationID: installation, transaction: transaction,
+            isOnTrust: isOnTrust, isPosted: isPosted, isOneOfSeveral: true)
     }
 
     func evidence(_ questions: EvidenceQuestion...) async throws -> [Evidence] {

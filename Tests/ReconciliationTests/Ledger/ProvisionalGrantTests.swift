@@ -224,7 +224,7 @@ import Testing
                         "t2b": "open apple_unavailable", "t5": "open apple_unavailable", "t6": "held product_unknown",
                     ]) { old, _ in old })
             let view = try #require(try await lab.ledger.view(posted.id))
-            #expect(!ReceiptAnswer(view, finishHeld: true).safeToFinish)
+            #expect(!ReceiptAnswer(view, finishing: .held).safeToFinish)
             #expect(try await lab.grants == ["t3 u1"])
             #expect(try await lab.state(posted) == "received unconfirmed")
         }
@@ -395,7 +395,7 @@ import Testing
             let posted = try await lab.post(kind: .signedTransaction)
             let json = { () async throws -> JSONValue in
                 let view = try #require(try await lab.ledger.view(posted.id))
-                return ReceiptAnswer(view, finishHeld: true).json
+                return ReceiptAnswer(view, finishing: .held).json
             }
             _ = try await lab.place(posted, "t1")
             #expect(try await lab.ledger.run(Statements.finishedReceipts, [posted.id]) == [])

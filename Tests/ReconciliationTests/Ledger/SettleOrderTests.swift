@@ -42,7 +42,8 @@ import Testing
             for (user, expected) in [("u1", #"{"role": "r1"}"#), ("u2", "-")] {
                 let submission = Submission(
                     appID: "game", userID: "u1", proof: Proof(kind: .receipt, payload: user), transactionID: user,
-                    details: #"{"installationId": "device", "target": {"role": "r1"}}"#)
+                    details: #"{"installationId": "device", "target": {"role": "r1"}}"#,
+                    target: #"{"role": "r1"}"#)
                 #expect(try await lab.ledger.insert(submission))
                 let row = try #require(try await lab.ledger.fetch(submission.receiptID))
                 #expect(row.installationID == "device" && row.target == #"{"role": "r1"}"#)

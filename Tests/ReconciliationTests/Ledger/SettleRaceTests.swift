@@ -48,6 +48,27 @@ import Testing
         }
     }
 
+    @Test("B9: a verdict about many purchases does not hold up those about few, also where there is one writer")
+    func manyPurchases() async throws {
+        try await LedgerLab.with(writers: 1) { lab in
+            let rival = try await lab.post("u2")
+            let heavy = try await lab.post("u1")
+            let light = try await lab.post("u3")
+            try await lab.withSession { session in
+                try await session.run(.begin)
+                try await lab.settle(lab.verdict(rival, .transactions([.purchase("t1")])), on: session)
+                let many = (1...300).map { Verdict.Entry.purchase("t\($0)") }
+                async let blocked = lab.ledger.settle(lab.verdict(heavy, .transactions(many)))
+                try await lab.untilBlocked()
+                let settled = try await lab.ledger.settle(lab.verdict(light, .transactions([.purchase("fresh")])))
+                #expect(settled?.state == .granted)
+                #expect(try await lab.state(heavy) == "received", "it still waits")
+                try await session.run(.rollback)
+                #expect(try await blocked?.state == .granted)
+            }
+        }
+    }
+
     @Test("a locked receipt does not stop its neighbours")
     func lockedNeighbour() async throws {
         try await LedgerLab.with { lab in

@@ -10,7 +10,7 @@ import Testing
 @Suite(.serialized, .timeLimit(.minutes(8))) struct StoryPlanTests {
     private static let tables = [
         "receipts", "outcomes", "transactions", "grants", "attempts", "events", "orders", "audits",
-        "provisional_grants",
+        "provisional_grants", "ownerships", "double_charges", "client_reports", "errands", "imported_grants",
     ]
 
     @Test("B14: no story and no list reads a whole table")
@@ -25,12 +25,12 @@ import Testing
                     .flatMap(UUID.init(uuidString:)))
             let keys = StoryKeys(appID: "game", receipts: [receipt], transactions: ["t777", "t778"], orders: [order])
             let page = Statements.PurchasePage(
-                user: UserName(appID: "game", key: "u777"), before: .newest, limit: 51)
+                appID: "game", userIDs: ["u777", "u778"], before: .newest, limit: 51)
             let tenDaysAgo = Int(Date.now.timeIntervalSince1970 - 10 * 86_400) * 1_000_000
             let later = Statements.PurchasePage(
-                user: page.user, before: PurchaseCursor(at: tenDaysAgo, key: "t5"), limit: 51)
+                appID: "game", userIDs: page.userIDs, before: PurchaseCursor(at: tenDaysAgo, key: "t5"), limit: 51)
             let month = Statements.SpendingQuestion(
-                user: page.user, from: .now.addingTimeInterval(-30 * 86_400), to: .now)
+                appID: "game", userIDs: page.userIDs, from: .now.addingTimeInterval(-30 * 86_400), to: .now)
             for isGeneric in [false, true] {
                 let mode = isGeneric ? "force_generic_plan" : "force_custom_plan"
                 try await lab.run("set plan_cache_mode = \(mode)")
@@ -45,6 +45,7 @@ import Testing
                 try await check(Statements.readStory, keys, lab)
                 for page in [page, later] {
                     try await check(Statements.grantedPurchases, page, lab)
+                    try await check(Statements.importedPurchases, page, lab)
                     try await check(Statements.postedPurchases, page, lab)
                 }
                 try await check(Statements.spending, month, lab)
@@ -108,6 +109,11 @@ import Testing
             from outcomes o join receipts r on r.id = o.receipt_id where o.state = 'granted'
             """,
             """
+            insert into imported_grants (transaction_id, app_id, environment, original_transaction_id, user_id, product_id,
+              purchased_at)
+            select 'i' || transaction_id, app_id, environment, 'i' || transaction_id, user_id, 'coins', granted_at from grants
+            """,
+            """
             insert into attempts (receipt_id, attempt, at, reason)
             select id, 1, received_at, 'apple_unavailable' from receipts
             """,
@@ -128,6 +134,24 @@ import Testing
             insert into provisional_grants (transaction_id, receipt_id, app_id, user_id, product_id, event_id, granted_at)
             select transaction_id, receipt_id, app_id, user_id, 'coins', gen_random_uuid(), granted_at from grants
             where transaction_id like '%7'
+            """,
+            """
+            insert into ownerships (app_id, environment, original_transaction_id, purchased_at, transaction_id, user_id,
+              binding_source)
+            select app_id, environment, transaction_id, granted_at, transaction_id, user_id, 'poster' from grants
+            """,
+            """
+            insert into double_charges (transaction_id, app_id, user_id, product_id, first_transaction_id)
+            select transaction_id, app_id, user_id, 'coins', 't' || (right(transaction_id, -1)::int - 1) from grants
+            where transaction_id like '%7'
+            """,
+            """
+            insert into client_reports (id, app_id, user_id, order_id, transaction_id, kind, details)
+            select gen_random_uuid(), app_id, user_id, id, transaction_id, 'failed', '{}' from orders
+            """,
+            """
+            insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at)
+            select transaction_id, 'finish', app_id, environment, transaction_id, granted_at from grants
             """,
             "analyze",
         ] { try await lab.run(sql) }

@@ -1,7 +1,9 @@
 import Foundation
-import Reconciliation
+import Postgres
 import TestServers
 import Testing
+
+@testable import Reconciliation
 
 /// Goal: whatever an app saw go wrong is kept and closes nothing (S0-20, P3, S4-22). Method: real HTTP, then the rows.
 @Suite(.database, .serialized, .timeLimit(.minutes(3))) struct ReportTests {
@@ -98,6 +100,32 @@ import Testing
             let tooMany = try await intake.report(#"{"kind":"error"}"#, order: id)
             #expect(tooMany.status == 429 && tooMany.headers["retry-after"] != nil)
             #expect(try await intake.report(#"{"kind":"failed"}"#, order: id).status == 200, "known is known")
+        }
+    }
+
+    @Test(
+        "S0-20: who paid and had no proof waits for a person, until one has seen to it; other reports wait for nobody")
+    func waiting() async throws {
+        try await LedgerLab.with { lab in
+            func report(_ kind: ClientReport.Kind, _ app: String, _ user: String) async throws {
+                try await lab.database.run(
+                    Statements.storeReport,
+                    ClientReport(appID: app, userID: user, kind: kind, message: "paid", details: "{}"))
+            }
+            for kind in ClientReport.Kind.allCases { try await report(kind, "game", "u1") }
+            try await report(.paidWithoutProof, "other", "u2")
+            let desk = Repairs(database: lab.database, actor: "ann")
+            #expect(try await desk.waitingReports(nil).map(\.userID) == ["u1", "u2"])
+            let report = try #require(try await desk.waitingReports("game").first)
+            #expect(report.message == "paid" && report.appID == "game")
+            #expect(try await desk.handleReport(report.id))
+            #expect(try await !desk.handleReport(report.id), "once")
+            #expect(try await !desk.handleReport(UUID()))
+            #expect(try await desk.waitingReports(nil).map(\.userID) == ["u2"])
+            #expect(
+                try await lab.texts(
+                    "select actor || ' ' || (details ->> 'user') from audits where action = 'support.handled'")
+                    == ["ann u1"])
         }
     }
 }

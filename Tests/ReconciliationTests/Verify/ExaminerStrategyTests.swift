@@ -120,7 +120,7 @@ import Testing
             let expected = Seen.entries([ids[0]: .coins, ids[1]: .rejected(.refunded)])
             #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app)) == expected)
             // It waits in the queue that Apple cannot stop.
-            #expect(app.policy.lane(of: .receipt) == .local)
+            #expect(app.policy.lane(of: .receipt(receipt), namesOrder: false) == .local)
             #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt), lane: .local), for: app)) == expected)
             let early = lab.row(.receipt(receipt), readAgo: Examiner.clockAheadMax + 60)
             #expect(Seen(await lab.examiner().examine(early, for: app)) == .retry(.clockAhead))
@@ -268,6 +268,77 @@ import Testing
         }
     }
 
+    // MARK: Tokens that a receipt does not show
+
+    @Test("5.1 note 2: where a token may say whose it is, a local proof waits with the service that is away")
+    func localBehindOthers() async throws {
+        try await VerifyLab.with { lab in
+            let app = { try await lab.app(legacyReceipts: $0) }
+            for strategies in ["[verifyReceipt, local]", "[serverApi, local]"] {
+                lab.store.clearFaults()
+                let sale = try await lab.sell()
+                let id = sale.purchase.transactionId
+                let row = lab.rowAmongOrders(sale)
+                var fault = FaultRequest(.status, on: .transactionInfo)
+                fault.status = 503
+                try lab.store.fault(fault)
+                let seen = { Seen(await lab.examiner().examine($0, for: $1)) }
+                #expect(await seen(row, try await app(strategies)) == .retry(.appleAnswer), "\(strategies)")
+                // Trust is a policy of its own, and is asked as in any outage (B10).
+                let trusting = try await lab.app(legacyReceipts: strategies) {
+                    $0.provisional = .init(perUserPerDay: 1, perAppPerDay: 1, purchasesMin: 0)
+                    $0.products["coins"]?.isProvisional = true
+                }
+                #expect(await seen(row, trusting) == .bridge([id: .coins], .retry(.appleAnswer)), "\(strategies)")
+                // What needs no word of Apple's does not wait, whoever is away.
+                fault.endpoint = .all
+                try lab.store.fault(fault)
+                try await lab.lab.settle(try await lab.lab.post("u2"), .purchase(id))
+                #expect(await seen(row, try await app(strategies)) == .entries([id: .held(.review)]), "\(strategies)")
+            }
+            let sale = try await lab.sell()
+            let calls = lab.store.calls().count
+            #expect(
+                Seen(await lab.examiner().examine(lab.rowAmongOrders(sale), for: try await app("local")))
+                    == .entries([sale.purchase.transactionId: .coins]), "it has nobody to wait for")
+            #expect(lab.store.calls().count == calls)
+        }
+    }
+
+    @Test("P14: what verifyReceipt confirms and the Server API never finds is judged by verifyReceipt in the end")
+    func neverShown() async throws {
+        try await VerifyLab.with { lab in
+            try await lab.lab.place("u1")
+            try await lab.lab.run("update orders set placed_at = now() - interval '1 minute'")
+            let app = try await lab.app(legacyReceipts: "verifyReceipt")
+            let sale = try await lab.sell()
+            let id = sale.purchase.transactionId
+            var fault = FaultRequest(.error, on: .transactionInfo)
+            fault.errorCode = 4_040_010
+            try lab.store.fault(fault)
+            for (attempt, age) in [(0, 0.0), (100, 3600), (Examiner.notFoundAttemptsMin - 2, 90_000)] {
+                #expect(
+                    Seen(await lab.examiner().examine(lab.rowAmongOrders(sale, attempt: attempt, age: age), for: app))
+                        == .retry(.notFoundYet))
+            }
+            let old = lab.rowAmongOrders(sale, attempt: Examiner.notFoundAttemptsMin - 1, age: 90_000)
+            guard case .finding(.transactions(let entries)) = await lab.examiner().examine(old, for: app) else {
+                Issue.record("not decided")
+                return
+            }
+            #expect(entries.map(\.transaction.id) == [id] && entries[0].decision.gives)
+            #expect(entries[0].match?.source == .openOrder && entries[0].match?.reasons.contains(.tokenUnseen) == true)
+            // The receipt's own word is of the day it was made.
+            let api = try await lab.app(legacyReceipts: "serverApi")
+            #expect(Seen(await lab.examiner().examine(old, for: api)) == .retry(.notFoundYet))
+            lab.store.clearFaults()
+            var down = FaultRequest(.status, on: .transactionInfo)
+            down.status = 503
+            try lab.store.fault(down)
+            #expect(Seen(await lab.examiner().examine(old, for: app)) == .retry(.appleAnswer), "not an answer")
+        }
+    }
+
     // MARK: The local lane
 
     @Test(
@@ -334,6 +405,15 @@ import Testing
         let sandbox = environment.map { "\t\"environment\" = \"\($0)\";\n" } ?? ""
         return Data("{\n\t\"purchase-info\" = \"\(info.base64EncodedString())\";\n\(sandbox)}".utf8)
             .base64EncodedString()
+    }
+}
+
+extension VerifyLab {
+    /// A receipt of `u1` to an app with orders: what was bought may be somebody's by a token.
+    fileprivate func rowAmongOrders(_ sale: Sale, attempt: Int = 0, age: TimeInterval = 0) -> StoredReceipt {
+        var row = row(.receipt(sale.receipt), attempt: attempt, age: age)
+        row.appHasOrders = true
+        return row
     }
 }
 

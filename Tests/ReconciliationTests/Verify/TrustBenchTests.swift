@@ -29,7 +29,7 @@ import Testing
                     "granted unconfirmed", "open apple_unavailable",
                 ])
             let view = try #require(try await lab.lab.ledger.view(posted.id))
-            #expect(!ReceiptAnswer(view, finishHeld: true).safeToFinish, "the neighbour is not")
+            #expect(!ReceiptAnswer(view, finishing: .held).safeToFinish, "the neighbour is not")
             #expect(try await lab.lab.number("select attempt from receipts") == 1)
             // Once is enough, and the neighbour has no place.
             await bench.settle(posted, attempt: 1)

@@ -20,7 +20,6 @@ struct VerifyLab: Sendable {
     let base: String
     let lab: LedgerLab
     let halts: HaltBoard
-    let orders: OrderBoard
     let http: HTTPClient
 
     static func with(
@@ -33,8 +32,7 @@ struct VerifyLab: Sendable {
                 let base = "http://127.0.0.1:\(try await store.boundPort)"
                 let verify = VerifyLab(
                     store: store, base: base, lab: lab, halts: HaltBoard(ledger: lab.ledger, logger: .silent),
-                    orders: OrderBoard(ledger: lab.ledger), http: HTTPClient.shared)
-                await verify.orders.refresh()
+                    http: HTTPClient.shared)
                 try await body(verify)
                 group.cancelAll()
                 while let result = await group.nextResult() {
@@ -59,11 +57,13 @@ struct VerifyLab: Sendable {
         return try await AppServices(app, http: http)
     }
 
-    /// - Parameter more: lines of the app's section; `coins` may be given on trust where they say so.
+    /// - Parameters:
+    ///   - more: lines of the app's section; `coins` may be given on trust where they say so.
+    ///   - products: beside `coins`.
     func configuration(
         environments: [String] = ["Production"], secret: String? = nil, hasServerAPI: Bool = true,
         hasVerifyReceipt: Bool = true, legacyReceipts: String? = nil, hasRoot: Bool = true, bundleID: String = bundleID,
-        ocsp: OCSPMode = .off, more: [String] = []
+        ocsp: OCSPMode = .off, more: [String] = [], grantFrom: String? = "2020-01-01T00:00:00Z", products: String? = nil
     ) throws -> Configuration {
         let directory = FileManager.default.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString)")
         try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
@@ -77,9 +77,11 @@ struct VerifyLab: Sendable {
         let mark = more.contains { $0.hasPrefix("provisional:") } ? ", provisional: true" : ""
         var lines = [
             "apps:", "  - id: \(Self.appID)", "    bundleId: \(bundleID)", "    appAppleId: 1",
-            "    environments: [\(environments.joined(separator: ", "))]", "    grantFrom: 2020-01-01T00:00:00Z",
-            "    products: [{id: coins, type: consumable, goods: [{item: coin, amount: 60}]\(mark)}]",
+            "    environments: [\(environments.joined(separator: ", "))]",
+            "    products: [{id: coins, type: consumable, goods: [{item: coin, amount: 60}]\(mark)}"
+                + "\(products.map { ", \($0)" } ?? "")]",
         ]
+        if let grantFrom { lines.append("    grantFrom: \(grantFrom)") }
         lines += more.map { "    \($0)" }
         // Both are there as a rule: what verifyReceipt says is asked of it unless a test says otherwise.
         if let strategies = legacyReceipts ?? (hasVerifyReceipt ? "verifyReceipt" : nil) {
@@ -100,8 +102,10 @@ struct VerifyLab: Sendable {
     }
 
     /// A worker's bench for this configuration. Its broker is away.
-    func bench(_ configuration: Configuration) async throws -> VerifyBench {
-        let apps = AppDirectory(http: http)
+    ///
+    /// - Parameter apps: where the test has its hands on what is sold.
+    func bench(_ configuration: Configuration, apps: AppDirectory? = nil) async throws -> VerifyBench {
+        let apps = apps ?? AppDirectory(http: http)
         try await apps.update(configuration, ledger: lab.ledger)
         let queues = Queues()
         let publisher = Publisher(
@@ -122,7 +126,7 @@ struct VerifyLab: Sendable {
     }
 
     func examiner(_ desk: AppleDesk, scale: Double = 1) -> Examiner {
-        Examiner(desk: desk, ledger: lab.ledger, orders: orders, schedule: RetrySchedule(scale: scale))
+        Examiner(desk: desk, ledger: lab.ledger, schedule: RetrySchedule(scale: scale))
     }
 
     func governor(scale: Double = 1) -> Governor {
@@ -147,7 +151,8 @@ struct VerifyLab: Sendable {
             id: id, appID: Self.appID, userID: "u1", proof: proof, transactionID: transactionID,
             originalTransactionID: originalTransactionID, isVouched: isVouched, lane: lane ?? Lane(proof.kind),
             state: .received, reason: reason?.rawValue, attempt: attempt, rescues: 0,
-            receivedAt: .now.addingTimeInterval(-age), readAt: .now.addingTimeInterval(-readAgo),
+            receivedAt: .now.addingTimeInterval(-age), claimedAt: .now.addingTimeInterval(-age),
+            readAt: .now.addingTimeInterval(-readAgo),
             isTakenOver: isTakenOver, hasPayload: hasPayload, isOnTrust: isOnTrust)
     }
 }

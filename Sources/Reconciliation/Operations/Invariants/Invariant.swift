@@ -4,9 +4,10 @@ package import Postgres
 ///
 /// Most need nothing but the database: `makegood check` and the scheduler run them. The others compare it with what the
 /// outside knows, and hold where a test has loaded a `Witness`. Each says which of I1 to I17 it proves (or B1, the
-/// conservation of what came in, or B10, what was given on trust); one id may take several statements, from the inside and from the outside.
+/// conservation of what came in, B3, what Apple is told, B6, what is given once, B7, orders, or B10, what was given on
+/// trust); one id may take several statements, from the inside and from the outside.
 package struct Invariant: Sendable {
-    /// I1 to I17, B1 or B10.
+    /// I1 to I17, B1, B3, B6, B7 or B10.
     package let id: String
     package let name: String
     package let meaning: String

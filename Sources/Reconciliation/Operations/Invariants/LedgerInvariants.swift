@@ -44,19 +44,44 @@ extension Invariant {
               where coalesce(is_grant, false) and (g.app_id, g.user_id) is distinct from (r.app_id, r.user_id)
               offset 0) g
             where (
-              select r.app_id <> g.app_id or g.user_id is distinct from coalesce(r.user_id, (
-                select o.user_id from orders o where o.id::text = lower(r.order_id) and o.app_id = r.app_id))
-              from receipts r where r.id = g.receipt_id)
+              select r.app_id <> g.app_id or \(Statements.person("g.user_id", of: "g.app_id"))
+                is distinct from \(Statements.person("r.poster", of: "g.app_id"))
+              from (
+                select app_id, coalesce(user_id, (
+                  select o.user_id from orders o
+                  where o.id::text = lower(receipts.order_id) and o.app_id = receipts.app_id)) as poster
+                from receipts where id = g.receipt_id offset 0) r)
             """),
         Invariant(
             "B7", "orders_and_grants", "an order is bound by the one purchase that was granted by it, to its user",
             """
             select 'order ' || coalesce(o.id, g.order_id) from (
-              select id, app_id, user_id, transaction_id from orders where bound_at >= \(since)) o
+              select id, app_id, user_id, transaction_id from orders
+              where placed_at >= \(since) and transaction_id is not null) o
             full join (
               select order_id, app_id, user_id, transaction_id from grants
               where granted_at >= \(since) and order_id is not null) g on g.order_id = o.id
-            where (o.app_id, o.user_id, o.transaction_id) is distinct from (g.app_id, g.user_id, g.transaction_id)
+            -- Placed before, and bound since: few enough to be looked up.
+            left join lateral (
+              select app_id, user_id, transaction_id from orders where o.id is null and id = g.order_id offset 0) p on true
+            cross join lateral (
+              select coalesce(o.app_id, p.app_id) as app_id, coalesce(o.user_id, p.user_id) as user_id,
+                coalesce(o.transaction_id, p.transaction_id) as transaction_id offset 0) b
+            where (b.app_id, b.transaction_id) is distinct from (g.app_id, g.transaction_id)
+              or b.user_id <> g.user_id and \(Statements.person("b.user_id", of: "b.app_id"))
+                <> \(Statements.person("g.user_id", of: "g.app_id"))
+            """),
+        Invariant(
+            "B6", "bonuses", "a bonus is given once per user and period, and stands among the goods of its grant",
+            """
+            select 'bonus ' || bonus || ' of transaction …' || right(transaction_id, 4) from (
+              select distinct transaction_id, bonus, true as is_given from given_bonuses
+              where given_at >= \(since) and transaction_id is not null) b
+            full join (
+              select distinct transaction_id, good ->> 'bonus' as bonus, true as is_granted
+              from grants cross join lateral jsonb_array_elements(goods) as good
+              where granted_at >= \(since) and good ? 'bonus') g using (transaction_id, bonus)
+            where is_given is null or is_granted is null
             """),
         Invariant(
             "I6", "grants_and_outcomes",
@@ -167,6 +192,15 @@ extension Invariant {
             select 'receipt ' || id || ' has another proof' from changed_proofs($3) as c(id)
             """),
         Invariant(
+            "I3", "imported_grants", "what another system has given was not given here afterwards",
+            // As below: two statements that do not see each other.
+            """
+            select 'transaction …' || right(g.transaction_id, 4) from grants g
+            cross join lateral (select imported_at from imported_grants
+              where transaction_id = g.transaction_id offset 0) m
+            where g.granted_at >= \(since) and m.imported_at < g.granted_at - interval '10 seconds'
+            """),
+        Invariant(
             "I16", "refunds", "what was known to be refunded was not granted afterwards",
             // Two statements that do not see each other may overlap: both within their time-out.
             """
@@ -188,6 +222,19 @@ extension Invariant {
               where type = 'purchase.granted' and at >= \(since) group by 1, 2) e
               using (transaction_id, receipt_id)
             where is_granted is null or times is distinct from 1
+            """),
+        Invariant(
+            "B3", "errands", "Apple is told only about what was granted, or is finished, held with its facts stored",
+            """
+            select 'transaction …' || right(transaction_id, 4) || ' ' || kind from (
+              select transaction_id, kind from errands where created_at >= \(since)) e
+            full join (
+              select transaction_id, true as is_granted from grants where granted_at >= \(since)) g using (transaction_id)
+            where kind is not null and is_granted is null
+              and not exists (select from grants x where x.transaction_id = e.transaction_id)
+              and not (kind = 'finish' and exists (
+                select from outcomes o
+                where o.transaction_id = e.transaction_id and o.state <> 'granted' and o.state <> 'open'))
             """),
         Invariant(
             "B10", "provisional_grants",

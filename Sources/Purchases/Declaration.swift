@@ -1,0 +1,69 @@
+import Foundation
+
+/// What a post says of the purchase it means, beside the proof. Apple's word decides; this settles what only the poster
+/// knows, which item of a shared store product it was, and is otherwise compared and recorded, never believed.
+package struct Declaration: Sendable, Equatable, Codable {
+    /// Of those that are sold under the store product; from the old clients also the store product itself (S0-1).
+    package var item: String?
+    package var productID: String?
+    package var quantity: Int?
+    /// Of one unit or of all.
+    package var priceMilliunits: Int?
+    package var currency: String?
+    /// Names of fields that make no sense: they lie with the details as they came.
+    package var disregarded: [String]?
+
+    package init(
+        item: String? = nil, productID: String? = nil, quantity: Int? = nil, priceMilliunits: Int? = nil,
+        currency: String? = nil, disregarded: [String]? = nil
+    ) {
+        self.item = item
+        self.productID = productID
+        self.quantity = quantity
+        self.priceMilliunits = priceMilliunits
+        self.currency = currency
+        self.disregarded = disregarded
+    }
+
+    package var isEmpty: Bool { self == Declaration() }
+
+    /// Which of several purchases of one receipt it is about: the one that the post names; else, where it says what was
+    /// bought, the newest of such a product. Nil: of none of them.
+    package func meant(of transactions: [Transaction], named: String?, sold: Catalogue?) -> String? {
+        if transactions.count <= 1 { return transactions.first?.id }
+        if let named, transactions.contains(where: { $0.id == named }) { return named }
+        let newest = transactions.max { ($0.purchasedAt, $0.id) < ($1.purchasedAt, $1.id) }
+        return transactions.filter { transaction in
+            let id = transaction.productID
+            return productID == id || item == id || item.map { sold?.products[id]?.items[$0] != nil } ?? false
+        }.max { ($0.purchasedAt, $0.id) < ($1.purchasedAt, $1.id) }?.id
+            ?? (item == nil && productID == nil ? newest?.id : nil)
+    }
+
+    /// What it says otherwise than Apple, or than what is given.
+    ///
+    /// - Parameter item: what is given; nil: the catalogue has no name for it.
+    package func contradictions(of transaction: Transaction, given item: String?) -> [MatchReason] {
+        var reasons: [MatchReason] = []
+        if let productID, productID != transaction.productID { reasons.append(.productDiffers) }
+        if let declared = self.item, let item, declared != item, declared != transaction.productID {
+            reasons.append(.itemDiffers)
+        }
+        if let quantity, quantity != transaction.quantity { reasons.append(.quantityDiffers) }
+        if let priceMilliunits, differs(priceMilliunits, from: transaction) { reasons.append(.priceDiffers) }
+        if disregarded?.isEmpty == false { reasons.append(.fieldsDisregarded) }
+        return reasons
+    }
+
+    private func differs(_ price: Int, from transaction: Transaction) -> Bool {
+        struct Facts: Decodable {
+            var price: Int?
+            var currency: String?
+        }
+        guard let facts = try? JSONDecoder().decode(Facts.self, from: Data(transaction.facts.utf8)),
+            let apple = facts.price
+        else { return false }
+        if let currency, let other = facts.currency, currency != other { return true }
+        return price != apple && price.multipliedReportingOverflow(by: transaction.quantity).partialValue != apple
+    }
+}

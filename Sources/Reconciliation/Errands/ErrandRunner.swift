@@ -1,0 +1,193 @@
+import AppStore
+import Foundation
+import Logging
+import Metrics
+import Purchases
+
+/// Tells Apple what is to be told about decided purchases (B3, B5). Any number of workers may; the rows say what is left.
+///
+/// Behind the purchases themselves: its calls are repairs to the governor, few at a time, and a row whose call may not be
+/// made now waits. Whoever dies in between leaves it to the next: both calls may be made twice.
+struct ErrandRunner: Sendable {
+    static let interval: Duration = .seconds(1)
+    /// At a time, in each process.
+    static let callsMax = 16
+    private static let budgetDelay: Duration = .seconds(10)
+    private static let pauseDelay: Duration = .seconds(60)
+
+    let ledger: Ledger
+    let apps: AppDirectory
+    let halts: HaltBoard
+    let desk: AppleDesk
+    let callsMax: Int
+    let logger: Logger
+
+    init(ledger: Ledger, apps: AppDirectory, halts: HaltBoard, desk: AppleDesk, callsMax: Int, logger: Logger) {
+        self.ledger = ledger
+        self.apps = apps
+        self.halts = halts
+        self.desk = desk
+        self.callsMax = max(1, min(Self.callsMax, callsMax))
+        self.logger = logger
+    }
+
+    /// Until it is cancelled.
+    func run() async {
+        while !Task.isCancelled {
+            guard await !round() else { continue }
+            try? await Task.sleep(for: max(.milliseconds(50), Self.interval * scale))
+        }
+    }
+
+    /// Takes on what is due and tries it.
+    ///
+    /// - Returns: whether more may be due and Apple takes some.
+    @discardableResult
+    func round() async -> Bool {
+        let lines = lines
+        guard !lines.isEmpty else { return false }
+        do {
+            let claimed = try await ledger.run(
+                Statements.claimErrands, Statements.ErrandClaim(lines: lines, limit: callsMax, lease: lease))
+            guard !claimed.isEmpty else { return false }
+            let results = await withTaskGroup(of: ErrandResult.self) { group in
+                for errand in claimed { group.addTask { await attempt(errand) } }
+                var results: [ErrandResult] = []
+                for await result in group { results.append(result) }
+                return results
+            }
+            CrashPoint.afterErrandBeforeRow.reached()
+            _ = try await ledger.run(Statements.reportErrands, results)
+            count(results)
+            return claimed.count == callsMax && results.contains { $0.state == .done }
+        } catch {
+            // The lease ends, and they are due again.
+            logger.debug("database is away", metadata: LogKeys.error(error))
+            return false
+        }
+    }
+
+    private var scale: Double { ledger.schedule.scale }
+
+    /// The longest call and the longest wait for it fit into it twice.
+    private var lease: Duration {
+        max(ledger.schedule.rescueDelay(.apple), (ledger.schedule.callLimit + Governor.patience) * 2)
+    }
+
+    /// What the apps want told now. What is switched off is left as it is.
+    private var lines: [ErrandLine] {
+        apps.ids.flatMap { id -> [ErrandLine] in
+            guard let app = apps[id], app.serverAPI != nil, !halts.isPaused(id) else { return [] }
+            var kinds: [Errand.Kind] = []
+            if app.policy.writesBackTokens { kinds.append(.setToken) }
+            if app.policy.finishAtApple != .never { kinds.append(.finish) }
+            return app.lookUpOrder.flatMap { environment in
+                kinds.map { kind in
+                    // What was held when policy still said to finish that is no debt of ours at Apple any more.
+                    ErrandLine(
+                        appID: id, environment: environment.rawValue, kind: kind,
+                        needsGrant: kind == .finish && app.policy.finishAtApple == .afterGrant)
+                }
+            }
+        }
+    }
+
+    // MARK: One errand
+
+    private func attempt(_ errand: ClaimedErrand) async -> ErrandResult {
+        guard let app = apps[errand.appID], let api = desk.serverAPI(of: app, lane: .repair) else {
+            return result(errand, .wait(.credentialsMissing))
+        }
+        do {
+            let calls = try await desk.ask(.serverApi, for: app) {
+                () async throws(AppStoreFailure) -> (answer: Void, calls: [ServiceCall]) in
+                let answer = try await tell(errand, api)
+                return ((), answer.calls)
+            }.calls
+            return result(errand, .done, calls.last)
+        } catch {
+            return result(errand, ErrandFate(error), error.calls.last, until: error.fate.until)
+        }
+    }
+
+    private func tell(
+        _ errand: ClaimedErrand, _ api: ServerAPIClient
+    ) async throws(AppStoreFailure) -> ServerAPIClient.Answer<Void> {
+        let environments = [StoreEnvironment(rawValue: errand.environment)]
+        if let token = errand.token {
+            return try await api.setAppAccountToken(
+                token, ofPurchase: errand.originalTransactionID, in: environments)
+        }
+        return try await api.finishTransaction(errand.transactionID, in: environments)
+    }
+
+    /// When it is tried again, if it is, and whether a person should look.
+    private func result(
+        _ errand: ClaimedErrand, _ fate: ErrandFate, _ call: ServiceCall? = nil, until: Date? = nil
+    ) -> ErrandResult {
+        func make(_ state: ErrandResult.State?, _ reason: Reason?, counts: Bool, dueIn: Duration = .zero)
+            -> ErrandResult
+        {
+            ErrandResult(
+                errand: errand, state: state, reason: reason, counts: counts, dueIn: dueIn,
+                httpStatus: call?.httpStatus, code: call?.code.map(Int.init(clamping:)))
+        }
+        switch fate {
+        case .done: return make(.done, nil, counts: true)
+        case .refused(let reason): return make(.refused, reason, counts: true)
+        case .wait(let reason):
+            return make(nil, reason, counts: false, dueIn: wait(reason, until))
+        case .notFound
+        where errand.attempt + 1 >= ErrandFate.notFoundTries && errand.age >= ErrandFate.notFoundAge * scale:
+            return make(.refused, .notFound, counts: true)
+        case .notFound: return make(.open, .notFoundYet, counts: true, dueIn: backoff(errand))
+        case .retry(let reason):
+            let parking = SettleBatch.Parking(scale: scale)
+            // As a receipt is: after its time *and* its tries.
+            guard errand.attempt + 1 >= SettleBatch.Parking.attemptsMin, errand.age >= parking.after else {
+                return make(.open, reason, counts: true, dueIn: backoff(errand))
+            }
+            let again = min(max(errand.age - parking.after, parking.againMin), parking.againMax)
+            return make(.parked, reason, counts: true, dueIn: again)
+        }
+    }
+
+    private func backoff(_ errand: ClaimedErrand) -> Duration {
+        switch ledger.schedule.wait(afterAttempts: errand.attempt, random: Double.random(in: 0..<1)) {
+        case .rung(let rung): ledger.schedule.delay(ofRung: rung)
+        case .row(let wait): wait
+        }
+    }
+
+    /// Those that wait for the same thing come one by one.
+    private func wait(_ reason: Reason, _ until: Date?) -> Duration {
+        let named = until.map { Duration.seconds(max(1, $0.timeIntervalSinceNow)) }
+        let least = (reason == .appleBudget ? Self.budgetDelay : Self.pauseDelay) * scale
+        return (named ?? least) + least * Double.random(in: 0..<1)
+    }
+
+    private func count(_ results: [ErrandResult]) {
+        for result in results {
+            Counter(
+                label: "makegood_errand_tries_total",
+                dimensions: [
+                    ("app", result.errand.appID), ("kind", result.errand.kind.rawValue),
+                    ("answer", result.counts ? result.reason?.rawValue ?? "done" : "waits"),
+                ]
+            ).increment()
+            guard let state = result.state, state == .refused || state == .parked else { continue }
+            logger.warning(
+                "Apple does not take what it is told about a purchase",
+                metadata: [
+                    "app.id": "\(result.errand.appID)", "errand.kind": "\(result.errand.kind.rawValue)",
+                    "errand.state": "\(state.rawValue)", "apple.code": "\(result.code ?? 0)",
+                ])
+        }
+    }
+}
+
+extension Fate {
+    fileprivate var until: Date? {
+        if case .postpone(_, let until) = self { until } else { nil }
+    }
+}

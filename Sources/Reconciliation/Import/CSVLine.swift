@@ -1,0 +1,48 @@
+/// One record of comma-separated values (RFC 4180). By hand: no library that resolves here reads it.
+///
+/// Fields are separated by commas; a quoted one may hold commas, line ends and, doubled, quotes. A quote inside an unquoted
+/// field, and text after a closing quote, are errors and not a guess.
+enum CSVLine {
+    enum Reading: Equatable {
+        case fields([[UInt8]])
+        /// A quote is not closed: the record goes on in the next line.
+        case open
+        case broken(String)
+    }
+
+    private static let quote = UInt8(ascii: "\"")
+    private static let comma = UInt8(ascii: ",")
+
+    /// - Parameter bytes: without the line's end.
+    static func read(_ bytes: [UInt8]) -> Reading {
+        var fields: [[UInt8]] = []
+        var position = 0
+        while true {
+            if position < bytes.count, bytes[position] == quote {
+                var field: [UInt8] = []
+                position += 1
+                while true {
+                    guard let end = bytes[position...].firstIndex(of: quote) else { return .open }
+                    field += bytes[position..<end]
+                    position = end + 1
+                    guard position < bytes.count, bytes[position] == quote else { break }
+                    field.append(quote)
+                    position += 1
+                }
+                guard position == bytes.count || bytes[position] == comma else {
+                    return .broken("has text after a closing quote")
+                }
+                fields.append(field)
+            } else {
+                let end = bytes[position...].firstIndex(of: comma) ?? bytes.count
+                let field = bytes[position..<end]
+                if field.contains(quote) { return .broken("has a quote inside an unquoted value") }
+                fields.append(Array(field))
+                position = end
+            }
+            guard position < bytes.count else { return .fields(fields) }
+            // A comma; an empty value may follow.
+            position += 1
+        }
+    }
+}

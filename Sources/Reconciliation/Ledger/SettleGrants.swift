@@ -1,0 +1,185 @@
+import Purchases
+
+// Parts of ``Statements/settle``, in its order: up to what is given.
+extension Statements {
+    /// What is to be written, of the receipts that are still as they were when they were judged: `outdated`, `mine`,
+    /// `verdict`.
+    static let settleVerdicts = """
+        with outdated as (
+          select i.receipt from unnest($1::uuid[], $4::text[], $5::text[], $36::text[]) as i(receipt, app, usr, owner)
+            cross join lateral (select 1 from merges where app_id = i.app and user_id = any(array[i.usr, i.owner])
+              limit 1) m
+          union all
+          select i.receipt
+          from unnest($1::uuid[], $4::text[], $5::text[], $36::text[], $49::timestamptz[])
+              as i(receipt, app, usr, owner, judged_at)
+            cross join lateral (select 1 from erasures
+              where app_id = i.app and user_sha256 = any(array[
+                  sha256(convert_to(i.usr, 'UTF8')), sha256(convert_to(i.owner, 'UTF8'))])
+                and erased_at > i.judged_at limit 1) e),
+        mine as (
+          select v.receipt
+          from (select distinct receipt, attempt from unnest($1::uuid[], $2::int[]) as i(receipt, attempt)) v
+            cross join lateral (select 1 from receipts r
+              where r.id = v.receipt and r.settled_at is null and r.attempt = v.attempt
+              for no key update skip locked) r
+          where (v.receipt in (select receipt from outdated)) is not true),
+        verdict as (
+          select i.*,
+            case when k.is_refunded then 'rejected'
+              when imported.user_id is not null and i.asked in ('grant', 'provisional') then 'held'
+              when i.asked = 'provisional' and place.is_taken is not true then 'open'
+              else i.asked end as decision,
+            case when k.is_refunded then 'refunded'
+              when imported.user_id is not null and i.asked in ('grant', 'provisional') then 'possession_missing'
+              else i.cause end as reason,
+            coalesce(i.matched_owner, i.usr) as owner, i.order_text::uuid as order_id,
+            imported.user_id as imported_user, imported.app_id as imported_app,
+            imported.environment as imported_environment
+          from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[], $5::text[], $6::bool[], $7::text[],
+              $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::int[], $14::jsonb[], $15::text[],
+              $16::text[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[], $21::text[],
+              $22::text[], $23::timestamptz[], $24::jsonb[], $25::text[], $26::text[], $27::text[], $28::int[],
+              $29::int8[], $30::int[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::jsonb[],
+              $41::bool[], $42::jsonb[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::jsonb[])
+            as i(receipt, attempt, due_in, app, usr, possession, transaction, asked, cause, binding, environment,
+              product, quantity, goods, purchase_key, original, kind, purchased_at, expires_at, revoked_at, token,
+              ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
+              customer, matched_owner, order_text, why, charged_order, order_facts, takes_chain, beside,
+              claimant_event, holder_event, transfer, lost_event, gained_event, bonuses)
+          left join lateral (select true as is_refunded from transactions t
+            where i.asked in ('grant', 'provisional') and t.transaction_id = i.transaction and t.app_id = i.app
+              and t.environment = i.environment and t.revoked_at is not null
+              and t.signed_at > coalesce(i.signed_at, '-infinity') limit 1) k
+            on true
+          left join lateral (\(importedGrant("i", id: "transaction"))) imported on true
+          left join lateral (
+            select p.confirmed_at is null and p.revoked_at is null and not exists (select from outcomes o
+                where o.receipt_id = i.receipt and o.transaction_id = i.transaction
+                  and o.state in ('held', 'rejected')) as is_taken
+            from provisional_grants p
+            where i.asked = 'provisional' and p.transaction_id = i.transaction and p.receipt_id = i.receipt
+            offset 0) place on true
+          where (i.receipt in (select receipt from mine)) is true),
+        """
+
+    /// What is given by it, by which order, with which bonuses: `wanted`, `bindable`, `presented`, `presents`, `won`,
+    /// `bound`, `known`.
+    static let settleGrants = """
+        wanted as (                    -- an order that somebody else holds is not waited for
+          -- Not by "transaction_id is null": the planner would look an order up by its id through all that are open.
+          select o.id, o.transaction_id
+          from (select distinct order_id from verdict where order_id is not null and decision in ('grant', 'provisional')) v
+            cross join lateral (select id, transaction_id from orders o
+              where o.id = v.order_id for no key update skip locked) o),
+        bindable as (                  -- one purchase each
+          select distinct on (order_id) order_id, transaction, receipt from verdict
+          where order_id is not null and decision in ('grant', 'provisional')
+            and (order_id in (select id from wanted where transaction_id is null)) is true
+          order by order_id, purchase_key, transaction, receipt),
+        presented as (                 -- of two purchases of one batch the earlier has it; keys in order, as below
+          insert into given_bonuses (app_id, user_id, bonus, period, transaction_id, goods)
+          select v.app, v.owner, b.id, b.period, v.transaction, b.goods
+          from (
+            select app, owner, transaction, purchase_key, purchased_at, bonuses,
+              row_number() over (partition by purchase_key order by transaction, receipt) as of_purchase,
+              row_number() over (partition by transaction order by purchase_key, receipt) as of_transaction
+            from verdict
+            where (select bool_or(bonuses is not null) from verdict) and decision in ('grant', 'provisional')
+              and (order_id is null
+                or (order_id, transaction, receipt) in (select order_id, transaction, receipt from bindable))) v
+            cross join lateral jsonb_to_recordset(v.bonuses) as b(id text, period text, goods jsonb)
+          where v.of_purchase = 1 and v.of_transaction = 1
+            and (select true from grants where transaction_id = v.transaction) is null
+            and (select true from grants where purchase_key = v.purchase_key) is null
+            -- Nor under another name of the same person.
+            and (select true from merges m join given_bonuses had on had.app_id = m.app_id and had.user_id = m.user_id
+                and had.bonus = b.id and had.period = b.period and had.freed_at is null
+              where m.app_id = v.app and m.into_user_id = v.owner limit 1) is null
+          order by v.app, v.owner, b.id, b.period, v.purchased_at, v.transaction
+          on conflict do nothing
+          returning transaction_id, goods),
+        presents as (
+          select jsonb_object_agg(transaction_id, goods) as of_purchases
+          from (select p.transaction_id, jsonb_agg(g order by g ->> 'bonus') as goods
+            from presented p cross join lateral jsonb_array_elements(p.goods) g group by 1) p),
+        won as (
+          insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
+            product_id, quantity, goods, binding_source, order_id)
+          select transaction, purchase_key, app, environment, owner, customer, receipt, product, quantity,
+            \(goodsWithBonuses), binding, order_id
+          from verdict where decision in ('grant', 'provisional') and (order_id is null
+            or (order_id, transaction, receipt) in (select order_id, transaction, receipt from bindable))
+          order by purchase_key, transaction, receipt
+          on conflict do nothing
+          returning transaction_id, receipt_id),
+        bound as (                     -- Apple's product is the order's, where its token proves it (S3-42)
+          update orders o set transaction_id = v.transaction, bound_at = now(), product_id = v.product
+          from verdict v
+          where v.order_id is not null and o.id = v.order_id
+            and ((v.transaction, v.receipt) in (select transaction_id, receipt_id from won)) is true),
+        known as (
+          insert into transactions as t (\(factColumns))
+          select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,
+            purchased_at, expires_at, revoked_at, token::uuid, ownership, customer, signed_at, facts
+          from verdict v
+          -- What a receipt says of a purchase is no news where facts of it are stored, and locks none of them.
+          where product is not null and (signed_at is not null
+            or (select true from transactions t where t.transaction_id = v.transaction) is null)
+          order by transaction, signed_at desc nulls last
+          \(onOlderFacts)),
+        """
+
+    /// What passes to whoever shows it: `claimed`, `taken`, `moved`.
+    static let settleMoves = """
+        claimed as (                   -- what another user has, and the policy may move
+          select v.receipt, v.transaction, v.app, v.environment, v.usr, v.product, v.lost_event, v.gained_event,
+            t.original_transaction_id as original, t.purchased_at, g.transaction_id as granted, h.user_id as holder,
+            h.move, case when v.transfer = 'hold' then 'hold'
+              when m.of_day < \(AppPolicy.movesPerDayMax) and m.of_month < \(AppPolicy.movesPerMonthMax) then 'move'
+              else 'limit' end as fate
+          from verdict v
+          cross join lateral (
+            (select transaction_id, user_id, app_id, environment from grants where transaction_id = v.transaction)
+            union all
+            (select transaction_id, user_id, app_id, environment from grants where purchase_key = v.purchase_key)
+            limit 1) g
+          cross join lateral (
+            select original_transaction_id, purchased_at from transactions
+            where transaction_id = g.transaction_id and revoked_at is null offset 0) t
+          left join lateral (
+            select user_id, move, decided_at from ownerships
+            where transaction_id = g.transaction_id and app_id = g.app_id and environment = g.environment and move > 0
+            order by move desc limit 1) o on true
+          cross join lateral (
+            select \(person("coalesce(o.user_id, g.user_id)", of: "g.app_id")) as user_id, coalesce(o.move, 0) as move
+            offset 0) h
+          cross join lateral (
+            select count(*) filter (where decided_at > now() - interval '24 hours') as of_day, count(*) as of_month
+            from ownerships
+            where app_id = g.app_id and environment = g.environment
+              and original_transaction_id = t.original_transaction_id and move > 0
+              and decided_at > now() - interval '30 days') m
+          where v.transfer is not null and v.decision in ('grant', 'held') and g.app_id = v.app
+            and g.environment = v.environment and h.user_id <> v.usr
+            and (select coalesce(claimed_at, received_at) from receipts where id = v.receipt)
+              > coalesce(o.decided_at, '-infinity')
+            -- What is over gives no right to what runs.
+            and not exists (
+              select from transactions later
+                cross join lateral (select 1 from grants where transaction_id = later.transaction_id offset 0) k
+              where later.original_transaction_id = t.original_transaction_id and later.app_id = g.app_id
+                and later.environment = g.environment and later.purchased_at > t.purchased_at)),
+        taken as (
+          insert into ownerships (app_id, environment, original_transaction_id, purchased_at, transaction_id, user_id,
+            binding_source, move)
+          select distinct on (granted) app, environment, original, purchased_at, granted, usr, 'transfer', move + 1
+          from claimed where fate = 'move' order by granted, receipt
+          on conflict do nothing
+          returning transaction_id, user_id),
+        moved as (                     -- one of those that the same user claims it by
+          select distinct on (granted) * from claimed
+          where fate = 'move' and (granted, usr) in (select transaction_id, user_id from taken)
+          order by granted, receipt),
+        """
+}

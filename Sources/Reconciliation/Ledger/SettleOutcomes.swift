@@ -1,0 +1,233 @@
+import Purchases
+
+// Parts of ``Statements/settle``, in its order: what became of it.
+extension Statements {
+    /// What became of each purchase, and of each receipt: `outcome`, `judged`, `summary`, `stored`, `closed`, `tried`.
+    static let settleOutcomes = """
+        outcome as (
+          select v.receipt, v.due_in, v.transaction, v.asked, o.state, m.mark, v.event_id, v.revoked_at, p.confirmation,
+            case o.state
+              when 'already_granted' then
+                case when c.is_claimed then 'transferred' when c.holder is distinct from v.usr then 'owned_by_another_user'
+                  when g.user_id is distinct from v.usr then 'transferred' when g.receipt_id is null then 'imported' end
+              when 'held' then case when o.collides and v.possession then 'id_collision'
+                when o.waits_for_person then '\(Reason.transferReview.rawValue)'
+                when v.decision in ('grant', 'provisional') then 'possession_missing' else v.reason end
+              when 'granted' then case
+                when m.is_unconfirmed then 'unconfirmed' when m.mark = 'revoked' then v.reason
+                when coalesce(g.user_id, v.owner) is distinct from v.usr then 'owned_by_another_user' end
+              else v.reason end as reason,
+            case when o.state = 'granted' then coalesce(g.binding_source, v.binding) end as binding,
+            case
+              -- What it was granted by, also where the receipt was not written then for a neighbour's sake.
+              when o.state = 'granted' and (g.receipt_id is null or g.binding_source = v.binding)
+                then string_to_array(v.why, ',')
+              when o.state = 'already_granted' and c.is_claimed then array['\(MatchReason.transferred.rawValue)']
+              when o.state = 'already_granted' and c.fate = 'limit' then array['\(MatchReason.transferLimit.rawValue)']
+              end as reasons,
+            case when o.state in ('granted', 'already_granted') and v.claimant_event is not null and g.user_id <> v.owner
+              then g.user_id end as holder, v.app, v.owner, v.product, v.claimant_event, v.holder_event,
+            case when o.state = 'again' then 0
+              when o.state = 'open' or m.mark = 'given' then 1
+              when m.is_unconfirmed then case when v.asked = 'provisional' then 1 else 2 end
+              when o.state = 'held' then 2
+              when o.state = 'granted' then 3
+              when o.state = 'already_granted' then 4 else 5 end as rank
+          from verdict v
+          left join lateral (
+            (select receipt_id, transaction_id, \(person("grants.user_id", of: "grants.app_id")) as user_id, app_id, environment,
+                binding_source
+              from grants where transaction_id = v.transaction)
+            union all
+            (select receipt_id, transaction_id, \(person("grants.user_id", of: "grants.app_id")), app_id, environment,
+                binding_source
+              from grants where purchase_key = v.purchase_key)
+            union all
+            (select null, v.transaction, v.imported_user, v.imported_app, v.imported_environment, null
+              where v.imported_user is not null)
+            limit 1) g on true
+          cross join lateral (
+            select g.app_id <> v.app or g.environment <> coalesce(v.environment, g.environment) as collides,
+              (v.transaction, v.receipt) in (select transaction, receipt from claimed c
+                where (c.granted, c.usr) in (select transaction_id, user_id from taken)) as is_claimed,
+              case when v.transfer is not null then (
+                select fate from claimed c where c.receipt = v.receipt and c.transaction = v.transaction) end as fate,
+              coalesce((
+                select \(person("o.user_id", of: "o.app_id")) from ownerships o
+                where o.transaction_id = g.transaction_id and o.app_id = g.app_id and o.environment = g.environment
+                  and o.move > 0 order by o.move desc limit 1), g.user_id) as holder,
+              -- Without possession: no hint of what others were given.
+              case when v.decision in ('grant', 'provisional') then 'held' else v.decision end as unproven offset 0) c
+          cross join lateral (
+            select case
+                when v.transaction is null or v.decision = 'open' then v.decision
+                when (v.transaction, v.receipt) in (select transaction_id, receipt_id from won) then 'granted'
+                when g.receipt_id is null and v.decision in ('grant', 'provisional') then 'again'
+                when g.transaction_id is null then v.decision
+                -- A bare id of another app or environment gets no hint either.
+                when c.collides then case when v.possession then 'held' else c.unproven end
+                when g.transaction_id = v.transaction and g.receipt_id = v.receipt then 'granted'
+                when c.fate = 'hold' then 'held'
+                when c.fate = 'move' and not c.is_claimed then 'again'
+                when c.holder = v.usr or v.possession then 'already_granted'
+                else c.unproven end as state, c.collides, c.fate = 'hold' as waits_for_person offset 0) o
+          -- By their keys alone, here and above: the index of the unconfirmed would be walked for each.
+          left join lateral (
+            select p.granted_at is not null and p.confirmed_at is null and p.revoked_at is null as is_open,
+              p.event_id as confirmation
+            from provisional_grants p
+            where g.transaction_id = v.transaction and g.receipt_id = v.receipt and p.transaction_id = v.transaction
+              and p.receipt_id = v.receipt offset 0) p on true
+          cross join lateral (
+            select mark, o.state = 'granted' and (mark = 'given' or p.is_open and mark is null) as is_unconfirmed
+            from (select case
+                when o.state <> 'granted' then null
+                when v.decision = 'provisional'
+                  and (v.transaction, v.receipt) in (select transaction_id, receipt_id from won) then 'given'
+                when p.is_open and v.asked = 'grant' and v.decision = 'grant' then 'confirmed'
+                when p.is_open and v.asked = 'rejected' and v.reason in (\(takingBack)) then 'revoked'
+                end as mark offset 0) m) m),
+        judged as (
+          select receipt, min(due_in) as due_in,
+            least(min(rank), case when bool_or(asked = 'provisional') then 1 end) as rank,
+            bool_or(asked = 'provisional') as is_bridge,
+            bool_and(transaction is null) and min(rank) = 5 as closes,
+            bool_or(state = 'open' and (reason in (\(waiting))) is not true) as has_try,
+            case when bool_or(asked = 'provisional')
+              then coalesce(max(reason) filter (where reason = 'unconfirmed'), 'apple_unavailable')
+              else (array_agg(reason order by rank, reason nulls first))[1] end as reason
+          from outcome group by receipt),
+        summary as (
+          select j.receipt, j.due_in, j.closes, j.reason as closing_reason, j.is_bridge,
+            j.rank = 1 and j.has_try and not j.is_bridge as is_try,
+            case when w.waits then 'unconfirmed' when k.rank is null then j.reason else k.reason end as reason,
+            (array['again', 'received', 'held', 'granted', 'already_granted', 'rejected'])[
+              least(j.rank, k.rank, case when w.waits then 2 end) + 1] as state
+          from judged j
+          left join lateral (
+            select case when o.state = 'granted' then 3 else 4 end as rank, o.reason
+            from outcomes o
+            where j.closes and o.receipt_id = j.receipt and o.state in ('granted', 'already_granted')
+            order by 1, 2 nulls first limit 1) k on true
+          -- What was given on trust and is not answered here either, be it named or not: it keeps its receipt.
+          left join lateral (
+            select bool_or(\(waitsForWord) and ((p.transaction_id, p.receipt_id) in (
+                select transaction, receipt from outcome where mark in ('confirmed', 'revoked'))) is not true) as waits
+            from provisional_grants p where j.rank not in (0, 2) and p.receipt_id = j.receipt) w on true),
+        stored as (
+          insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, reasons)
+          select receipt, transaction, state, reason, binding, reasons from outcome
+          where transaction is not null
+            and ((receipt in (select receipt from summary where is_bridge)) is not true
+              or asked = 'provisional' and state = 'granted'
+              or state <> 'already_granted' and not exists (select from outcomes o
+                where o.receipt_id = outcome.receipt and o.transaction_id = outcome.transaction))
+            and (receipt in (select receipt from summary where state = 'again')) is not true
+          order by receipt, transaction
+          on conflict (receipt_id, transaction_id) do update
+            set state = excluded.state, reason = excluded.reason,
+              binding_source = coalesce(excluded.binding_source, outcomes.binding_source),
+              reasons = coalesce(excluded.reasons, outcomes.reasons), decided_at = now()
+            where outcomes.state in ('open', 'held', 'rejected')
+              or outcomes.reason = 'unconfirmed' and excluded.state = 'granted'),
+        closed as (
+          update outcomes o set state = 'rejected', reason = s.closing_reason, decided_at = now()
+          from summary s
+          where s.closes and s.state <> 'held' and o.receipt_id = s.receipt and o.state in ('open', 'held')),
+        tried as (
+          insert into attempts (receipt_id, attempt, reason, service, environment, http_status, code, duration_ms)
+          select distinct on (receipt) receipt, attempt + 1, reason, call_service, call_environment, call_status,
+            call_code, call_ms
+          from verdict
+          where decision = 'open' and (reason in (\(waiting))) is not true
+            and (receipt in (select receipt from summary where is_try)) is true
+          order by receipt
+          on conflict do nothing),
+        """
+
+    /// Who is told, and what is remembered beside it: `told` to `answered`.
+    static let settleEvents = """
+        told as (
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select event_id::uuid, app, 'purchase.granted', owner, transaction, receipt,
+            jsonb_build_object('productId', product, 'quantity', quantity, 'environment', environment,
+              'originalTransactionId', original, 'purchasedAt', purchased_at, 'goods', \(goodsWithBonuses),
+              'bindingSource', binding)
+              || case when decision = 'provisional' then '{"provisional": true}'::jsonb else '{}'::jsonb end
+              || coalesce(order_facts, '{}'::jsonb)
+          from verdict
+          where decision in ('grant', 'provisional')
+            and (transaction, receipt) in (select transaction_id, receipt_id from won)
+          on conflict (event_id) do nothing),
+        told_beside as (
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select e.id, v.app, e.type, e."user", v.transaction, v.receipt, e.body
+          from verdict v cross join lateral jsonb_to_recordset(v.beside) as e(id uuid, type text, "user" text, body jsonb)
+          where v.beside is not null
+            and ((v.transaction, v.receipt) in (select transaction_id, receipt_id from won)) is true
+          on conflict (event_id) do nothing),
+        disputed as (                  -- a proof for another owner than the one it was given to: nothing moves by itself
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select e.id::uuid, o.app, 'ownership.disputed', e.usr, o.transaction, o.receipt,
+            jsonb_build_object('productId', o.product, 'isOwner', e.usr = o.holder)
+          from outcome o
+            cross join lateral (values (o.claimant_event, o.owner), (o.holder_event, o.holder)) e(id, usr)
+          where o.holder is not null and (o.receipt in (select receipt from summary where state = 'again')) is not true
+          order by 1
+          on conflict (event_id) do nothing),
+        told_moves as (
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select e.id::uuid, m.app, e.type, e.usr, m.transaction, m.receipt,
+            jsonb_build_object('productId', m.product, 'originalTransactionId', m.original, 'bindingSource', 'transfer')
+          from moved m
+            cross join lateral (values (m.lost_event, 'ownership.lost', m.holder),
+              (m.gained_event, 'ownership.gained', m.usr)) e(id, type, usr)
+          order by 1
+          on conflict (event_id) do nothing),
+        owned as (
+          insert into ownerships (app_id, environment, original_transaction_id, purchased_at, transaction_id, user_id,
+            binding_source)
+          select app, environment, original, purchased_at, transaction, owner, binding from verdict
+          where takes_chain and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
+          order by original, transaction
+          on conflict do nothing),
+        remembered as (                -- whose an unregistered token is, unless we set it ourselves
+          insert into granted_tokens (app_id, token, user_id)
+          select distinct app, token::uuid, owner from verdict
+          where token is not null and binding not in ('order_token', 'user_token', 'shared')
+            and (why ~ '\(MatchReason.tokenWritten.rawValue)') is not true
+            and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
+          order by 1, 2, 3
+          on conflict do nothing),
+        charged as (
+          insert into double_charges (transaction_id, app_id, user_id, product_id, order_id)
+          select transaction, app, owner, product, charged_order::uuid from verdict
+          where charged_order is not null
+            and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
+          order by transaction
+          on conflict do nothing),
+        errand as (
+        \(ErrandColumns.insert)),
+        marked as (
+          update provisional_grants p set
+            granted_at = case when m.mark = 'given' then now() else p.granted_at end,
+            confirmed_at = case when m.mark = 'confirmed' then now() end,
+            revoked_at = case when m.mark = 'revoked' then now() end,
+            event_id = case when m.mark = 'revoked' then m.event_id::uuid else p.event_id end
+          from outcome m
+          where m.mark is not null and p.transaction_id = m.transaction and p.receipt_id = m.receipt
+            and (m.mark = 'given' or (m.receipt in (select receipt from summary where state = 'again')) is not true)),
+        answered as (
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select case when m.mark = 'revoked' then m.event_id::uuid else m.confirmation end, g.app_id,
+            'purchase.' || m.mark, g.user_id, m.transaction, m.receipt,
+            jsonb_strip_nulls(jsonb_build_object('productId', g.product_id, 'quantity', g.quantity,
+              'environment', g.environment, 'goods', g.goods, 'reason', m.reason, 'revokedAt', m.revoked_at))
+          from outcome m cross join lateral (
+            select app_id, user_id, product_id, quantity, environment, goods from grants
+            where transaction_id = m.transaction offset 0) g
+          where m.mark in ('confirmed', 'revoked')
+            and (m.receipt in (select receipt from summary where state = 'again')) is not true
+          on conflict (event_id) do nothing)
+        """
+}

@@ -1,0 +1,119 @@
+import ArgumentParser
+import Foundation
+import Purchases
+import RabbitMQ
+import Reconciliation
+
+extension QueueCommand {
+    struct Dead: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Show the dead letters: what each says, how it died, where its receipts stand.",
+            discussion: """
+                They stay where they are. As who may read the queue (`makegood_deploy`, of `makegood roles \
+                --rabbitmq`); at the database the rights of support are enough.
+                """)
+
+        @Option(help: "At most so many.")
+        var limit = 100
+        @Flag(help: "Print JSON.")
+        var json = false
+
+        func validate() throws { try validateLimit(limit) }
+
+        func run() async throws {
+            let letters = try await Deployment.withDeadLetters { try await $0.look(at: limit) }
+            if json { return try JSON.print(letters.map(JSON.DeadLetter.init)) }
+            if letters.isEmpty { print("no dead letters") }
+            for letter in letters {
+                print(letter.death?.sentence ?? "published here by somebody")
+                for line in letter.lines { print("  \(line.sentence)") }
+            }
+        }
+    }
+
+    struct Replay: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Ring again for the receipts that dead letters point at, and take those letters away.",
+            discussion: """
+                The row is the truth: what is published is its pointer as it stands now, and what has ended since is \
+                left alone. Letters that nobody can read, or that point at no receipt of this database, stay unless \
+                --discard is given. Receipts come again by their due times without this command; it saves the wait. \
+                As who may read the queue and publish (`makegood_deploy`). Safe to repeat. Audited.
+                """)
+
+        @Option(help: "At most so many.")
+        var limit = 1000
+        @Flag(help: "Also take away what cannot be read or found.")
+        var discard = false
+
+        func validate() throws { try validateLimit(limit) }
+
+        func run() async throws {
+            let replay = try await Deployment.withDeadLetters {
+                try await $0.replay(limit, discards: discard, actor: Deployment.actor)
+            }
+            print("\(replay.rung) receipts were rung for, \(replay.ended) had ended")
+            if replay.discarded > 0 { print("\(replay.discarded) letters nobody could read or find are gone") }
+            if replay.kept > 0 {
+                print(
+                    "\(replay.kept) letters nobody can read or find stay: look with `makegood queue dead`, then --discard"
+                )
+            }
+        }
+    }
+}
+
+private func validateLimit(_ limit: Int) throws {
+    guard (1...10_000).contains(limit) else { throw ValidationError("--limit must be 1 to 10000") }
+}
+
+extension JSON {
+    struct DeadLetter: Encodable {
+        struct Line: Encodable {
+            var receiptId: String?
+            var appId: String?
+            var state: String?
+            var reason: String?
+            var attempt: Int?
+            var unreadable: String?
+        }
+
+        let queue: String?
+        let reason: String?
+        let diedAt: String?
+        let lines: [Line]
+
+        init(_ letter: Reconciliation.DeadLetter) {
+            (queue, reason, diedAt) = (letter.death?.queue, letter.death?.reason, letter.death?.time)
+            lines = letter.lines.map { line in
+                switch line {
+                case .receipt(let row):
+                    Line(
+                        receiptId: row.receiptID.uuidString.lowercased(), appId: row.appID, state: row.state.rawValue,
+                        reason: row.reason, attempt: row.attempt)
+                case .unknown(let id): Line(receiptId: id.uuidString.lowercased())
+                case .unreadable(let text): Line(unreadable: text)
+                }
+            }
+        }
+    }
+}
+
+extension Reconciliation.DeadLetter.Line {
+    fileprivate var sentence: String {
+        switch self {
+        case .receipt(let row):
+            "\(row.receiptID.uuidString.lowercased()) of \(row.appID): \(row.state.rawValue)"
+                + (row.reason.map { ", \($0)" } ?? "") + ", attempt \(row.attempt)"
+        case .unknown(let id): "\(id.uuidString.lowercased()): no such receipt in this database"
+        case .unreadable(let text): "unreadable: \(text)"
+        }
+    }
+}
+
+extension Death {
+    /// RFC 3339, UTC.
+    fileprivate var time: String? { at.map { Date(timeIntervalSince1970: TimeInterval($0)).formatted(.iso8601) } }
+
+    fileprivate var sentence: String { "\(time ?? "at an unknown time") \(reason) in \(queue)" }
+}

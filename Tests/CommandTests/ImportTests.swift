@@ -1,0 +1,157 @@
+import Foundation
+import TestServers
+import Testing
+
+/// Goal: a person moves an app in and sees what was done, what was not and why, by words and exit code (issue 5, section
+/// 8). Method: the built program on a real database of its own.
+@Suite(.timeLimit(.minutes(5))) struct ImportTests {
+    private static let configuration = """
+        apps:
+          - id: game
+            bundleId: com.example.game
+            environments: [Sandbox]
+            mode: shadow
+            products: [{id: coins, type: consumable, goods: [{item: coin, amount: 6}]}]
+        """
+
+    private static func with(_ body: (_ folder: String, _ run: Runner) async throws -> Void) async throws {
+        let database = try await TestDatabase.make()
+        do {
+            try await withFolder { folder in
+                let environment = [
+                    "MAKEGOOD_POSTGRES_URL": database.url,
+                    "MAKEGOOD_CONFIG": try Self.configuration.written(to: folder, as: "makegood.yaml"),
+                ]
+                let run = Runner(environment: environment)
+                #expect(try await run("migrate").status == 0)
+                try await body(folder, run)
+            }
+        } catch {
+            await database.drop()
+            throw error
+        }
+        await database.drop()
+    }
+
+    struct Runner {
+        let environment: [String: String]
+
+        func callAsFunction(_ arguments: String..., input: String = "") async throws -> BuiltProgram.Outcome {
+            try await BuiltProgram(arguments: arguments, input: .init(input.utf8), environment: environment).run()
+        }
+    }
+
+    @Test("import: dry run, import, the same again; refused and contradicting lines by number and field")
+    func imports() async throws {
+        try await Self.with { folder, run in
+            let header = "Transaction ID,User ID,Product ID,Purchased At,goods\r\n"
+            let clean = try (header + "1,u1,coins,2026-11-01T10:00:00Z,6\r\n2,u2,old,1793527200000,\r\n")
+                .written(to: folder, as: "clean.csv")
+            let dry = try await run("import", "grants", clean, "--app", "game", "--dry-run")
+            #expect(dry.status == 0 && dry.output.contains("of 2 lines 2 would be imported"), "\(dry.complaint)")
+            let done = try await run("import", "grants", clean, "--app", "game")
+            #expect(
+                done.status == 0
+                    && done.output == """
+                        2 lines: 2 imported, 0 already there, 0 conflicts, 0 refused
+                        columns that nobody knows: goods
+                        products that the app does not sell: old
+
+                        """,
+                "\(done.output) \(done.complaint)")
+            let again = try await run("import", "grants", clean, "--app", "game")
+            #expect(again.status == 0 && again.output.contains("2 already there"))
+            #expect(again.output.contains("nothing has changed"))
+
+            let odd =
+                header + "1,u9,coins,2026-11-01T10:00:00Z,\n3,u3,coins,soon,\n4,\"u4,coins,2026-11-01T10:00:00Z,\n5,u5"
+            let told = try await run("import", "grants", "-", "--app", "game", "--format", "csv", input: odd)
+            #expect(
+                told.status == 1
+                    && told.output == """
+                        line 3: refused: purchasedAt must be a time such as 2026-03-01T00:00:00Z, or milliseconds since 1970
+                        line 4: refused: opens a quote that is not closed as it should be
+                        line 5: refused: has 2 values for 5 columns
+                        line 2: conflict: userId is another user here, who keeps it
+                        4 lines: 0 imported, 0 already there, 1 conflicts, 3 refused
+                        columns that nobody knows: goods
+                        the last line has no end: was the file cut off?
+
+                        """,
+                "\(told.output)")
+            let json = try await run("import", "grants", "-", "--app", "game", "--format", "csv", "--json", input: odd)
+            let lines = try json.output.split(separator: "\n").map {
+                try #require(try JSONSerialization.jsonObject(with: Data($0.utf8)) as? [String: Any])
+            }
+            #expect(json.status == 1 && lines.count == 5)
+            #expect(lines[0]["line"] as? Int == 3 && lines[0]["field"] as? String == "purchasedAt")
+            #expect(lines[4]["refused"] as? Int == 3 && lines[4]["conflicts"] as? Int == 1)
+            #expect((lines[4]["sha256"] as? String)?.count == 64)
+
+            let owners = #"{"originalTransactionId": "10", "userId": "u1"}"# + "\n"
+            #expect(
+                try await run("import", "owners", "-", "--app", "game", "--format", "jsonl", input: owners).status == 0)
+            let token = "token,userId\n\(UUID()),u1\n"
+            #expect(
+                try await run("import", "tokens", "-", "--app", "game", "--format", "csv", input: token).status == 0)
+            let order = "orderId,userId,productId,placedAt\n\(UUID()),u1,coins,2026-11-01T10:00:00Z\n"
+            #expect(
+                try await run("import", "orders", "-", "--app", "game", "--format", "csv", input: order).status == 0)
+            #expect(try await run("check", "--full").status == 0)
+        }
+    }
+
+    @Test("a file that is of no use ends with 2 and one line")
+    func useless() async throws {
+        try await Self.with { folder, run in
+            let bad = try "userId\nu1\n".written(to: folder, as: "bad.csv")
+            for (arguments, words) in [
+                (["grants", bad, "--app", "game"], "has no column transactionId"),
+                (["grants", "\(folder)/none.csv", "--app", "game"], "cannot read"),
+                (["grants", bad, "--app", "nobody"], "names no app"),
+                (["tokens", "-", "--app", "game"], "does not say its format"),
+            ] {
+                let outcome = try await BuiltProgram(
+                    arguments: ["import"] + arguments, environment: run.environment
+                ).run()
+                #expect(outcome.status == 2 && outcome.complaint.contains(words), "\(outcome.complaint)")
+                #expect(outcome.complaint.split(separator: "\n").count == 1 && outcome.output.isEmpty)
+            }
+        }
+    }
+
+    @Test("without a configuration, or with one that is none, nothing is done: 2, and one line")
+    func unconfigured() async throws {
+        try await withFolder { folder in
+            let file = try "transactionId,userId,productId,purchasedAt\n".written(to: folder, as: "theirs.csv")
+            for configuration in [nil, "\(folder)/none.yaml", file] {
+                var environment = ["MAKEGOOD_POSTGRES_URL": "postgresql://127.0.0.1:1/none"]
+                environment["MAKEGOOD_CONFIG"] = configuration
+                for words in [["import", "grants"], ["shadow", "diff"]] {
+                    let outcome = try await BuiltProgram(
+                        arguments: words + [file, "--app", "game"], environment: environment
+                    ).run()
+                    #expect(outcome.status == 2, "\(outcome.complaint)")
+                    #expect(outcome.complaint.split(separator: "\n").count == 1 && outcome.output.isEmpty)
+                }
+            }
+        }
+    }
+
+    @Test("shadow diff: 0 where nothing differs, 1 where something does, as text and JSON")
+    func diff() async throws {
+        try await Self.with { folder, run in
+            let file = try "transactionId,userId,productId,purchasedAt\n1,u1,coins,2026-11-01T10:00:00Z\n"
+                .written(to: folder, as: "theirs.csv")
+            let apart = try await run("shadow", "diff", file, "--app", "game")
+            #expect(apart.status == 1, "\(apart.complaint)")
+            #expect(apart.output.hasPrefix("only_there line 2 transaction 1, there coins to u1: nobody posted it\n"))
+            let json = try await run("shadow", "diff", file, "--app", "game", "--json")
+            #expect(json.status == 1 && json.output.contains(#""only_there":1"#), "\(json.output)")
+            #expect(try await run("import", "grants", file, "--app", "game").status == 0)
+            let same = try await run("shadow", "diff", file, "--app", "game", "--since", "2026-01-01T00:00:00Z")
+            #expect(same.status == 0 && same.output.hasPrefix("1 lines: same 1, "), "\(same.output)")
+            #expect(try await run("shadow", "diff", file, "--app", "game", "--since", "yesterday").status == 64)
+        }
+    }
+}

@@ -1,0 +1,96 @@
+import Reconciliation
+import Testing
+
+/// Goal: the plan says what the figures say, grows with the load and names the limit that comes first. Method: a table of
+/// loads; the measurements themselves, held against the model; what must never fall when the load grows.
+@Suite struct CapacityPlanTests {
+    private static func plan(
+        _ purchasesPerDay: Double, _ change: (inout CapacityPlan.Load) -> Void = { _ in }
+    ) -> CapacityPlan {
+        var load = CapacityPlan.Load(purchasesPerDay: purchasesPerDay)
+        change(&load)
+        return CapacityPlan(load)
+    }
+
+    @Test(arguments: [
+        // Purchases a day, ingests, workers, connections of PostgreSQL and RabbitMQ.
+        (1_000, 2, 2, 39, 8), (1_000_000, 2, 2, 39, 8), (10_000_000, 2, 2, 39, 8), (100_000_000, 2, 3, 43, 10),
+        (1_000_000_000, 14, 22, 167, 60),
+    ])
+    func processesAndConnections(
+        _ purchases: Int, _ ingests: Int, _ workers: Int, _ postgres: Int, _ broker: Int
+    ) {
+        let plan = Self.plan(Double(purchases))
+        #expect(plan.ingests == ingests)
+        #expect(plan.workers == workers)
+        #expect(plan.schedulers == 2)
+        #expect(plan.postgresConnections == postgres)
+        #expect(plan.brokerConnections == broker)
+    }
+
+    /// Rates and sizes of one load, by hand: 8,640,000 a day are 100 a second, 300 at the peak.
+    @Test func byHand() {
+        let plan = Self.plan(8_640_000) { $0.appleMilliseconds = 2000 }
+        #expect(plan.meanPerSecond == 100)
+        #expect(plan.peakPerSecond == 300)
+        #expect(abs(plan.ingestCores - 300 * 234e-6 * 2) < 1e-9)
+        #expect(abs(plan.postgresCores - 300 * 180e-6 * 2) < 1e-9)
+        // One in ten asks: 30 a second of the 40 that may be, each two seconds long.
+        #expect(abs(plan.callsAtPeak - 30) < 1e-9)
+        #expect(plan.callBudget == 40)
+        #expect(plan.callsInFlight == 60)
+        #expect(plan.asking == .atOnce)
+        #expect(plan.rowBytesPerDay == 8_640_000 * CapacityPlan.Measured.rowBytes)
+        #expect(
+            plan.databaseBytes
+                == 8_640_000 * (365 * CapacityPlan.Measured.rowBytes + 90 * CapacityPlan.Measured.proofBytes))
+        #expect(plan.backlogMessages == 300 * 3600)
+        // 400 purchases a second ask 40 times.
+        #expect(plan.limits.first?.kind == .apple)
+        #expect(abs((plan.limits.first?.purchasesPerDay ?? 0) - 400.0 / 3 * 86_400) < 1)
+    }
+
+    @Test(arguments: [
+        (1.0, 100, CapacityPlan.Asking.atOnce), (0.1, 1000, .waits), (0.1, 100, .atOnce), (1.0, 1000, .never),
+        (0.0, 1_000_000, .atOnce),
+    ])
+    func asking(_ share: Double, _ peakPerSecond: Int, _ asking: CapacityPlan.Asking) {
+        let plan = Self.plan(Double(peakPerSecond) * 86_400 / 3) {
+            $0.askedShare = share
+            $0.apps = share == 1 && peakPerSecond == 100 ? 3 : 1
+        }
+        #expect(plan.asking == asking)
+        // A budget is never exceeded, so no more calls than that are ever out.
+        #expect(Double(plan.callsInFlight) <= (plan.callBudget * 0.3).rounded(.up))
+    }
+
+    /// Apple first where its word is needed, the broker's one queue where it is not.
+    @Test func theFirstLimit() {
+        #expect(Self.plan(1000).limits.map(\.kind).first == .apple)
+        let free = Self.plan(1000) { $0.askedShare = 0 }
+        #expect(free.limits.map(\.kind) == [.broker, .database])
+        #expect(Self.plan(1000) { $0.apps = 10_000 }.limits.first?.kind == .broker)
+        // They say when, whatever the load of today.
+        #expect(Self.plan(5).limits == Self.plan(5_000_000).limits)
+    }
+
+    /// The machine of the README had two cores, and stopped at 2,174 purchases a second on the whole way with everything
+    /// on them, the load generator too (25 to 40 µs each): the model must call it nearly full.
+    @Test func theMeasuredMachineIsFull() {
+        let plan = Self.plan(2174 * 86_400 / 3) { $0.askedShare = 0 }
+        let cores = plan.ingestCores + plan.workerCores + plan.postgresCores + plan.brokerCores
+        let used = cores * CapacityPlan.usedMax + 2174 * 40e-6
+        #expect((1.4...2.0).contains(used), "\(used)")
+    }
+
+    @Test func moreNeverNeedsLess() {
+        var last = Self.plan(1)
+        for exponent in 1...40 {
+            let plan = Self.plan(Double(1 << exponent))
+            #expect(plan.ingests >= last.ingests && plan.workers >= last.workers)
+            #expect(plan.postgresConnections >= last.postgresConnections)
+            #expect(plan.databaseBytes > last.databaseBytes && plan.callsInFlight >= last.callsInFlight)
+            last = plan
+        }
+    }
+}

@@ -1,0 +1,182 @@
+import AppStoreSimulator
+import AsyncHTTPClient
+import Foundation
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: a purchase of a store product that is sold as several items waits until somebody says which one it was, and
+/// nothing is given by a catalogue that the worker does not know (S3-14, issue 5 sections 2 and 7). Method: a worker's
+/// bench between the simulator and a real ledger; submissions stored as the door stores them.
+@Suite(.timeLimit(.minutes(8))) struct DeclaredItemTests {
+    private static func catalogue(default item: String? = nil) -> Catalogue {
+        Catalogue(
+            products: [
+                .init(
+                    id: "coins", kind: .consumable, defaultItem: item,
+                    items: [
+                        .init(id: "sword", versions: [.init(goods: [.init(item: "sword", amount: 1)])]),
+                        .init(id: "shield", versions: [.init(goods: [.init(item: "shield", amount: 1)])]),
+                    ])
+            ], revision: 1)
+    }
+
+    private struct Shop {
+        let lab: VerifyLab
+        let apps: AppDirectory
+        let bench: VerifyBench
+
+        init(_ lab: VerifyLab) async throws {
+            self.lab = lab
+            apps = AppDirectory(http: lab.http)
+            bench = try await lab.bench(try lab.configuration(), apps: apps)
+        }
+
+        func sell(_ catalogue: Catalogue?, unreadable: Set<String> = []) async throws {
+            let changed = catalogue.map { [VerifyLab.appID: $0] } ?? [:]
+            try await apps.sell(changed, unreadable: unreadable, wakes: true, ledger: lab.lab.ledger)
+        }
+
+        func submission(_ jws: String, _ declared: Declaration? = nil, target: String? = nil) -> Submission {
+            Submission(
+                appID: VerifyLab.appID, userID: "u1", proof: .signedTransaction(jws), target: target,
+                declared: declared)
+        }
+
+        func settle(_ id: UUID) async throws {
+            let attempt = try #require(try await lab.lab.ledger.fetch(id)).attempt
+            #expect(
+                await bench.settle(
+                    Array(Pointer(receiptID: id, attempt: attempt).text.utf8), redelivered: false) == .done)
+        }
+
+        func state(_ submission: Submission) async throws -> String? {
+            try await lab.lab.texts(
+                "select concat_ws(' ', state, reason) from receipts where id = '\(submission.receiptID)'"
+            ).first
+        }
+
+        var goods: [String] {
+            get async throws { try await lab.lab.texts("select goods -> 0 ->> 'item' from grants order by granted_at") }
+        }
+    }
+
+    @Test(
+        "S3-14: pay first, then say what for: the item, target and country of the post are those of the make-up order")
+    func flowB() async throws {
+        try await VerifyLab.with { lab in
+            let shop = try await Shop(lab)
+            try await shop.sell(Self.catalogue())
+            let jws = try await lab.sell().signedTransaction
+            let posted = shop.submission(
+                jws, Declaration(item: "shield", quantity: 7), target: #"{"server":"s1","country":"CN"}"#)
+            #expect(try await lab.lab.ledger.insert(posted))
+            try await shop.settle(posted.receiptID)
+            #expect(try await shop.state(posted) == "granted")
+            #expect(try await shop.goods == ["shield"])
+            #expect(
+                try await lab.lab.texts("select (body -> 'target')::text from events")
+                    == [#"{"server": "s1", "country": "CN"}"#])
+            #expect(
+                try await lab.lab.texts("select array_to_string(reasons, ',') from outcomes") == ["quantity_differs"])
+        }
+    }
+
+    @Test("issue 5 section 2: without an item it is held item_unknown; the next post of the proof with one settles it")
+    func heldThenNamed() async throws {
+        try await VerifyLab.with { lab in
+            let shop = try await Shop(lab)
+            try await shop.sell(Self.catalogue())
+            let posted = shop.submission(try await lab.sell().signedTransaction)
+            #expect(try await lab.lab.ledger.insert(posted))
+            try await shop.settle(posted.receiptID)
+            #expect(try await shop.state(posted) == "held item_unknown")
+            let held = try #require(try await lab.lab.ledger.view(posted.receiptID))
+            #expect(ReceiptAnswer(held, finishing: .held).safeToFinish, "P2: the facts are stored, the debt is ours")
+            // An item that is not sold there helps nobody, and does not stand in the way of the next.
+            for (item, state) in [("axe", "held item_unknown"), ("sword", "granted")] {
+                let again = try await lab.lab.ledger.run(
+                    Statements.declareItem, (id: posted.receiptID, item: item))
+                #expect(again == [posted.receiptID])
+                #expect(
+                    try await lab.lab.number("select count(*) from receipts where state = 'held' and due_at <= now()")
+                        == 1)
+                try await shop.settle(posted.receiptID)
+                #expect(try await shop.state(posted) == state)
+            }
+            #expect(try await shop.goods == ["sword"])
+            let late = try await lab.lab.ledger.run(
+                Statements.declareItem, (id: posted.receiptID, item: "shield"))
+            #expect(late == [], "it has ended")
+        }
+    }
+
+    @Test("a default for the product settles what is held; what was said first is not overwritten while it may count")
+    func defaults() async throws {
+        try await VerifyLab.with { lab in
+            let shop = try await Shop(lab)
+            try await shop.sell(Self.catalogue())
+            let posted = shop.submission(try await lab.sell().signedTransaction)
+            #expect(try await lab.lab.ledger.insert(posted))
+            try await shop.settle(posted.receiptID)
+            try await shop.sell(Self.catalogue(default: "sword"))
+            #expect(
+                try await lab.lab.number("select count(*) from receipts where state = 'held' and due_at <= now()") == 1)
+            try await shop.settle(posted.receiptID)
+            #expect(try await shop.goods == ["sword"])
+
+            let said = shop.submission(try await lab.sell().signedTransaction, Declaration(item: "shield"))
+            #expect(try await lab.lab.ledger.insert(said))
+            #expect(
+                try await lab.lab.ledger.run(Statements.declareItem, (id: said.receiptID, item: "sword")) == [])
+            try await shop.settle(said.receiptID)
+            #expect(try await shop.goods == ["sword", "shield"])
+        }
+    }
+
+    @Test("a catalogue that the worker cannot read: no verdict, no attempt, and it goes on when one can be read")
+    func unreadable() async throws {
+        try await VerifyLab.with { lab in
+            let shop = try await Shop(lab)
+            try await shop.sell(nil, unreadable: [VerifyLab.appID])
+            let posted = shop.submission(try await lab.sell().signedTransaction)
+            #expect(try await lab.lab.ledger.insert(posted))
+            try await shop.settle(posted.receiptID)
+            #expect(try await shop.state(posted) == "received catalogue_unknown")
+            #expect(try await lab.lab.number("select attempt from receipts") == 0)
+            #expect(
+                try await lab.lab.number("select count(*) from receipts where due_at <= now() + interval '8 minutes'")
+                    == 1)
+            // A new configuration does not make it readable.
+            try await shop.apps.update(try lab.configuration(), ledger: lab.lab.ledger)
+            try await shop.settle(posted.receiptID)
+            #expect(try await lab.lab.grants == [])
+            try await shop.sell(Self.catalogue(default: "sword"))
+            try await shop.settle(posted.receiptID)
+            #expect(try await shop.goods == ["sword"])
+        }
+    }
+
+    @Test("section 7: the order of another app, or of nobody, binds nothing and loses nothing; it is noted")
+    func orderOfAnotherApp() async throws {
+        try await VerifyLab.with { lab in
+            let shop = try await Shop(lab)
+            try await lab.lab.place("u1", minutesBefore: 0)
+            let foreign = try await lab.lab.place("u1", app: "other", minutesBefore: 0)
+            for (index, named) in [foreign.uuidString, UUID().uuidString, "no-uuid"].enumerated() {
+                let submission = Submission(
+                    appID: VerifyLab.appID, userID: "u\(index + 7)", orderID: named,
+                    proof: .signedTransaction(try await lab.sell().signedTransaction))
+                #expect(try await lab.lab.ledger.insert(submission))
+                try await shop.settle(submission.receiptID)
+                #expect(try await shop.state(submission) == "granted")
+                let reasons = try await lab.lab.texts(
+                    "select coalesce(array_to_string(reasons, ','), '-') from outcomes where receipt_id = '\(submission.receiptID)'"
+                )
+                #expect(reasons == [named == "no-uuid" ? "-" : "order_aside"])
+            }
+            #expect(try await lab.lab.boundOrders() == [])
+        }
+    }
+}
