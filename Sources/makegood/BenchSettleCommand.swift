@@ -121,8 +121,7 @@ private struct SettleTrial {
                     appID: Self.app, userID: $0.submission.userID, namedOrderID: $0.transaction.appAccountToken,
                     installationID: nil, transaction: $0.transaction)
             }
-            evidence = Statements.join(
-                try await database.run(Statements.evidence, questions), count: questions.count)
+            evidence = try await EvidenceQuestion.answers(to: questions, in: database)
             timing.evidence = (clock.now - start).inSeconds
             start = clock.now
         }

@@ -32,6 +32,35 @@ package struct EvidenceQuestion: Sendable {
     }
 }
 
+extension EvidenceQuestion {
+    /// The first purchase of its chain, posted, whose token may be an order, and that no other order is named for: where
+    /// that order is unbound, row 2 of design.md 5.1 decides by it alone.
+    private var mayEndWithToken: Bool {
+        guard let token = transaction.appAccountToken else { return false }
+        return !transaction.isPeriod && transaction.originalID == transaction.id && !isOnTrust && isPosted
+            && !isOneOfSeveral && (namedOrderID == nil || namedOrderID == token)
+    }
+
+    /// What is known of each, in order: by its token alone, or by everything that could answer.
+    package static func answers(
+        to questions: [EvidenceQuestion], in database: Database
+    ) async throws(PostgresError) -> [Evidence] {
+        var answers = Array(repeating: Evidence?.none, count: questions.count)
+        let short = questions.indices.filter { questions[$0].mayEndWithToken }
+        if !short.isEmpty {
+            for row in try await database.run(Statements.orderOfToken, short.map { questions[$0] }) {
+                answers[short[row.question]] = row.evidence
+            }
+        }
+        let open = questions.indices.filter { answers[$0] == nil }
+        if !open.isEmpty {
+            let rows = try await database.run(Statements.evidence, open.map { questions[$0] })
+            for (index, evidence) in zip(open, Statements.join(rows, count: open.count)) { answers[index] = evidence }
+        }
+        return answers.map { $0 ?? .none }
+    }
+}
+
 extension Statements {
     /// Open orders of one user and product, and of one installation, that are looked at; the latest.
     package static let ordersMax = 16
@@ -41,6 +70,41 @@ extension Statements {
     private static let tokenUsersMax = 8
     /// Users of one Apple customer that are looked at: two stand for many, but each may have the order.
     private static let customerUsersMax = 16
+
+    /// Of an order `o` that is asked for by a question `i`.
+    private static let orderColumns = """
+        o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
+          jsonb_build_array(o.item, o.bonuses, o.target)::text, o.target,
+          o.installation_id = i.installation, o.reserved_for, o.transaction_id, o.item, o.bonuses
+        """
+    private static let orderFields = """
+        id, \(person("orders.user_id", of: "i.app")) as user_id, product_id, quantity, environment, placed_at, pay_by,
+              goods, item, bonuses, target, installation_id, reserved_for, transaction_id
+        """
+
+    /// The unbound order that the token of each question names; no row for a question without one. Where
+    /// ``EvidenceQuestion/mayEndWithToken`` says so, nothing else need be known: this is what nearly every purchase of
+    /// an app with orders asks, for a seventh of what `evidence` costs.
+    package static let orderOfToken = Statement<[EvidenceQuestion], EvidenceRow>(
+        "matching.order_of_token",
+        """
+        select i.n, \(orderColumns)
+        from unnest($1::text[], $2::uuid[], $3::text[]) with ordinality as i(app, token, installation, n)
+        cross join lateral (
+          select \(orderFields) from orders
+          where id = i.token and app_id = i.app and transaction_id is null offset 0) o
+        """,
+        bind: { questions in
+            [
+                .texts(questions.map(\.appID)), .uuids(questions.compactMap(\.transaction.appAccountToken)),
+                .texts(questions.map(\.installationID)),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            var evidence = Evidence()
+            if let order = try row.order(from: 1) { evidence.orders = [order] }
+            return EvidenceRow(question: try row.int(0) - 1, evidence: evidence)
+        })
 
     /// One row for each order that may matter, and one for a question without any: which question, what is known beside
     /// the orders, the order. Key look-ups only.
@@ -65,10 +129,7 @@ extension Statements {
             (select true from grants where transaction_id = i.id),
             (select true from grants where purchase_key = i.purchase_key),
             (select true from (\(importedGrant("i"))) imported)) end,
-          o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
-          jsonb_build_array(o.item, o.bonuses, o.target)::text, o.target,
-          o.installation_id = i.installation, o.reserved_for, o.transaction_id, o.item, s.is_written,
-          c.is_moved, o.bonuses, coalesce(b.users, '{}')
+          \(orderColumns), s.is_written, c.is_moved, coalesce(b.users, '{}')
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
             $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[], $14::bool[],
             $15::text[], $16::bool[]) with ordinality
@@ -161,9 +222,7 @@ extension Statements {
                 and placed_at between i.purchased_at - \(nearMax) and i.purchased_at + \(placedAfterMax)
               order by placed_at desc limit \(ordersMax)) near) k
           cross join lateral (
-            select id, \(person("orders.user_id", of: "i.app")) as user_id, product_id, quantity, environment, placed_at, pay_by,
-              goods, item, bonuses, target, installation_id, reserved_for, transaction_id
-            from orders where id = k.id and app_id = i.app
+            select \(orderFields) from orders where id = k.id and app_id = i.app
               and (not i.is_chain or not \(isForgotten("orders.user_id", since: "placed_at"))) offset 0) f) o on true
         order by i.n
         """,
@@ -188,11 +247,11 @@ extension Statements {
             evidence.tokenUserIDs = try row.texts(2)
             evidence.posterHasToken = try row.optionalBool(3) ?? false
             evidence.customerUserIDs = try row.texts(24)
-            let isMoved = try row.optionalBool(22) ?? false
+            let isMoved = try row.optionalBool(23) ?? false
             evidence.chain = try row.optionalText(4).map { Evidence.Chain(userID: $0, isMoved: isMoved) }
             evidence.revokedAt = try row.optionalDate(5)
             evidence.isGranted = try row.optionalBool(6) ?? false
-            evidence.isTokenWritten = try row.optionalBool(21) ?? false
+            evidence.isTokenWritten = try row.optionalBool(22) ?? false
             if let order = try row.order(from: 7) { evidence.orders.append(order) }
             return EvidenceRow(question: try row.int(0) - 1, evidence: evidence)
         })
@@ -232,7 +291,7 @@ package struct EvidenceRow: Sendable {
 }
 
 extension RowReader {
-    /// Fourteen columns from here on, and one behind what stands there; nil where there is no such row.
+    /// The columns of `orderColumns` from here on; nil where there is no such row.
     fileprivate func order(from column: Int) throws(PostgresError) -> PlacedOrder? {
         guard let id = try optionalUUID(column) else { return nil }
         return PlacedOrder(
@@ -240,7 +299,7 @@ extension RowReader {
             item: try optionalText(column + 13), quantity: try int(column + 3),
             environment: try optionalText(column + 4), placedAt: try date(column + 5), payBy: try date(column + 6),
             goods: try optionalJSON(column + 7) == nil ? nil : try decoded(column + 7),
-            bonuses: try json(column + 16) == "[]" ? [] : try decoded(column + 16),
+            bonuses: try json(column + 14) == "[]" ? [] : try decoded(column + 14),
             terms: try text(column + 8), target: try json(column + 9),
             isOfInstallation: try optionalBool(column + 10) ?? false, reservedFor: try optionalText(column + 11),
             transactionID: try optionalText(column + 12))

@@ -144,7 +144,7 @@ package final class Ledger: Sendable {
         evidences = GroupCommit(
             name: "evidence", writers: writers, size: { _ in (rows: 1, bytes: 256) },
             flush: { questions throws(PostgresError) in
-                Statements.join(try await database.run(Statements.evidence, questions), count: questions.count)
+                try await EvidenceQuestion.answers(to: questions, in: database)
             })
         placements = GroupCommit(
             // One writer: of two taps of one process the second finds the first.
@@ -213,6 +213,15 @@ package final class Ledger: Sendable {
     /// What is known about whose a purchase is.
     package func evidence(_ question: EvidenceQuestion) async throws(LedgerError) -> Evidence {
         try await submit(question, to: evidences)
+    }
+
+    /// The same of several purchases, in order, in statements of their own.
+    package func evidence(_ questions: [EvidenceQuestion]) async throws(LedgerError) -> [Evidence] {
+        do {
+            return try await EvidenceQuestion.answers(to: questions, in: database)
+        } catch {
+            throw LedgerError(error)
+        }
     }
 
     /// Places an order: it is committed when this returns. The order that stands for it, and whether it is this one: the

@@ -42,7 +42,7 @@ extension Examiner {
         } else {
             for start in stride(from: 0, to: questions.count, by: Self.questionsMax) {
                 let batch = Array(questions[start..<min(start + Self.questionsMax, questions.count)])
-                answers += Statements.join(try await ledger.run(Statements.evidence, batch), count: batch.count)
+                answers += try await ledger.evidence(batch)
             }
         }
         if app.policy.mode == .shadow { answers = try await ledger.shadowed(answers, of: questions) }

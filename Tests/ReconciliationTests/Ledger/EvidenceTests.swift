@@ -53,6 +53,52 @@ import Testing
         }
     }
 
+    @Test("S9: what the token alone answers is what everything would answer; where it does not, everything is asked")
+    func shortAnswers() async throws {
+        try await LedgerLab.with { lab in
+            let open = try await lab.place("u1", goods: #"[{"item": "coin", "amount": 7}]"#)
+            let others = try await lab.place("u2", product: "gems", installation: "device")
+            let merged = try await lab.place("guest")
+            let otherApps = try await lab.place("u1", app: "other")
+            let bound = try await lab.place("u1")
+            try await lab.settle(try await lab.post(), try await lab.matched("t0", by: "u1", order: bound))
+            #expect(try await lab.merge("guest", into: "u5") == .merged)
+            var questions: [EvidenceQuestion] = []
+            for token in [open, others, merged, otherApps, bound, UUID(), nil] {
+                for named in [nil, token, others] {
+                    for originalID in ["t1", "t0"] {
+                        for flags in 0..<8 {
+                            let transaction = Self.transaction {
+                                $0.appAccountToken = token
+                                $0.originalID = originalID
+                                $0.customerID = "c"
+                            }
+                            questions.append(
+                                lab.question(
+                                    transaction, named: named, installation: "device", isOnTrust: flags & 1 > 0,
+                                    isPosted: flags & 2 == 0, isOneOfSeveral: flags & 4 > 0))
+                        }
+                    }
+                }
+            }
+            let rows = try await lab.database.run(Statements.evidence, questions)
+            let whole = Statements.join(rows, count: questions.count)
+            let answers = try await EvidenceQuestion.answers(to: questions, in: lab.database)
+            for (index, question) in questions.enumerated() {
+                let (answer, expected) = (answers[index], whole[index])
+                #expect(
+                    answer.orders.sorted { $0.id.uuidString < $1.id.uuidString }
+                        == expected.orders.sorted { $0.id.uuidString < $1.id.uuidString }, "\(question)")
+                var (rest, expectedRest) = (answer, expected)
+                (rest.orders, expectedRest.orders) = ([], [])
+                #expect(rest == expectedRest, "\(question)")
+            }
+            // A batch that is answered by its tokens alone.
+            let simple = try await lab.database.run(Statements.orderOfToken, Array(questions.prefix(4)))
+            #expect(simple.count == 4 && simple.allSatisfy { $0.evidence.orders.map(\.id) == [open] })
+        }
+    }
+
     @Test("row 11: the users of the Apple customer and their orders, where nobody posted it; merged ones once")
     func customers() async throws {
         try await LedgerLab.with { lab in
@@ -307,6 +353,10 @@ import Testing
             let types =
                 "text[], text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], bool[], bool[], bool[], text[], bool[]"
             try await lab.run("set plan_cache_mode = force_generic_plan")
+            try await lab.run("prepare short (text[], uuid[], text[]) as \(Statements.orderOfToken.sql)")
+            let short = try await lab.texts(
+                "explain execute short(array['game'], array['\(UUID())']::uuid[], array['i7'])")
+            #expect(short.contains { $0.contains("orders_pkey") } && !short.contains { $0.contains("Seq Scan") })
             try await lab.run("prepare evidence (\(types)) as \(Statements.evidence.sql)")
             let one = "array['%']::text[]"
             let texts = ["game", "u7", UUID().uuidString, "i7", "t7", "k7", "Production", "o7", "coins"].map {

@@ -34,15 +34,15 @@ extension LedgerLab {
 
     func question(
         _ transaction: Transaction, by userID: String? = "u1", named: UUID? = nil, installation: String? = nil,
-        app: String = "game", isOnTrust: Bool = false, isPosted: Bool = true
+        app: String = "game", isOnTrust: Bool = false, isPosted: Bool = true, isOneOfSeveral: Bool = true
     ) -> EvidenceQuestion {
         EvidenceQuestion(
             appID: app, userID: userID, namedOrderID: named, installationID: installation, transaction: transaction,
-            isOnTrust: isOnTrust, isPosted: isPosted, isOneOfSeveral: true)
+            isOnTrust: isOnTrust, isPosted: isPosted, isOneOfSeveral: isOneOfSeveral)
     }
 
     func evidence(_ questions: EvidenceQuestion...) async throws -> [Evidence] {
-        Statements.join(try await database.run(Statements.evidence, questions), count: questions.count)
+        try await EvidenceQuestion.answers(to: questions, in: database)
     }
 
     /// A purchase that is to be given by an order, matched by whatever the database knows of it.
