@@ -86,17 +86,19 @@ struct RunningIntake: Sendable {
     /// - Parameters:
     ///   - url: nil takes the suite's `TestDatabase`, migrated.
     ///   - environment: further `MAKEGOOD_` settings.
+    ///   - reconnectWait: how long calls wait for the database; a machine that also compiles may need seconds for a
+    ///     connection.
     static func run(
         url: String? = nil, environment: [String: String] = [:], access: String = "", gatewayJWT: String = "",
         directory: URL = .temporaryDirectory, connectionsMax: Int = HTTPLimits.connectionsMax,
-        requestLimit: Duration = .seconds(30),
+        requestLimit: Duration = .seconds(30), reconnectWait: Duration = .seconds(10),
         broker: @escaping @Sendable () -> Bool = { true },
         _ body: (RunningIntake) async throws -> Void
     ) async throws {
         var logger = Logger(label: "tests")
         logger.logLevel = .critical
         let database = PostgresConfiguration(
-            url: url ?? TestDatabase.current.url, applicationName: "makegood-tests", reconnectWait: .milliseconds(500))
+            url: url ?? TestDatabase.current.url, applicationName: "makegood-tests", reconnectWait: reconnectWait)
         if url == nil {
             _ = try await Migrator(database, migrations: Schema.migrations, logger: logger).migrate()
         }

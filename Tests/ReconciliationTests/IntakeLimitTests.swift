@@ -130,7 +130,9 @@ import Testing
 
     @Test("The database is gone: 503 with Retry-After, and ready says so")
     func databaseGone() async throws {
-        try await RunningIntake.run(url: "postgresql://postgres@127.0.0.1:1/none") { intake in
+        try await RunningIntake.run(
+            url: "postgresql://postgres@127.0.0.1:1/none", reconnectWait: .milliseconds(500)
+        ) { intake in
             let answers = try await withThrowingTaskGroup(of: RunningIntake.Answer.self) { group in
                 for index in 0..<10 {
                     group.addTask { try await intake.post(#"{"userId":"u\#(index)","receipt":"QUJD"}"#) }

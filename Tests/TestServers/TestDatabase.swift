@@ -47,10 +47,11 @@ package struct TestDatabase: Sendable {
     }
 
     private static func onServer(_ body: (Database) async throws -> Void) async throws {
-        // Creating a database copies files: on a busy disk that is more than a statement may take otherwise.
+        // Creating a database copies files: on a busy disk that is more than a statement may take otherwise. A machine
+        // that also compiles may need seconds for a connection, and so may others who hold the database's lock.
         let configuration = PostgresConfiguration(
             url: try serverURL, applicationName: "makegood-tests", statementTimeout: .seconds(60),
-            callDeadline: .seconds(90))
+            lockTimeout: .seconds(50), callDeadline: .seconds(90), reconnectWait: .seconds(20))
         var logger = Logger(label: "tests")
         logger.logLevel = .warning
         let database = Database(configuration, connections: 1, logger: logger)

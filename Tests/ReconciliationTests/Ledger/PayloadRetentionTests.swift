@@ -12,7 +12,7 @@ import Testing
 /// Method: real rows whose dates are shifted into the past, in partitions of those days; then single steps of retention
 /// by the function that the scheduler calls.
 @Suite(.timeLimit(.minutes(8))) struct PayloadRetentionTests {
-    private static let days = 90
+    fileprivate static let days = 90
 
     @Test("P17, S3-47: each reason to stay, and each that is none")
     func reasons() async throws {
@@ -241,27 +241,29 @@ import Testing
         try await LedgerLab.with(connections: 4, endsSound: false) { lab in
             _ = try await lab.ledger.run(Statements.createPayloadPartitions, 7)
             for day in 0..<30 { try await lab.fill(100, ended: "granted", daysAgo: 100 + day) }
-            let slowest = try await withThrowingTaskGroup(of: Duration.self) { group in
-                for _ in 0..<4 {
-                    group.addTask {
-                        var slowest: Duration = .zero
-                        while try await lab.oldestDay() ?? 0 > Self.days {
-                            let start = ContinuousClock.now
-                            let posted = try await lab.post()
-                            #expect(try await lab.ledger.fetch(posted.id)?.hasPayload == true)
-                            slowest = max(slowest, ContinuousClock.now - start)
+            let (slowest, stall) = try await lab.besideStalls {
+                try await withThrowingTaskGroup(of: Duration.self) { group in
+                    for _ in 0..<4 {
+                        group.addTask {
+                            var slowest: Duration = .zero
+                            while !Task.isCancelled, try await lab.oldestDay() ?? 0 > Self.days {
+                                let start = ContinuousClock.now
+                                let posted = try await lab.post()
+                                #expect(try await lab.ledger.fetch(posted.id)?.hasPayload == true)
+                                slowest = max(slowest, ContinuousClock.now - start)
+                            }
+                            return slowest
                         }
-                        return slowest
                     }
+                    group.addTask {
+                        try await lab.retain()
+                        return .zero
+                    }
+                    return try await group.reduce(.zero, max)
                 }
-                group.addTask {
-                    try await lab.retain()
-                    return .zero
-                }
-                return try await group.reduce(.zero, max)
             }
-            print("retention: slowest post and fetch during 30 drops: \(slowest)")
-            #expect(slowest < .seconds(2))
+            print("retention: slowest post and fetch during 30 drops: \(slowest), the machine's stalls \(stall)")
+            #expect(slowest < .seconds(2) + stall)
             #expect(try await lab.number("select count(*) from payloads_default") == 0, "today has a partition")
         }
     }
@@ -272,22 +274,26 @@ import Testing
             for _ in 0..<11 { try await lab.fill(9000, ended: "granted", daysAgo: 100) }
             try await lab.fill(1000, ended: "rejected", daysAgo: 100)
             try await lab.run("analyze")
-            let start = ContinuousClock.now
-            var slowest: Duration = .zero
-            var steps = 0
-            while try await lab.oldestDay() != nil {
-                let step = ContinuousClock.now
-                let result = try await lab.ledger.run(
-                    Statements.retainPayloads, .test(batch: PayloadRetention.batchMax)
-                ).first
-                #expect(result?.judged ?? 0 <= PayloadRetention.batchMax, "no step takes more than its batch")
-                slowest = max(slowest, ContinuousClock.now - step)
-                steps += 1
-                // 101, and more where autovacuum holds the day for a moment and the drop gives up.
-                try #require(steps <= 1000)
+            let (slowest, stall) = try await lab.besideStalls {
+                let start = ContinuousClock.now
+                var slowest: Duration = .zero
+                var steps = 0
+                while try await lab.oldestDay() != nil {
+                    let step = ContinuousClock.now
+                    let result = try await lab.ledger.run(
+                        Statements.retainPayloads, .test(batch: PayloadRetention.batchMax)
+                    ).first
+                    #expect(result?.judged ?? 0 <= PayloadRetention.batchMax, "no step takes more than its batch")
+                    slowest = max(slowest, ContinuousClock.now - step)
+                    steps += 1
+                    // 101, and more where autovacuum holds the day for a moment and the drop gives up.
+                    try #require(steps <= 1000)
+                }
+                let took = ContinuousClock.now - start
+                print("retention: 100,000 payloads in \(took), \(steps) steps, slowest \(slowest)")
+                return slowest
             }
-            print("retention: 100,000 payloads in \(ContinuousClock.now - start), \(steps) steps, slowest \(slowest)")
-            #expect(slowest < .seconds(2))
+            #expect(slowest < .seconds(2) + stall)
             #expect(try await lab.number("select count(*) from kept_payloads") == 1000)
         }
     }
@@ -437,13 +443,41 @@ extension LedgerLab {
             """)
     }
 
-    /// Steps until there is nothing more to do at once.
+    /// Steps until there is nothing more to do at once and no day is due. A drop gives up where somebody, autovacuum or
+    /// a slow commit, holds the day for 100 ms; the service comes again a minute later, we do at once.
     fileprivate func retain(asking: [String] = ["asking"]) async throws {
         for _ in 0..<1000 {
             let step = try await ledger.run(Statements.retainPayloads, .test(asking: asking)).first
-            if step?.isMore != true { return }
+            if step?.isMore == true { continue }
+            if try await oldestDay() ?? 0 <= PayloadRetentionTests.days { return }
+            try await Task.sleep(for: .milliseconds(10))
         }
         Issue.record("retention does not come to an end")
+    }
+
+    /// What `body` measured, and how long a commit of one row, which waits for nobody's lock, took beside it at most:
+    /// so long the machine itself made everybody wait.
+    fileprivate func besideStalls(
+        _ body: () async throws -> Duration
+    ) async throws -> (measured: Duration, stall: Duration) {
+        try await run("create table test_pulse as select 0 as n")
+        let pulse = Task { () async throws -> Duration in
+            let pause: Duration = .milliseconds(20)
+            var longest: Duration = .zero
+            try await withSession { session in
+                while !Task.isCancelled {
+                    let start = ContinuousClock.now
+                    try? await Task.sleep(for: pause)
+                    try await session.run(Statement<Void, Void>("test.pulse", "update test_pulse set n = n + 1"))
+                    longest = max(longest, ContinuousClock.now - start - pause)
+                }
+            }
+            return longest
+        }
+        defer { pulse.cancel() }
+        let measured = try await body()
+        pulse.cancel()
+        return (measured, try await pulse.value)
     }
 
     /// As if the time of every kept payload had come.

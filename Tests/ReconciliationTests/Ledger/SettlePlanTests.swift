@@ -11,9 +11,10 @@ import Testing
 /// Method: statistics of a quiet hour (20,000 ended receipts, none open), or of empty tables, or none; autovacuum off;
 /// then 100,000 open rows. With an index of the open rows whose predicate is the guard's, the quiet hour's statistics
 /// say that it is empty, and every look-up by id walks all of it. Batches of 256 are timed by the server's
-/// own clock. The bound is 100 ms for the best of eight and three times as much for the median, because others may use
-/// the machine at the same time; the trap costs seconds. Eight, because from the sixth on a prepared statement has a
-/// generic plan.
+/// own clock, and so is a fixed piece of work before each, because others may use the machine at the same time: the
+/// best batch is held against the best work, the median against the median. The bound is 100 ms for the best of eight
+/// and three times as much for the median; the trap costs seconds. Eight, because from the sixth on a prepared
+/// statement has a generic plan.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct SettlePlanTests {
     private static let batches = 8
     private static let batchRows = 256
@@ -29,22 +30,21 @@ import Testing
             if statistics == .quietHour { try await fillEnded(lab) }
             if statistics != .none { try await lab.run("analyze") }
             let ids = try await fill(lab)
-            var milliseconds: [Double] = []
+            var times = Times()
             for number in 0..<Self.batches {
                 let verdicts = ids[number * Self.batchRows..<(number + 1) * Self.batchRows].enumerated().map {
                     lab.verdict(
                         Posted(id: $1, userID: "u1", appID: "game"), .transactions([.purchase("\(number)-\($0)")]))
                 }
-                let start = try await clock(lab)
-                let settled = try await lab.ledger.run(
-                    Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
-                milliseconds.append(try await clock(lab) - start)
-                #expect(settled.count == Self.batchRows)
+                try await time(lab, &times) {
+                    let settled = try await lab.ledger.run(
+                        Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                    #expect(settled.count == Self.batchRows)
+                }
             }
-            let shown = milliseconds.map { Int($0) }
-            print("settle: \(Self.batchRows) verdicts in \(shown) ms, \(statistics)")
-            #expect(try #require(milliseconds.min()) < 100, "\(shown)")
-            #expect(milliseconds.sorted()[Self.batches / 2] < 300, "\(shown)")
+            print("settle: \(Self.batchRows) verdicts in \(times), \(statistics)")
+            #expect(times.best < 100, "\(times)")
+            #expect(times.median < 300, "\(times)")
         }
     }
 
@@ -73,27 +73,27 @@ import Testing
                   quantity, goods, binding_source)
                 select id::text, id::text, app_id, 'Production', user_id, id, 'coins', 1, '[]', 'poster' from receipts
                 """)
-            var milliseconds: [Double] = []
+            var times = Times()
             for number in 0..<Self.batches {
                 let verdicts = ids[number * Self.batchRows..<(number + 1) * Self.batchRows].map {
                     lab.verdict(
                         Posted(id: $0, userID: "u1", appID: "game"),
                         .transactions([.purchase($0.uuidString.lowercased())]))
                 }
-                let start = try await clock(lab)
-                let settled = try await lab.ledger.run(
-                    Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
-                milliseconds.append(try await clock(lab) - start)
-                #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
+                try await time(lab, &times) {
+                    let settled = try await lab.ledger.run(
+                        Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                    #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
+                }
             }
-            print("settle: \(Self.batchRows) confirmations in \(milliseconds.map { Int($0) }) ms")
+            print("settle: \(Self.batchRows) confirmations in \(times)")
             #expect(
                 try await lab.number(
                     "select count(*) from provisional_grants where confirmed_at is not null and transaction_id not like 'old%'"
                 )
                     == Self.batches * Self.batchRows)
-            #expect(try #require(milliseconds.min()) < 100, "\(milliseconds)")
-            #expect(milliseconds.sorted()[Self.batches / 2] < 300, "\(milliseconds)")
+            #expect(times.best < 100, "\(times)")
+            #expect(times.median < 300, "\(times)")
         }
     }
 
@@ -109,7 +109,7 @@ import Testing
                 """
                 insert into orders (id, app_id, user_id, product_id) select id, app_id, user_id, 'coins' from receipts
                 """)
-            var milliseconds: [Double] = []
+            var times = Times()
             for number in 0..<Self.batches {
                 let verdicts = ids[number * Self.batchRows..<(number + 1) * Self.batchRows].enumerated().map {
                     let match = Match(
@@ -125,18 +125,18 @@ import Testing
                                 decision: .grant(goods: Verdict.Entry.coins, source: .orderToken), match: match)
                         ]))
                 }
-                let start = try await clock(lab)
-                let settled = try await lab.ledger.run(
-                    Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
-                milliseconds.append(try await clock(lab) - start)
-                #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
+                try await time(lab, &times) {
+                    let settled = try await lab.ledger.run(
+                        Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                    #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
+                }
             }
-            print("settle: \(Self.batchRows) verdicts with orders in \(milliseconds.map { Int($0) }) ms")
+            print("settle: \(Self.batchRows) verdicts with orders in \(times)")
             #expect(
                 try await lab.number("select count(*) from orders where transaction_id is not null")
                     == Self.batches * Self.batchRows)
-            #expect(try #require(milliseconds.min()) < 100, "\(milliseconds)")
-            #expect(milliseconds.sorted()[Self.batches / 2] < 300, "\(milliseconds)")
+            #expect(times.best < 100, "\(times)")
+            #expect(times.median < 300, "\(times)")
         }
     }
 
@@ -148,17 +148,17 @@ import Testing
             try await lab.run("analyze receipts")
             _ = try await fill(lab)
             try await lab.run("update receipts set due_at = now() - interval '1 minute' where due_at is not null")
-            var milliseconds: [Double] = []
+            var times = Times()
             for _ in 0..<3 {
                 let claim = Statements.Claim(
                     lane: .apple, apps: ["game", "other"], limit: 1000, rescueDelay: .seconds(60),
                     rescueDelayMax: .seconds(3600))
-                let start = try await clock(lab)
-                #expect(try await lab.ledger.run(Statements.claim, claim).count == 1000)
-                milliseconds.append(try await clock(lab) - start)
+                try await time(lab, &times) {
+                    #expect(try await lab.ledger.run(Statements.claim, claim).count == 1000)
+                }
             }
-            print("claim: 1,000 of 100,000 in \(milliseconds.map { Int($0) }) ms")
-            #expect(try #require(milliseconds.min()) < 300, "\(milliseconds)")
+            print("claim: 1,000 of 100,000 in \(times)")
+            #expect(times.best < 300, "\(times)")
         }
     }
 
@@ -183,6 +183,40 @@ import Testing
         return try await lab.texts(
             "select id::text from receipts where app_id = 'game' and due_at is not null limit \(Self.batches * Self.batchRows)"
         ).compactMap(UUID.init(uuidString:))
+    }
+
+    /// Milliseconds by the server's clock.
+    private struct Times: CustomStringConvertible {
+        /// What `work` takes at least where nobody else works.
+        static let quietWork = 30.0
+
+        var batches: [Double] = []
+        /// Of the same work before each of them: how slow the machine is.
+        var work: [Double] = []
+
+        /// As on a quiet machine.
+        var best: Double { scaled { $0.min() } }
+        var median: Double { scaled { $0.isEmpty ? nil : $0.sorted()[$0.count / 2] } }
+        var description: String { "\(batches.map { Int($0) }) ms, work \(work.map { Int($0) }) ms" }
+
+        private func scaled(_ pick: ([Double]) -> Double?) -> Double {
+            guard let batch = pick(batches), let work = pick(work) else { return .infinity }
+            return batch * min(1, Self.quietWork / work)
+        }
+    }
+
+    /// In no table, and without a plan that could change.
+    private static let work = Statement<Void, Int>(
+        "test.work", "select count(*) from generate_series(1, 50000) n where md5(n::text) = ''",
+        read: { row throws(PostgresError) in try row.int(0) })
+
+    private func time(_ lab: LedgerLab, _ times: inout Times, _ body: () async throws -> Void) async throws {
+        let before = try await clock(lab)
+        _ = try await lab.ledger.run(Self.work, ())
+        let start = try await clock(lab)
+        try await body()
+        times.batches.append(try await clock(lab) - start)
+        times.work.append(start - before)
     }
 
     /// The server's clock, in milliseconds, on the connection that settles.
