@@ -28,10 +28,7 @@ extension EndToEnd {
 
                 let open = try await system.submitAll(sales.dropFirst(), user: "u1")
                 let queue = system.queues.verify(.local)
-                try await system.wait("every ring to have left") {
-                    try await system.client.get("/metrics").text.contains(
-                        "makegood_amqp_published_total{outcome=\"confirmed\",queue=\"\(queue)\"} 4\n")
-                }
+                try await system.waitForRings(4, in: queue)
                 try system.deleteQueue(queue)
                 try await system.command("queue", "declare", as: nil)
                 let unknown = UUID().uuidString.lowercased()

@@ -209,11 +209,8 @@ extension EndToEnd {
                 system.owe(sales, to: "u1")
                 for sale in sales { try await system.submit(sale, user: "u1") }
                 let queue = system.queues.verify(.local)
-                try await system.wait("every ring to have left") {
-                    try await system.client.get("/metrics").text.contains(
-                        "makegood_amqp_published_total{outcome=\"confirmed\",queue=\"\(queue)\"} 200\n")
-                }
-                #expect(try await system.purge(queue) > 0)
+                try await system.waitForRings(200, in: queue)
+                #expect(try system.purge(queue) > 0)
                 async let first = system.start(.scheduler)
                 async let second = system.start(.scheduler)
                 _ = try await (first, second)
