@@ -44,6 +44,8 @@ extension EndToEnd {
                 try await system.wait("6 dead letters") { try await system.depth(of: system.queues.dead) == 6 }
 
                 for _ in 0..<2 {
+                    // What the look before had in its hands comes back after its end.
+                    try await system.wait("all of them there") { try await system.depth(of: system.queues.dead) == 6 }
                     let shown = try await system.command("queue", "dead")
                     for id in open { #expect(shown.contains("\(id) of game: received, attempt 0")) }
                     #expect(shown.contains("\(settled.id) of game: granted, attempt 0"))
