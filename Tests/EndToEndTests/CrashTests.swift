@@ -174,7 +174,8 @@ extension EndToEnd {
                 let sale = try await system.appStore.sell()
                 system.owe(sale, to: "u1")
                 var latency = FaultRequest(.latency, on: .verifyReceipt, count: 1)
-                latency.milliseconds = 500
+                // Long enough to be seen, and shorter than a call may take at this scale: a second.
+                latency.milliseconds = 900
                 try system.appStore.store.fault(latency)
                 try await system.submitReceipt(sale, user: "u1")
                 try await system.wait("the call to Apple") { system.appStore.store.openCalls.now == 1 }
