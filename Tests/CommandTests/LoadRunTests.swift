@@ -122,10 +122,10 @@ import Testing
 
     @Test func noAnswer() async throws {
         let server = ScriptedServer { $0 % 10 == 3 ? .silence : .accepted }
-        let outcome = try await run(server, tokens: 20, timeout: .milliseconds(400))
+        let outcome = try await run(server, tokens: 20, timeout: .seconds(3))
         #expect(outcome.found.answers == .init(accepted: 18, error: 2))
         #expect(outcome.found.firstTrouble == LoadTrouble.timedOut.description)
-        #expect(outcome.lasted >= .milliseconds(800))
+        #expect(outcome.lasted >= .seconds(6))
         #expect(server.connections == 3)
     }
 
@@ -154,7 +154,8 @@ import Testing
         let rate = 100.0
         let server = ScriptedServer { $0 % 20 == 7 ? .last("") : $0 == 30 ? .silence : .accepted }
         let before = NIODeadline.now()
-        let outcome = try await run(server, tokens: 100, connections: 4, rate: rate, timeout: .milliseconds(300))
+        // One answer never comes; the others may be late, where the machine stands still.
+        let outcome = try await run(server, tokens: 100, connections: 4, rate: rate, timeout: .seconds(3))
         #expect(outcome.found.answers == .init(accepted: 94, error: 6))
         #expect(server.requests.count == 100)
         for request in server.requests {

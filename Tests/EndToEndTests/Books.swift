@@ -73,9 +73,10 @@ struct Books: Sendable {
     /// I17: one event per grant, to its user, in the feed that the app backend reads.
     private func holdEvents(_ grants: [Grant], in system: System) async throws {
         // The feed shows what is older than every running transaction of the server, other databases' included.
-        try await system.wait("what is owed to be in the feed", within: .seconds(30)) {
-            let told = try await system.client.events().compactMap { $0["transactionId"] as? String }
-            return Set(owed.keys).isSubset(of: told)
+        // Of all that was told by now: Apple's word on a grant comes after the grant.
+        let written = Set(try await system.texts("select event_id::text from events"))
+        try await system.wait("what was told to be in the feed", within: .seconds(30)) {
+            try await written.isSubset(of: system.client.events().compactMap { $0["id"] as? String })
         }
         let events = try await system.client.events()
         var told: [String: String] = [:]

@@ -436,9 +436,10 @@ private struct RawExchange: Sendable {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
         guard descriptor >= 0 else { throw Failure(call: "socket") }
         defer { close(descriptor) }
-        var patience = timeval(tv_sec: isComplete ? 20 : 0, tv_usec: isComplete ? 0 : 150_000)
+        var patience = timeval(tv_sec: isComplete ? 60 : 0, tv_usec: isComplete ? 0 : 150_000)
         setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, socklen_t(MemoryLayout<timeval>.size))
-        var limit = timeval(tv_sec: 5, tv_usec: 0)
+        // Who gives up in the middle of a good request has no answer to expect.
+        var limit = timeval(tv_sec: isComplete ? 60 : 5, tv_usec: 0)
         setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)

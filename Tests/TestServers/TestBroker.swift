@@ -60,6 +60,20 @@ package final class TestBroker: Sendable {
         }
     }
 
+    /// Throws away every ready message of a queue; how many.
+    package func purge(_ queue: String) throws -> Int {
+        var count = 0
+        try withChannel { state in
+            unsafe Self.withBytes(queue) { name in
+                // amqp_framing.h, amqp_queue_purge: the answer lives in the channel's pool until it is released.
+                let answer = unsafe amqp_queue_purge(state, 1, name)
+                if let answer = unsafe answer { count = unsafe Int(answer.pointee.message_count) }
+            }
+            try unsafe Self.check(amqp_get_rpc_reply(state), "queue.purge")
+        }
+        return count
+    }
+
     /// Publishes any bytes, without waiting for a confirm.
     package func publish(_ body: [UInt8], to queue: String) throws {
         try withChannel { state in
