@@ -114,7 +114,8 @@ import Testing
             }
             #expect(failures.isEmpty)
             #expect(shop.asked == [1, 1])
-            #expect(ContinuousClock.now - start < .seconds(5))
+            // One after the other they would wait for two minutes.
+            #expect(ContinuousClock.now - start < .seconds(30))
             // Another app's verifier, and one after a reload, asks nobody.
             #expect(try await Self.seen(shop.verifier(.hard), sold[0].signedTransaction) == nil)
             #expect(shop.asked == [1, 1])
@@ -137,7 +138,7 @@ import Testing
             try shop.store.set(ResponderRequest(delayMilliseconds: 2000, validSeconds: 3 * 3600))
             let start = ContinuousClock.now
             #expect(await Self.seen(verifier, jws) == nil)
-            #expect(ContinuousClock.now - start < .seconds(1))
+            #expect(ContinuousClock.now - start < .seconds(2), "the responder's delay")
             try await Self.eventually { shop.asked == [2, 2] }
             // Its clock has moved on by 1.1 of the 3 hours. Where the renewal is still under way, this waits for it.
             shop.clock.advance(hours: 1.8)
@@ -178,7 +179,8 @@ import Testing
     }
 
     @Test func `a responder without an answer is left alone for a while, and then nobody waits for it`() async throws {
-        try await Shop.with(patience: .seconds(1)) { shop in
+        let patience: Duration = .seconds(4)
+        try await Shop.with(patience: patience) { shop in
             let soft = try shop.verifier(.soft)
             let jws = try await shop.sell()
             try shop.store.set(ResponderRequest(manner: .silent))
@@ -189,7 +191,7 @@ import Testing
             #expect(shop.asked == [1, 1])
             shop.clock.advance(hours: 0.02)
             #expect(await Self.seen(soft, jws) == nil)
-            #expect(ContinuousClock.now - start < .milliseconds(900))
+            #expect(ContinuousClock.now - start < patience)
             try await Self.eventually { shop.asked == [2, 2] }
         }
     }

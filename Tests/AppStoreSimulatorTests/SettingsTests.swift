@@ -83,10 +83,11 @@ import Testing
             // The device has its proof all the same.
             #expect(try SignedTransaction(slow.string("signedTransaction")).string("transactionId") == id)
 
-            try await store.control(.PUT, "settings", #"{"propagationMilliseconds":500}"#)
+            try await store.control(.PUT, "settings", #"{"propagationMilliseconds":3000}"#)
             let sale = try await store.sold().string("transactionId")
             let visibleAt = try #require(try await store.control(.GET, "purchases/\(sale)").json["visibleAt"] as? Int64)
-            if now < visibleAt - 200 { #expect(try await store.transactionInfo(sale).refusal == "404 4040010") }
+            // Where the question comes in time for sure.
+            if now < visibleAt - 2000 { #expect(try await store.transactionInfo(sale).refusal == "404 4040010") }
             while now < visibleAt { try await Task.sleep(for: .milliseconds(20)) }
             #expect(try await store.transactionInfo(sale).status == 200)
             let asked = try await store.sold(#""visibleAfterMilliseconds":0"#).string("transactionId")

@@ -83,7 +83,7 @@ import Testing
     @Test func lockTimeout() async throws {
         try await withDatabase(connections: 2) { database async throws in
             async let holder = database.failure(
-                of: "do $$ begin perform pg_advisory_xact_lock(7); perform pg_sleep(3); end $$")
+                of: "do $$ begin perform pg_advisory_xact_lock(7); perform pg_sleep(4); end $$")
             try await until(exists: "select from pg_locks where locktype = 'advisory' and objid = 7 and granted")
             let error = try await failure(of: "select pg_advisory_xact_lock(7)") { $0.lockTimeout = .milliseconds(100) }
             #expect(error == .timedOut(.lock))
@@ -91,7 +91,8 @@ import Testing
         }
     }
 
-    /// Two connections take two locks in opposite order; the server ends one of them.
+    /// Two connections take two locks in opposite order, the second one when each has its first; the server ends one of
+    /// them.
     @Test func deadlock() async throws {
         try await withDatabase(connections: 2, { $0.lockTimeout = .seconds(10) }) { database async throws in
             try await untilBothAreUp(database)
@@ -99,7 +100,10 @@ import Testing
                 await database.failure(
                     of: """
                         do $$ begin
-                          perform pg_advisory_xact_lock(\(first)); perform pg_sleep(0.3);
+                          perform pg_advisory_xact_lock(\(first));
+                          while not exists (
+                            select from pg_locks where locktype = 'advisory' and objid = \(second) and granted)
+                          loop perform pg_sleep(0.02); end loop;
                           perform pg_advisory_xact_lock(\(second));
                         end $$
                         """)
@@ -216,7 +220,7 @@ import Testing
         try await withDatabase({ $0.queueLimit = 3 }) { database async throws in
             let errors = await withTaskGroup { group in
                 for _ in 0..<10 {
-                    group.addTask { await database.failure(of: "select pg_sleep(0.7)") }
+                    group.addTask { await database.failure(of: "select pg_sleep(1.2)") }
                 }
                 return await group.reduce(into: [PostgresError?]()) { $0.append($1) }
             }
@@ -234,7 +238,7 @@ import Testing
             try await until(running: "pg_sleep(4)")
             let start = ContinuousClock.now
             for _ in 0..<10 { _ = try await database.run(oneNumber("select 1")) }
-            #expect(start.duration(to: .now) < .seconds(2))
+            #expect(start.duration(to: .now) < .seconds(3))
             #expect(await slow == nil)
         }
     }

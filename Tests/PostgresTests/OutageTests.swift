@@ -43,8 +43,8 @@ import Testing
     @Test func lostMayBeCommitted() async throws {
         try await withProxy({ $0.callDeadline = .seconds(4) }) { proxy, database async throws in
             try await database.run(command("create table kept (id int)"))
-            async let call = database.failure(of: "with s as (select pg_sleep(1.5)) insert into kept select 1 from s")
-            try await until(running: "pg_sleep(1.5)")
+            async let call = database.failure(of: "with s as (select pg_sleep(3)) insert into kept select 1 from s")
+            try await until(running: "pg_sleep(3)")
             proxy.set(.frozen)
             #expect(await call == .lost)
             proxy.set(.forwarding)
@@ -68,7 +68,7 @@ import Testing
             // Later callers do not wait at all.
             let later = ContinuousClock.now
             #expect(await database.failure(of: "select 1") == .unavailable)
-            #expect(later.duration(to: .now) < .milliseconds(500))
+            #expect(later.duration(to: .now) < .milliseconds(1500), "half of a wait")
             proxy.set(.forwarding)
             // A background probe finds the server without any call.
             for _ in 0..<100 where !database.isReady { try await Task.sleep(for: .milliseconds(100)) }
@@ -97,7 +97,7 @@ import Testing
             #expect(try await database.run(oneNumber("select 1")) == [1])
             #expect(database.isReady)
             proxy.set(.cut)
-            for _ in 0..<100 where database.isReady { try await Task.sleep(for: .milliseconds(20)) }
+            for _ in 0..<500 where database.isReady { try await Task.sleep(for: .milliseconds(20)) }
             #expect(!database.isReady)
         }
     }
@@ -168,7 +168,8 @@ import Testing
             }
             let duration = start.duration(to: .now)
             #expect(errors.allSatisfy { $0 == .lost || $0 == .unavailable }, "\(errors)")
-            #expect(duration < .seconds(4) + .seconds(1), "silenceMax, and the watchdog's tenths")
+            // Two deadlines one after the other were more.
+            #expect(duration < .seconds(4) + .seconds(2), "silenceMax, and what a busy machine adds")
             #expect(!database.isReady)
             proxy.set(.forwarding)
             try await untilItWorks(database)
@@ -179,7 +180,8 @@ import Testing
     @Test func anIdleConnectionNoticesSilence() async throws {
         let change = { @Sendable (configuration: inout PostgresConfiguration) in
             configuration.pulse = .milliseconds(500)
-            configuration.callDeadline = .seconds(1)
+            // A sign of life may be late where the server has to wait for its turn.
+            configuration.callDeadline = .seconds(2)
         }
         try await withProxy(connections: 2, change) { proxy, database async throws in
             #expect(try await database.run(oneNumber("select 1")) == [1])
@@ -190,7 +192,7 @@ import Testing
             let start = ContinuousClock.now
             for _ in 0..<100 where database.isReady { try await Task.sleep(for: .milliseconds(50)) }
             #expect(!database.isReady)
-            #expect(start.duration(to: .now) < .milliseconds(1500) + .seconds(1), "noticeMax")
+            #expect(start.duration(to: .now) < .milliseconds(2500) + .seconds(2), "noticeMax")
             proxy.set(.forwarding)
             try await untilItWorks(database)
         }
@@ -285,8 +287,9 @@ import Testing
             }
             await weather.value
             #expect(calls > 100)
-            // 8 callers before it on the same connection share one deadline: the first ends the connection.
-            #expect(slowest < .seconds(4), "seed \(seed)")
+            // 8 callers before it on the same connection share one deadline: the first ends the connection. Each their
+            // own were 8 s.
+            #expect(slowest < .seconds(6), "seed \(seed)")
             proxy.set(.forwarding)
             try await untilItWorks(database)
         }

@@ -72,7 +72,7 @@ import Testing
             await consumer.start()
             let old = try await consumer.take(15)
             proxy.breakConnections()
-            try await eventually(within: .seconds(5)) { !consumer.isConnected }
+            try await eventually(within: .seconds(20)) { !consumer.isConnected }
             // Five lay untaken: they must not be handed out as if they were of the new connection.
             let new = try await consumer.take(20)
             #expect(new.allSatisfy { $0.redelivered })
@@ -81,7 +81,7 @@ import Testing
             consumer.reject(old[0])
             consumer.acknowledge(Array(new.prefix(19)))
             await consumer.close()
-            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.queue) == 1 }
+            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.queue) == 1 }
             #expect(
                 log.messages == [
                     "connected to the broker", "no connection to the broker", "connected to the broker again",
@@ -103,7 +103,7 @@ import Testing
             #expect(taken[2].body == [UInt8](repeating: 8, count: 65_536))
             consumer.reject(taken[0])
             consumer.acknowledge([taken[1], taken[2]])
-            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.dead) == 2 }
+            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.dead) == 2 }
             await consumer.close()
             #expect(try await bench.publisher.depth(of: bench.queue) == 0)
             await bench.close()
@@ -121,7 +121,7 @@ import Testing
                 #expect(taken[0].redelivered == (delivery > 0))
                 await consumer.close()
             }
-            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.dead) == 1 }
+            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.dead) == 1 }
             #expect(try await bench.publisher.depth(of: bench.queue) == 0)
             await bench.close()
         }
@@ -148,13 +148,13 @@ import Testing
                 try await publisher.publish("receipt x \(attempt)", to: rung)
                 let taken = try await consumer.take(1)
                 let waited = ContinuousClock.now - start
-                #expect(waited > .milliseconds(450) && waited < .seconds(3), "\(waited)")
+                #expect(waited > .milliseconds(450) && waited < .seconds(8), "\(waited)")
                 #expect(taken[0].body == Array("receipt x \(attempt)".utf8))
                 #expect(taken[0].queue == work)
                 consumer.acknowledge(taken)
             }
             await consumer.close()
-            try await eventually(within: .seconds(5)) { try await publisher.depth(of: rung) == 0 }
+            try await eventually(within: .seconds(20)) { try await publisher.depth(of: rung) == 0 }
             #expect(try await publisher.depth(of: work) == 0)
             await publisher.close()
         }
@@ -199,8 +199,8 @@ import Testing
                 subscriptions: [Subscription(queue: bench.queue, prefetch: 3)], logger: .silent)
             await consumer.start()
             proxy.breakConnections()
-            try await eventually(within: .seconds(5)) { !consumer.isConnected }
-            try await eventually(within: .seconds(5)) { consumer.isConnected }
+            try await eventually(within: .seconds(20)) { !consumer.isConnected }
+            try await eventually(within: .seconds(20)) { consumer.isConnected }
             try await bench.publisher.publishAll(5, to: bench.queue)
             #expect(try await consumer.take(3).count == 3)
             #expect(try await consumer.takesNothing(for: .milliseconds(300)))
@@ -232,7 +232,8 @@ import Testing
                     bodies += taken.map(\.body)
                 } while bodies.last != Array("round \(round)".utf8)
                 publishing.cancel()
-                #expect(ContinuousClock.now - start < .seconds(5))
+                // A confirm that RabbitMQ forgets costs 5 s, a consumer that it forgets 3 s; `silenceMax` is 10 s.
+                #expect(ContinuousClock.now - start < .seconds(9))
                 await publishing.value
             }
             await consumer.close()
@@ -263,7 +264,7 @@ import Testing
                     bodies += taken.map(\.body)
                 } while bodies.last != Array("round \(round)".utf8)
                 publishing.cancel()
-                #expect(ContinuousClock.now - start < .seconds(6))
+                #expect(ContinuousClock.now - start < .seconds(9), "as above")
                 await publishing.value
             }
             await consumer.close()
@@ -285,7 +286,7 @@ import Testing
             consumer.acknowledge(taken)
             await consumer.close()
             // Six were delivered and never taken, ten never delivered.
-            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.queue) == 16 }
+            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.queue) == 16 }
             await bench.close()
         }
     }
@@ -301,7 +302,7 @@ import Testing
                 }
             }
             try await bench.publisher.publishAll(100, to: bench.queue)
-            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.queue) == 0 }
+            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.queue) == 0 }
             for task in tasks { task.cancel() }
             for task in tasks { await task.value }
             await consumer.close()

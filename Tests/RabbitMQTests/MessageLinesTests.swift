@@ -41,7 +41,7 @@ import Testing
             for body in bodies { bench.publisher.offer(body, to: bench.queue) }
             // Who waits for a confirm has a message of its own.
             try await bench.publisher.publish("receipt alone 0", to: bench.queue)
-            try await eventually(within: .seconds(5)) { counters.published(bench.queue, "confirmed") == 1_001 }
+            try await eventually(within: .seconds(20)) { counters.published(bench.queue, "confirmed") == 1_001 }
             let depth = try await bench.publisher.depth(of: bench.queue)
             #expect((126..<501).contains(depth))
 
@@ -80,7 +80,7 @@ import Testing
             consumer.acknowledge([taken[0]])
             #expect(try await bench.publisher.depth(of: bench.dead) == 0)
             consumer.acknowledge([taken[2]])
-            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.dead) == 1 }
+            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.dead) == 1 }
             await consumer.close()
             #expect(try await bench.publisher.depth(of: bench.queue) == 0)
             await bench.close()
@@ -148,7 +148,7 @@ import Testing
             let consumer = bench.consumer(prefetch: 10)
             await consumer.start()
             consumer.reject(try await consumer.take(1)[0])
-            try await eventually(within: .seconds(5)) { try await bench.publisher.depth(of: bench.dead) == 1 }
+            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.dead) == 1 }
             let reader = bench.consumer(of: [Subscription(queue: bench.dead, prefetch: 10)])
             await reader.start()
             let letter = try #require(try await reader.take(1).first)

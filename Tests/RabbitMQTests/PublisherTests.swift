@@ -45,7 +45,7 @@ import Testing
                 try await stranger.depth(of: "missing-\(queue)")
             }
             // The broker closed that channel; the publisher comes back by itself.
-            try await eventually(within: .seconds(5)) { stranger.state == .connected }
+            try await eventually(within: .seconds(20)) { stranger.state == .connected }
             #expect(try await stranger.depth(of: queue) == 1_000)
             await stranger.close()
             await publisher.close()
@@ -262,7 +262,7 @@ import Testing
             #expect(outcomes.count { $0 == .tooManyWaiting } == 2)
             #expect(counters.published(queue, "too_many_waiting") == 42)
             // Each offer that found a place is counted as well.
-            try await eventually(within: .seconds(5)) {
+            try await eventually(within: .seconds(20)) {
                 counters.published(queue, "timed_out") + counters.published(queue, "unreachable") == 20
             }
             // The places are free again.
@@ -270,7 +270,7 @@ import Testing
             proxy.set(.forwarding)
             try await eventually(within: .seconds(15)) { publisher.state == .connected }
             for _ in 0..<10 { publisher.offer("body", to: queue) }
-            try await eventually(within: .seconds(5)) { counters.published(queue, "confirmed") == 10 }
+            try await eventually(within: .seconds(20)) { counters.published(queue, "confirmed") == 10 }
         }
     }
 
@@ -282,7 +282,7 @@ import Testing
             let proxy = try FaultProxy(to: broker.url)
             defer { proxy.end() }
             var configuration = try BrokerConfiguration(url: proxy.url(broker.url))
-            configuration.confirmDeadline = .seconds(2)
+            configuration.confirmDeadline = .seconds(4)
             let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
             try await publisher.publish("body", to: queue)
 
@@ -291,18 +291,18 @@ import Testing
             async let inFlight = publisher.outcomes(of: 1) { _ in ("body", queue) }
             try await Task.sleep(for: .milliseconds(500))
             proxy.inject([1, 0, 0, 0, 0, 0, 8, 0, 10, 0, 60, 3] + Array("low".utf8) + [206])
-            try await eventually(within: .seconds(2)) { publisher.state == .blocked }
+            try await eventually(within: .seconds(3)) { publisher.state == .blocked }
             let start = ContinuousClock.now
             await #expect(throws: RabbitMQError.blocked) { try await publisher.publish("body", to: queue) }
             await #expect(throws: RabbitMQError.blocked) { try await publisher.depth(of: queue) }
-            #expect(ContinuousClock.now - start < .milliseconds(500))
+            #expect(ContinuousClock.now - start < .seconds(1))
             let ended = await inFlight
             #expect(ended == [.blocked])
             #expect(publisher.state == .blocked, "the connection is kept")
 
             proxy.set(.forwarding)
             proxy.inject([1, 0, 0, 0, 0, 0, 4, 0, 10, 0, 61, 206])
-            try await eventually(within: .seconds(2)) { publisher.state == .connected }
+            try await eventually(within: .seconds(20)) { publisher.state == .connected }
             try await publisher.publish("body", to: queue)
             let depth = try await publisher.depth(of: queue)
             #expect(depth == 3)

@@ -117,7 +117,8 @@ import Testing
             try await Task.sleep(for: .milliseconds(400))
             try await intake.execute(Self.insert("game", "late-1"))
             #expect(try await page.transactions == ["late-1"])
-            #expect(ContinuousClock.now - start < .seconds(6))
+            // The event, and not the end of the time; somebody's transaction may hold the feed back for a moment.
+            #expect(ContinuousClock.now - start < .seconds(15))
             let (none, _, _) = try await Self.page(intake, after: page.next, wait: "0.5")
             #expect(none.isEmpty)
         }

@@ -136,7 +136,9 @@ extension Governor {
             }
             #expect(calls.granted(.fresh) >= 95, "\(calls.granted(.fresh)) of 100")
             #expect(calls.granted(.repair) >= 60, "\(calls.granted(.repair))")
-            #expect(calls.granted(.sweep) <= 30, "\(calls.granted(.sweep))")
+            // After a slice in which nobody asked, because the machine paused, nobody is expected. In proportion to
+            // what they ask it would be 86.
+            #expect(calls.granted(.sweep) <= 45, "\(calls.granted(.sweep))")
             let alone = Calls()
             await Self.load([governors[2]], .sweep, perSecond: 60, seconds: 3, callsPerSecond: 50, alone)
             #expect(alone.granted(.sweep) >= 3 * 30, "a lane borrows what others leave: \(alone.granted(.sweep))")
@@ -217,7 +219,8 @@ extension Governor {
         try await Task.sleep(for: .milliseconds(500))
         wanted.withLock { $0 = [] }
         await Self.load([governor], .fresh, perSecond: 10, seconds: 2, callsPerSecond: 5000, calls)
-        #expect(wanted.withLock { $0 }.allSatisfy { $0 <= 5 }, "\(wanted.withLock { $0 })")
+        // Of the burst it was a hundred; what comes in a second is asked for at once where the machine paused for one.
+        #expect(wanted.withLock { $0 }.allSatisfy { $0 <= 10 }, "\(wanted.withLock { $0 })")
     }
 
     @Test("workers of an old and a new configuration, with slices of different lengths, keep to one budget")
@@ -291,7 +294,7 @@ extension Governor {
                     calls.note(lane, .granted)
                     await governor.leave(pass, .answered)
                 }
-                try await Task.sleep(for: .milliseconds(50))
+                try await Task.sleep(for: .milliseconds(100))
             }
             #expect(calls.granted() == 0)
             #expect(await governor.pass(other, .sweep) != nil, "another host has room of its own")
@@ -304,7 +307,7 @@ extension Governor {
     @Test("who waits when the breaker opens is sent back to its row at once, and so is everybody beside the probe")
     func opens() async throws {
         let governor = Governor(
-            callsMax: 19, scale: 0.02, lease: { _ in .init(calls: 0, endsIn: .seconds(1), stoppedFor: .zero) },
+            callsMax: 19, scale: 0.1, lease: { _ in .init(calls: 0, endsIn: .seconds(1), stoppedFor: .zero) },
             stop: { _, _ in }, logger: .silent)
         let host = AppleHost(.serverApi, .production)
         @Sendable func admission() async -> String {
@@ -328,7 +331,7 @@ extension Governor {
         #expect(await waiting == "down")
         #expect(ContinuousClock.now - start < .seconds(1))
         #expect(await admission() == "down")
-        try await Task.sleep(for: .milliseconds(150))
+        try await Task.sleep(for: .milliseconds(600))
         let probe = try #require(await governor.pass(host, .sweep))
         #expect(await admission() == "down")
         await governor.leave(probe, .none)

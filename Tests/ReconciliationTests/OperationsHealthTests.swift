@@ -51,7 +51,7 @@ import Testing
         struct Slow: Service {
             func run() async throws {
                 try await gracefulShutdown()
-                try await Task.sleep(for: .seconds(1))
+                try await Task.sleep(for: .seconds(4))
             }
         }
         let services: [any Service] = [server, Slow(), DrainSign(health: health)]

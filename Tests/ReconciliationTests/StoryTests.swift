@@ -286,7 +286,7 @@ import Testing
                 insert into orders (id, app_id, user_id, product_id, item, goods, price_milliunits, currency, placed_at,
                   transaction_id, bound_at)
                 values ('\(bound)', 'game', 'owner-1', 'coins', 'sword', '[{"item": "coin", "amount": 60}]', 1990, 'USD',
-                  now() - interval '1 hour', 't1', now() + interval '1 second'),
+                  now() - interval '1 hour', 't1', now() + interval '1 minute'),
                   ('\(open)', 'game', 'owner-1', 'coins', null, null, null, null, now(), null, null)
                 """)
             // Nobody but the order names the user.
