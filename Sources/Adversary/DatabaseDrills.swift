@@ -51,7 +51,8 @@ extension Drill {
             }
             try await stage.servers.send(SIGCONT, to: "postgres")
             try await stage.expectAcceptance(within: .seconds(20))
-            stage.expectAnswers([503])
+            // A client of a busy machine may give up before it is connected: every post comes again at once then.
+            stage.expectAnswers([0, 503])
         },
         Drill("19", "all sessions ended every 2 s", expected: "repeated inside; under 1 % of posts notice") { stage in
             for _ in 0..<stage.world.rounds(30, min: 4) {

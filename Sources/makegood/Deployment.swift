@@ -42,6 +42,8 @@ enum Deployment {
     static var actor: String { ProcessInfo.processInfo.environment["USER"] ?? NSUserName() }
 
     static func run(_ roles: [Role]) async throws {
+        // Until the configuration is read a reload would only end this process.
+        signal(SIGHUP, SIG_IGN)
         try LibPQVersion.loaded.check()
         try LibRabbitMQVersion.loaded.check()
         var settings = try Settings()

@@ -170,7 +170,8 @@ extension EndToEnd {
         /// Method: a debug hook kills -9 the worker right there; the errand is open. When the lease has run out a second
         /// worker tells it once more: two records at Apple, one finished purchase.
         @Test func aWorkerKilledAfterItToldAppleTellsItAgain() async throws {
-            try await System.run { system in
+            // Calls of two seconds, and a lease of eight: Apple is not asked once more because a call was slow.
+            try await System.run(.init(timeScale: 0.1)) { system in
                 try system.configureGame { $0.finishAtApple = "afterGrant" }
                 try await system.start(.ingest)
                 let dying = try await system.start(.worker, ["MAKEGOOD_TEST_CRASH": "after_errand_before_row"])
