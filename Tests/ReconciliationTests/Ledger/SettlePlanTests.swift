@@ -36,11 +36,12 @@ import Testing
                     lab.verdict(
                         Posted(id: $1, userID: "u1", appID: "game"), .transactions([.purchase("\(number)-\($0)")]))
                 }
-                blocks.append(try await touched(lab) {
-                    let settled = try await lab.ledger.run(
-                        Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
-                    #expect(settled.count == Self.batchRows)
-                })
+                blocks.append(
+                    try await touched(lab) {
+                        let settled = try await lab.ledger.run(
+                            Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                        #expect(settled.count == Self.batchRows)
+                    })
             }
             print("settle: \(Self.batchRows) verdicts touch \(blocks) blocks, \(statistics)")
             #expect(blocks.allSatisfy { (Self.batchRows..<Self.batchRows * Self.blocksOfVerdictMax).contains($0) })
@@ -79,11 +80,12 @@ import Testing
                         Posted(id: $0, userID: "u1", appID: "game"),
                         .transactions([.purchase($0.uuidString.lowercased())]))
                 }
-                blocks.append(try await touched(lab) {
-                    let settled = try await lab.ledger.run(
-                        Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
-                    #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
-                })
+                blocks.append(
+                    try await touched(lab) {
+                        let settled = try await lab.ledger.run(
+                            Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                        #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
+                    })
             }
             print("settle: \(Self.batchRows) confirmations touch \(blocks) blocks")
             #expect(
@@ -123,11 +125,12 @@ import Testing
                                 decision: .grant(goods: Verdict.Entry.coins, source: .orderToken), match: match)
                         ]))
                 }
-                blocks.append(try await touched(lab) {
-                    let settled = try await lab.ledger.run(
-                        Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
-                    #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
-                })
+                blocks.append(
+                    try await touched(lab) {
+                        let settled = try await lab.ledger.run(
+                            Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                        #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
+                    })
             }
             print("settle: \(Self.batchRows) verdicts with orders touch \(blocks) blocks")
             #expect(
@@ -150,9 +153,10 @@ import Testing
                 let claim = Statements.Claim(
                     lane: .apple, apps: ["game", "other"], limit: 1000, rescueDelay: .seconds(60),
                     rescueDelayMax: .seconds(3600))
-                blocks.append(try await touched(lab) {
-                    #expect(try await lab.ledger.run(Statements.claim, claim).count == 1000)
-                })
+                blocks.append(
+                    try await touched(lab) {
+                        #expect(try await lab.ledger.run(Statements.claim, claim).count == 1000)
+                    })
             }
             print("claim: 1,000 of 100,000 touch \(blocks) blocks")
             #expect(blocks.allSatisfy { (1000..<1000 * Self.blocksOfClaimMax).contains($0) })
