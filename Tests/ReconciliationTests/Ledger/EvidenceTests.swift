@@ -95,7 +95,7 @@ import Testing
             }
             // A batch that is answered by its tokens alone.
             let simple = try await lab.database.run(Statements.orderOfToken, Array(questions.prefix(4)))
-            #expect(simple.count == 4 && simple.allSatisfy { $0.evidence.orders.map(\.id) == [open] })
+            #expect(simple.map { $0.evidence.orders.map(\.id) } == Array(repeating: [open], count: 4))
         }
     }
 
@@ -356,7 +356,8 @@ import Testing
             try await lab.run("prepare short (text[], uuid[], text[]) as \(Statements.orderOfToken.sql)")
             let short = try await lab.texts(
                 "explain execute short(array['game'], array['\(UUID())']::uuid[], array['i7'])")
-            #expect(short.contains { $0.contains("orders_pkey") } && !short.contains { $0.contains("Seq Scan") })
+            #expect(short.contains { $0.contains("orders_pkey") })
+            #expect(short.filter { $0.contains("Seq Scan") } == [])
             try await lab.run("prepare evidence (\(types)) as \(Statements.evidence.sql)")
             let one = "array['%']::text[]"
             let texts = ["game", "u7", UUID().uuidString, "i7", "t7", "k7", "Production", "o7", "coins"].map {
