@@ -13,6 +13,7 @@ die() {
 }
 
 declare -A process # name -> id
+inside=() # what enters the namespaces in which `start` shall run
 servers_are_ours=false
 
 # start NAME [VARIABLE=VALUE...] COMMAND: runs makegood with a log of its own.
@@ -26,7 +27,7 @@ start() {
         variables+=("$1")
         shift
     done
-    env "${variables[@]}" setsid setpriv --pdeathsig TERM -- "$makegood" "$@" \
+    env "${variables[@]}" setsid "${inside[@]}" setpriv --pdeathsig TERM -- "$makegood" "$@" \
         < /dev/null >> "$state/$name.log" 2>&1 {lock}>&- &
     process[$name]=$!
 }

@@ -1,9 +1,10 @@
 /// Where the broker is and how long we are willing to wait for it.
 ///
 /// The URL: `amqp://user:password@host:port/vhost` or `amqps://…?cacertfile=PATH`, percent-encoded
-/// (https://www.rabbitmq.com/docs/uri-spec). Differences: a path of a lone "/" means the default vhost "/", and
-/// unknown parameters are errors. TLS parameters (amqps only): `cacertfile` (PEM; needed unless `verify=verify_none`),
-/// `verify` (`verify_peer`, the default, or `verify_none`), `certfile` and `keyfile` (PEM, together).
+/// (https://www.rabbitmq.com/docs/uri-spec). Differences: several nodes of a cluster may be named, `host:port,host:port`;
+/// a path of a lone "/" means the default vhost "/", and unknown parameters are errors. TLS parameters (amqps only):
+/// `cacertfile` (PEM; needed unless `verify=verify_none`), `verify` (`verify_peer`, the default, or `verify_none`),
+/// `certfile` and `keyfile` (PEM, together).
 /// With TLS the host must be a DNS name: librabbitmq 0.11 compares no IP addresses (amqp_hostcheck, X509_check_host).
 package struct BrokerConfiguration: Sendable {
     /// TLS towards the broker: 1.2 or newer.
@@ -16,8 +17,14 @@ package struct BrokerConfiguration: Sendable {
         package var keyFile: String?
     }
 
-    package let host: String
-    package let port: Int
+    /// A node of the cluster.
+    package struct Node: Sendable, Equatable {
+        package let host: String
+        package let port: Int
+    }
+
+    /// One that answers will do. At least one.
+    package let nodes: [Node]
     package let user: String
     let password: String
     package let vhost: String
@@ -55,15 +62,15 @@ package struct BrokerConfiguration: Sendable {
     /// Throws only `badURL`, with the name of the part.
     package init(url: String) throws(RabbitMQError) {
         let parts = try BrokerURL(url)
-        (host, port, user, password, vhost, tls) =
-            (parts.host, parts.port, parts.user, parts.password, parts.vhost, parts.tls)
+        (nodes, user, password, vhost, tls) = (parts.nodes, parts.user, parts.password, parts.vhost, parts.tls)
     }
 }
 
 extension BrokerConfiguration: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
     /// Without user and password.
     package var description: String {
-        "\(tls == nil ? "amqp" : "amqps")://\(host):\(port)/\(vhost == "/" ? "" : vhost)"
+        let addresses = nodes.map { "\($0.host):\($0.port)" }.joined(separator: ",")
+        return "\(tls == nil ? "amqp" : "amqps")://\(addresses)/\(vhost == "/" ? "" : vhost)"
     }
     package var debugDescription: String { description }
     /// `dump` shows no password either.
@@ -72,8 +79,10 @@ extension BrokerConfiguration: CustomStringConvertible, CustomDebugStringConvert
 
 /// The parts of an AMQP URL. Pure.
 struct BrokerURL {
-    var host = ""
-    var port = 0
+    /// Each may cost an attempt to connect its time-out.
+    private static let nodesMax = 8
+
+    var nodes: [BrokerConfiguration.Node] = []
     var user = "guest"
     var password = "guest"
     var vhost = "/"
@@ -117,16 +126,21 @@ struct BrokerURL {
             }
             guard !user.isEmpty else { throw .badURL(field: "user") }
         }
-        try parseAuthority(rest, defaultPort: isTLS ? 5671 : 5672)
+        let authorities = rest.split(separator: ",", omittingEmptySubsequences: false)
+        guard authorities.count <= Self.nodesMax else { throw .badURL(field: "host") }
+        for authority in authorities { nodes.append(try Self.node(authority, defaultPort: isTLS ? 5671 : 5672)) }
         try parseQuery(query ?? "", isTLS: isTLS)
     }
 
-    private mutating func parseAuthority(_ authority: Substring, defaultPort: Int) throws(RabbitMQError) {
+    private static func node(
+        _ authority: Substring, defaultPort: Int
+    ) throws(RabbitMQError) -> BrokerConfiguration.Node {
+        let host: String
         var portText: Substring?
         if authority.first == "[" {
             guard let end = authority.firstIndex(of: "]") else { throw .badURL(field: "host") }
             host = String(authority[authority.index(after: authority.startIndex)..<end])
-            guard host.utf8.allSatisfy({ Self.isHexadecimal($0) || $0 == UInt8(ascii: ":") || $0 == UInt8(ascii: ".") })
+            guard host.utf8.allSatisfy({ isHexadecimal($0) || $0 == UInt8(ascii: ":") || $0 == UInt8(ascii: ".") })
             else { throw .badURL(field: "host") }
             let after = authority[authority.index(after: end)...]
             if !after.isEmpty {
@@ -134,19 +148,17 @@ struct BrokerURL {
                 portText = after.dropFirst()
             }
         } else if let colon = authority.firstIndex(of: ":") {
-            host = try Self.decoded(authority[..<colon], field: "host")
+            host = try decoded(authority[..<colon], field: "host")
             portText = authority[authority.index(after: colon)...]
         } else {
-            host = try Self.decoded(authority, field: "host")
+            host = try decoded(authority, field: "host")
         }
         guard !host.isEmpty, host.utf8.count <= 253 else { throw .badURL(field: "host") }
-        port = defaultPort
-        if let portText {
-            guard portText.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }),
-                let number = Int(portText), (1...65535).contains(number)
-            else { throw .badURL(field: "port") }
-            port = number
-        }
+        guard let portText else { return .init(host: host, port: defaultPort) }
+        guard portText.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }),
+            let port = Int(portText), (1...65535).contains(port)
+        else { throw .badURL(field: "port") }
+        return .init(host: host, port: port)
     }
 
     private mutating func parseQuery(_ query: Substring, isTLS: Bool) throws(RabbitMQError) {

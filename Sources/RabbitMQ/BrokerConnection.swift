@@ -38,14 +38,32 @@ import Glibc
     /// False where the broker does not let this user declare, or where we must not: then queues are only asked for.
     private(set) var mayDeclare: Bool
 
+    /// Connects to the first node that answers, in an order of each time's own: so processes spread over the nodes, and
+    /// who lost a node that takes connections and does no more does not come back to it each time. Blocks for each node
+    /// that does not answer as below.
+    static func toAnyNode(of configuration: BrokerConfiguration) throws(RabbitMQError) -> BrokerConnection {
+        var failure = RabbitMQError.unreachable
+        for node in configuration.nodes.shuffled() {
+            do throws(RabbitMQError) {
+                return try BrokerConnection(configuration, node)
+            } catch {
+                // What a person has to mend is told, not that another node is away as well.
+                if !failure.isMisconfiguration { failure = error }
+            }
+        }
+        throw failure
+    }
+
     /// Connects, logs in, opens the channel. Blocks up to the sum of connect, handshake and RPC time-out, and for the
     /// name lookup, which has no limit of ours (getaddrinfo(3)).
-    init(_ configuration: BrokerConfiguration) throws(RabbitMQError) {
+    private init(
+        _ configuration: BrokerConfiguration, _ node: BrokerConfiguration.Node
+    ) throws(RabbitMQError) {
         _ = Self.ignoreBrokenPipes
         self.configuration = configuration
         mayDeclare = configuration.declaresQueues
         do {
-            try open()
+            try open(node)
         } catch {
             close()
             throw error
@@ -56,11 +74,11 @@ import Glibc
 
     // MARK: Life
 
-    private func open() throws(RabbitMQError) {
+    private func open(_ node: BrokerConfiguration.Node) throws(RabbitMQError) {
         // amqp.h, amqp_new_connection: NULL if out of memory.
         guard let state = unsafe amqp_new_connection() else { throw .unreachable }
         unsafe self.state = state
-        let handshake = BrokerHandshake(configuration)
+        let handshake = BrokerHandshake(configuration, node)
         let librarySocket = try unsafe handshake.connect(state)
         socket = fcntl(librarySocket, F_DUPFD_CLOEXEC, 0)
         guard socket >= 0 else { throw .outOfDescriptors }

@@ -5,8 +5,12 @@ import Glibc
 /// How a connection begins: the socket, TLS, and the login. What it throws says whether a person has to mend something.
 struct BrokerHandshake {
     private let configuration: BrokerConfiguration
+    private let node: BrokerConfiguration.Node
 
-    init(_ configuration: BrokerConfiguration) { self.configuration = configuration }
+    init(_ configuration: BrokerConfiguration, _ node: BrokerConfiguration.Node) {
+        self.configuration = configuration
+        self.node = node
+    }
 
     /// Connects the socket of a new state, with TLS where the URL says so. Blocks up to the connect time-out and for the
     /// name lookup.
@@ -24,7 +28,7 @@ struct BrokerHandshake {
         var limit = configuration.connectTimeout.timeval
         errno = 0
         // amqp.h, amqp_socket_open_noblock: reads host and time-out during the call only; a negative status is an error.
-        let status = unsafe amqp_socket_open_noblock(socket, configuration.host, Int32(configuration.port), &limit)
+        let status = unsafe amqp_socket_open_noblock(socket, node.host, Int32(node.port), &limit)
         let cause = errno
         guard status == AMQP_STATUS_OK.rawValue else {
             switch status {

@@ -156,7 +156,7 @@ package actor Consumer {
 
     private func connect() {
         do {
-            let connection = try BrokerConnection(configuration)
+            let connection = try BrokerConnection.toAnyNode(of: configuration)
             self.connection = connection
             generation += 1
             window = AcknowledgementWindow()

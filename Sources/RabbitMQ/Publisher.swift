@@ -233,7 +233,7 @@ package actor Publisher {
 
     private func connect() {
         do {
-            let connection = try BrokerConnection(configuration)
+            let connection = try BrokerConnection.toAnyNode(of: configuration)
             try connection.establish(topology)
             try connection.selectConfirms()
             try watch(connection)

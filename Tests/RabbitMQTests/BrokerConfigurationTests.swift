@@ -33,14 +33,15 @@ import Testing
         let configuration = try BrokerConfiguration(url: good.url)
         #expect(configuration.user == good.user)
         #expect(configuration.password == good.password)
-        #expect(configuration.host == good.host)
-        #expect(configuration.port == good.port)
+        #expect(configuration.nodes == [.init(host: good.host, port: good.port)])
         #expect(configuration.vhost == good.vhost)
         #expect(configuration.tls == nil)
     }
 
     @Test(arguments: [
         ("", "scheme"), ("localhost", "scheme"), ("http://h", "scheme"), ("AMQP://h", "scheme"),
+        ("amqp://a,,b", "host"), ("amqp://a,", "host"), ("amqp://a:1,b:0", "port"), ("amqp://a,b:2:3", "port"),
+        ("amqp://" + String(repeating: "h,", count: 8) + "h", "host"),
         ("amqp://", "host"), ("amqp://:5672", "host"), ("amqp://u:p@", "host"), ("amqp://[::1", "host"),
         ("amqp://[::1]x", "host"), ("amqp://[h]", "host"), ("amqp://%zz", "host"),
         ("amqp://h:", "port"), ("amqp://h:0", "port"), ("amqp://h:65536", "port"), ("amqp://h:-1", "port"),
@@ -60,10 +61,23 @@ import Testing
         #expect(throws: RabbitMQError.badURL(field: field)) { try BrokerConfiguration(url: url) }
     }
 
+    @Test func understandsSeveralNodes() throws {
+        let plain = try BrokerConfiguration(url: "amqp://u:a,b@one,two:5673,[::1]:1,f%2Cour/v")
+        #expect(plain.password == "a,b")
+        #expect(
+            plain.nodes == [
+                .init(host: "one", port: 5672), .init(host: "two", port: 5673), .init(host: "::1", port: 1),
+                .init(host: "f,our", port: 5672),
+            ])
+        #expect("\(plain)" == "amqp://one:5672,two:5673,::1:1,f,our:5672/v")
+        let secure = try BrokerConfiguration(url: "amqps://one,two:1/?cacertfile=a")
+        #expect(secure.nodes.map(\.port) == [5671, 1])
+    }
+
     @Test func understandsTLS() throws {
         let verified = try BrokerConfiguration(
             url: "amqps://u:p@broker.example/v?cacertfile=%2Fetc%2Fca.pem&certfile=c.pem&keyfile=k.pem")
-        #expect(verified.port == 5671)
+        #expect(verified.nodes.map(\.port) == [5671])
         #expect(
             verified.tls
                 == .init(

@@ -126,10 +126,13 @@ import Testing
     @Test func wrongCredentialsAndVhostsAreNamed() async throws {
         try await TestBroker.run { broker in
             let good = try BrokerConfiguration(url: broker.url)
+            let node = "\(good.nodes[0].host):\(good.nodes[0].port)"
             for url in [
-                "amqp://guest:wrong@\(good.host):\(good.port)/%2f",
-                "amqp://nobody:guest@\(good.host):\(good.port)/%2f",
-                "amqp://\(good.user):\(good.password)@\(good.host):\(good.port)/no-such-vhost",
+                "amqp://guest:wrong@\(node)/%2f",
+                "amqp://nobody:guest@\(node)/%2f",
+                // That another node is away is not what has to be mended.
+                "amqp://nobody:guest@\(node),127.0.0.1:1/%2f",
+                "amqp://\(good.user):\(good.password)@\(node)/no-such-vhost",
             ] {
                 let publisher = Publisher(
                     try BrokerConfiguration(url: url), topology: Topology(queues: []), logger: .silent)
@@ -138,6 +141,26 @@ import Testing
                 await publisher.close()
                 await #expect(throws: RabbitMQError.closed) { try await publisher.publish("body", to: "q") }
             }
+        }
+    }
+
+    /// Method: of eight nodes seven are away: five refuse connections, two take them and say nothing.
+    @Test func oneNodeThatAnswersWillDo() async throws {
+        try await TestBroker.run { broker in
+            let queue = broker.queue("work")
+            let good = try BrokerConfiguration(url: broker.url)
+            let proxy = try FaultProxy(to: broker.url)
+            defer { proxy.end() }
+            proxy.set(.frozen)
+            let ports = [1, 1, 1, 1, 1, proxy.port, proxy.port]
+            let nodes = ports.map { "127.0.0.1:\($0)" } + ["\(good.nodes[0].host):\(good.nodes[0].port)"]
+            var configuration = try BrokerConfiguration(
+                url: "amqp://\(good.user):\(good.password)@\(nodes.joined(separator: ","))/")
+            configuration.handshakeTimeout = .seconds(2)
+            let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
+            try await publisher.publish("body", to: queue)
+            #expect(try await publisher.depth(of: queue) == 1)
+            await publisher.close()
         }
     }
 
