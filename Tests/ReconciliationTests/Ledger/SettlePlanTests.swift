@@ -155,7 +155,8 @@ import Testing
                     rescueDelayMax: .seconds(3600))
                 blocks.append(
                     try await touched(lab) {
-                        #expect(try await lab.ledger.run(Statements.claim, claim).count == 1000)
+                        let claimed = try await lab.ledger.run(Statements.claim, claim)
+                        #expect(claimed.count == 1000)
                     })
             }
             print("claim: 1,000 of 100,000 touch \(blocks) blocks")
