@@ -56,7 +56,7 @@ struct RunningSimulator {
         _ path: String,
         json: String? = nil,
         token: String? = nil,
-        timeoutSeconds: Int64 = 20
+        timeoutSeconds: Int64 = 120
     ) async throws -> Answer {
         var request = HTTPClientRequest(url: base + path)
         request.method = method
