@@ -300,6 +300,7 @@ struct World {
             services.append(Watch(ledger: ledger, logger: logger))
             services.append(DoubleChargeSweep(ledger: ledger, logger: logger))
             services.append(PayloadRetention(ledger: ledger, configuration: configuration, logger: logger))
+            services.append(GoodsByDay(ledger: ledger, logger: logger))
             services.append(
                 Scheduler(ledger: ledger, doorbell: doorbell, apps: apps, halts: halts, logger: logger))
         }

@@ -135,7 +135,7 @@ package struct Rights: Sendable {
                 // GET …/explain and …/purchases are ingest's.
                 .ingest: storiesOfGrants,
                 .worker: [.select, .insert],
-                .scheduler: booksOfGrants + [.select("product_id", "environment", "goods")],
+                .scheduler: booksOfGrants + [.select("product_id", "environment", "goods", "quantity")],
                 .support: booksOfGrants + storiesOfGrants + [.select("environment")],
             ]),
         table(
@@ -314,6 +314,10 @@ package struct Rights: Sendable {
                 .worker: [.select, .insert, .update("granted_at", "confirmed_at", "revoked_at", "event_id")],
                 .scheduler: booksOfProvisionalGrants, .support: booksOfProvisionalGrants,
             ]),
+        table("goods_by_day", [.scheduler: [.select, .insert, .update("granted", "units")]]),
+        table(
+            "goods_by_day_progress",
+            [.scheduler: [.select, .update("summed_to", "complete_to", "complete_xid")]]),
         table(
             "audits",
             [

@@ -32,6 +32,7 @@ package enum Schema {
         migration(27, "order_bindings", PackageResources._027_order_bindings_sql),
         migration(28, "erasures", PackageResources._028_erasures_sql),
         migration(29, "bulk_lane", PackageResources._029_bulk_lane_sql),
+        migration(30, "goods_by_day", PackageResources._030_goods_by_day_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

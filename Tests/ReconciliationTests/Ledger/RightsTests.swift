@@ -226,6 +226,9 @@ import Testing
                             transactionID: "t1", appID: "game", userID: "u1", productID: "coins", receiptID: id,
                             firstTransactionID: "t0")
                     ])
+                try await database.run(Statements.lookAheadOfGoods, .zero)
+                _ = try await database.run(Statements.sumGoods, .seconds(3600))
+                #expect(try await database.run(Statements.sumGoodsAgain, .seconds(300)) == [])
                 try await database.run(Statements.createPayloadPartitions, 3)
                 let step = Statements.RetentionStep(days: 90, appsAskingByID: [], batch: 10)
                 #expect(try await database.run(Statements.retainPayloads, step).first?.isMore == false)
