@@ -22,6 +22,11 @@ struct PlanCommand: ParsableCommand {
     var askedPercent = 10.0
     @Option(help: "Calls for each of these.")
     var callsPerAsked = 1.0
+    @Option(
+        help: "Beside 100 purchases, how many big receipts (32 KiB and more) of players who show their past again.")
+    var bigPercent = 0.0
+    @Option(help: "Calls that a worker may have in flight (MAKEGOOD_APPLE_IN_FLIGHT).")
+    var appleInFlight = 64
     @Option(help: "What Apple allows each app and endpoint, calls a second.")
     var callsPerSecond = 50.0
     @Option(help: "Apps that share the purchases evenly.")
@@ -43,6 +48,8 @@ struct PlanCommand: ParsableCommand {
         try check((1...60_000).contains(appleMs), "--apple-ms must be 1 to 60000")
         try check((1...1000).contains(peak), "--peak must be 1 to 1000")
         try check((0...100).contains(askedPercent), "--asked-percent must be 0 to 100")
+        try check((0...10_000).contains(bigPercent), "--big-percent must be 0 to 10000")
+        try check((1...10_000).contains(appleInFlight), "--apple-in-flight must be 1 to 10000")
         try check((0...100).contains(callsPerAsked), "--calls-per-asked must be 0 to 100")
         try check((0.001...100_000).contains(callsPerSecond), "--calls-per-second must be 0.001 to 100000")
         try check((1...10_000).contains(apps), "--apps must be 1 to 10000")
@@ -57,6 +64,8 @@ struct PlanCommand: ParsableCommand {
         load.peakFactor = peak
         load.askedShare = askedPercent / 100
         load.callsPerAsked = callsPerAsked
+        load.bigShare = bigPercent / 100
+        load.callsInFlightPerWorker = appleInFlight
         load.callsPerSecond = callsPerSecond
         load.apps = apps
         load.proofDays = proofDays
@@ -71,14 +80,18 @@ struct PlanCommand: ParsableCommand {
 extension CapacityPlan {
     /// As a person reads it.
     fileprivate var lines: [String] {
-        let nearest = limits.first.map { limit in
-            "first limit: \(limit.kind.sentence), from \(Self.count(limit.purchasesPerDay)) purchases a day on"
-        }
-        return [
+        var lines = [
             "load        \(Self.count(peakPerSecond)) purchases a second at the peak, \(Self.count(meanPerSecond)) on average",
             "ingest      \(ingests) processes, \(Self.cores(ingestCores)) cores in all",
             "workers     \(workers) processes, \(Self.cores(workerCores)) cores and \(Self.count(workerMegabytes)) MB in all",
             "schedulers  \(schedulers) processes",
+        ]
+        if bigAtPeak > 0 {
+            lines.append(
+                "bulk lane   \(Self.count(bigAtPeak)) big receipts a second at the peak, of \(Self.count(bigPerSecond))"
+                    + " that the workers end")
+        }
+        lines += [
             "PostgreSQL  \(Self.cores(postgresCores)) cores, \(postgresConnections) connections (max_connections: a fifth more)",
             "            \(Self.bytes(rowBytesPerDay)) a day for ever, \(Self.bytes(proofBytesPerDay)) a day of proofs;"
                 + " \(Self.bytes(databaseBytes)) after \(load.historyDays) days",
@@ -87,14 +100,23 @@ extension CapacityPlan {
                 + " \(Self.count(load.outageMinutes)) min without workers",
             "Apple       \(Self.count(callsAtPeak)) calls a second at the peak of \(Self.count(callBudget)) that are used of"
                 + " its limit, \(callsInFlight) in flight: \(asking.sentence)",
-        ] + (nearest.map { [$0] } ?? [])
+        ]
+        if let limit = limits.first {
+            lines.append(
+                "first limit: \(limit.kind.sentence), from \(Self.count(limit.purchasesPerDay)) purchases a day on")
+        }
+        return lines
     }
 
-    private static func cores(_ value: Double) -> String { String(format: "%.1f", value) }
+    private static func cores(_ value: Double) -> String { tenths(value) }
 
     private static func count(_ value: Double) -> String {
-        value < 10
-            ? String(format: "%.1f", value) : Int(value.rounded()).formatted(.number.locale(Locale(identifier: "en")))
+        value < 10 ? tenths(value) : Int(value.rounded()).formatted(.number.locale(Locale(identifier: "en")))
+    }
+
+    /// What there is a little of is not nothing.
+    private static func tenths(_ value: Double) -> String {
+        value > 0 && value < 0.1 ? "under 0.1" : String(format: "%.1f", value)
     }
 
     private static func bytes(_ value: Double) -> String {
@@ -142,6 +164,8 @@ extension JSON {
         let brokerCores: Double
         let brokerConnections: Int
         let backlogMessages: Double
+        let bigAtPeak: Double
+        let bigPerSecond: Double
         let callsAtPeak: Double
         let callBudget: Double
         let callsInFlight: Int
@@ -158,6 +182,7 @@ extension JSON {
             databaseBytes = plan.databaseBytes
             (brokerCores, brokerConnections) = (plan.brokerCores, plan.brokerConnections)
             backlogMessages = plan.backlogMessages
+            (bigAtPeak, bigPerSecond) = (plan.bigAtPeak, plan.bigPerSecond)
             (callsAtPeak, callBudget, callsInFlight) = (plan.callsAtPeak, plan.callBudget, plan.callsInFlight)
             asking = plan.asking.rawValue
             limits = Dictionary(uniqueKeysWithValues: plan.limits.map { ($0.kind.rawValue, $0.purchasesPerDay) })

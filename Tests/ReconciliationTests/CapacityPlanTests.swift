@@ -14,8 +14,8 @@ import Testing
 
     @Test(arguments: [
         // Purchases a day, ingests, workers, connections of PostgreSQL and RabbitMQ.
-        (1_000, 2, 2, 39, 8), (1_000_000, 2, 2, 39, 8), (10_000_000, 2, 2, 39, 8), (100_000_000, 2, 3, 43, 10),
-        (1_000_000_000, 14, 22, 167, 60),
+        (1_000, 2, 2, 39, 8), (1_000_000, 2, 2, 39, 8), (10_000_000, 2, 2, 39, 8), (100_000_000, 2, 2, 39, 8),
+        (1_000_000_000, 14, 16, 143, 48),
     ])
     func processesAndConnections(
         _ purchases: Int, _ ingests: Int, _ workers: Int, _ postgres: Int, _ broker: Int
@@ -35,6 +35,8 @@ import Testing
         #expect(plan.peakPerSecond == 300)
         #expect(abs(plan.ingestCores - 300 * 234e-6 * 2) < 1e-9)
         #expect(abs(plan.postgresCores - 300 * 180e-6 * 2) < 1e-9)
+        let calls = 30 * (2_000_000 / 591.0 - 285 - 110 - 60)
+        #expect(abs(plan.workerCores - (300 * 285 + calls) * 1e-6 * 2) < 1e-9)
         // One in ten asks: 30 a second of the 40 that may be, each two seconds long.
         #expect(abs(plan.callsAtPeak - 30) < 1e-9)
         #expect(plan.callBudget == 40)
@@ -81,6 +83,81 @@ import Testing
         let cores = plan.ingestCores + plan.workerCores + plan.postgresCores + plan.brokerCores
         let used = cores * CapacityPlan.usedMax + 2174 * 40e-6
         #expect((1.4...2.0).contains(used), "\(used)")
+    }
+
+    /// README, Figures, `deploy/bench fleet`: 64 calls in flight a worker, Apple at 300 ms, two cores for everything.
+    /// Within 20 % where the calls in flight are what bounds it. Four and eight workers: the plan says that the machine
+    /// does; its figure is that of eight, and four are within 20 % of it.
+    @Test(arguments: [
+        (1, 202.0, CapacityPlan.Bound.callsInFlight, 20, 6), (2, 372, .callsInFlight, 24, 8),
+        (4, 572, .machine, 32, 12), (8, 591, .machine, 48, 20),
+    ])
+    func theMeasuredFleet(
+        _ workers: Int, _ drained: Double, _ bound: CapacityPlan.Bound, _ postgres: Int, _ broker: Int
+    ) {
+        let asked = CapacityPlan.asked(
+            workers: workers, callsInFlightPerWorker: 64, appleMilliseconds: 300, cores: CapacityPlan.Measured.cores)
+        #expect((0.8...1.2).contains(asked.perSecond / drained), "\(asked.perSecond)")
+        #expect(asked.bound == bound)
+        let connections = CapacityPlan.connections(ingests: 2, workers: workers, schedulers: 2)
+        #expect(connections.postgres == postgres)
+        #expect(connections.broker == broker)
+    }
+
+    /// The same figures from the other side: what the plan gives the load that two cores carried, with nothing left
+    /// free, are two cores; and memory, with 64 and with 2,000 calls in flight.
+    @Test func theMeasuredWorkers() {
+        let plan = Self.plan(591 * 86_400 / 3) {
+            $0.askedShare = 1
+            $0.apps = 100
+        }
+        let cores = (plan.workerCores + plan.brokerCores) * CapacityPlan.usedMax + 591 * 110e-6
+        #expect(abs(cores - 2) < 0.01, "\(cores)")
+        // 177 calls out, of 300 ms each: the places of 2.8 workers.
+        #expect(plan.callsInFlight == 178)
+        #expect(plan.workers == 6)
+        for (calls, megabytes) in [(64.0, 64.0), (2000, 173)] {
+            let plan = Self.plan(calls * 86_400 / 3) {
+                $0.askedShare = 1
+                $0.appleMilliseconds = 1000
+                $0.apps = 100
+                $0.callsInFlightPerWorker = 10_000
+            }
+            let worker = plan.workerMegabytes - Double(plan.workers - 1) * CapacityPlan.Measured.workerMegabytes
+            #expect(abs(worker - megabytes) < 1, "\(worker)")
+        }
+    }
+
+    /// Calls that are out take no time of a worker's, and need a place all the same.
+    @Test func aSlowApple() {
+        let workers = [64, 640].map { places in
+            Self.plan(100_000_000) {
+                $0.apps = 100
+                $0.appleMilliseconds = 2000
+                $0.callsInFlightPerWorker = places
+            }.workers
+        }
+        // 347 calls a second, two seconds each: the places of 10.9 workers, half of them used; or one worker's time.
+        #expect(workers == [22, 3])
+    }
+
+    /// The bulk lane: two at a time in each worker, whatever it does beside that.
+    @Test func bigReceipts() {
+        let without = Self.plan(8_640_000)
+        let plan = Self.plan(8_640_000) { $0.bigShare = 0.1 }
+        #expect(abs(plan.bigAtPeak - 30) < 1e-9)
+        // 300 / 4458 + 30 / 20 and the calls: 1.6 workers' time, of which half is used.
+        #expect(plan.workers == 4)
+        #expect(plan.bigPerSecond == 80)
+        #expect(without.bigAtPeak == 0)
+        #expect(abs(plan.workerCores - without.workerCores - 30 * 0.05 * 2) < 1e-9)
+        #expect(abs(plan.postgresCores - without.postgresCores - 30 * 0.05 * 2) < 1e-9)
+        #expect(plan.proofBytesPerDay > 10 * without.proofBytesPerDay)
+        #expect(abs(plan.backlogMessages - 330 * 3600) < 1)
+        for kind in CapacityPlan.Limit.Kind.allCases where kind != .apple {
+            let limits = [plan, without].map { $0.limits.first { $0.kind == kind }?.purchasesPerDay ?? 0 }
+            #expect(limits[0] < limits[1])
+        }
     }
 
     @Test func moreNeverNeedsLess() {

@@ -13,8 +13,13 @@ package struct CapacityPlan: Sendable, Equatable {
         package var askedShare = 0.1
         /// Calls for each of these; a legacy receipt with unknown purchases takes several.
         package var callsPerAsked = 1.0
+        /// Big receipts that are posted beside each purchase, by players who show their past again: those of the bulk
+        /// lane (`Lane.bulkBytesMin`), none where apps send signed transactions.
+        package var bigShare = 0.0
         /// How long Apple takes for an answer.
         package var appleMilliseconds = 300.0
+        /// What a worker may have in flight at Apple (`MAKEGOOD_APPLE_IN_FLIGHT`).
+        package var callsInFlightPerWorker = 64
         /// What Apple allows each app for each endpoint (apple-facts 3.8; `callsPerSecond`).
         package var callsPerSecond = 50.0
         /// Apps that share the purchases evenly, each with a budget of its own.
@@ -32,6 +37,8 @@ package struct CapacityPlan: Sendable, Equatable {
     /// What one machine did (README, Figures; two cores, everything on them, PostgreSQL 15, RabbitMQ 3.10). Where the
     /// figures swing, the dearer one.
     package enum Measured {
+        /// The machine's.
+        package static let cores = 2.0
         /// Processor time for a receipt, microseconds: taking and storing it; judging and settling it.
         package static let ingestMicroseconds = 234.0
         package static let workerMicroseconds = 285.0
@@ -44,9 +51,18 @@ package struct CapacityPlan: Sendable, Equatable {
         package static let ingestPerSecond = 5_105.0
         package static let workerPerSecond = 4_458.0
         package static let askingWorkerPerSecond = 937.0
-        /// A process at rest, and what 2,000 calls in flight add, MB.
-        package static let idleMegabytes = 50.0
-        package static let megabytesPerCallInFlight = 0.0615
+        /// Purchases a second that Apple was asked about where its answers in 300 ms no longer bounded them: eight
+        /// workers, and everything on both cores, the stand-in for Apple too.
+        package static let askedMachinePerSecond = 591.0
+        /// Receipts of 300 known purchases that were posted again: that came in beside everything else, and that one
+        /// worker ended, two at a time, both cores busy.
+        package static let bigIngestPerSecond = 241.0
+        package static let bigWorkerPerSecond = 20.0
+        /// Such a receipt as it is posted: 40 purchases are 32 KiB.
+        package static let bigProofBytes = 245_000.0
+        /// A worker without calls, and what each in flight adds, MB: 64 with 64 of them, 173 with 2,000.
+        package static let workerMegabytes = 60.0
+        package static let megabytesPerCallInFlight = 0.0565
         /// Confirmed messages a second of one publisher on one quorum queue.
         package static let messagesPerSecond = 25_936.0
         /// `pg_total_relation_size` by receipt of what is kept for ever, after `makegood bench fill --rows 60000`: grants
@@ -59,6 +75,15 @@ package struct CapacityPlan: Sendable, Equatable {
 
     /// How full what we run may be at the peak.
     package static let usedMax = 0.5
+    /// Processor time that a call to Apple costs beside what a purchase costs anyway, microseconds. All of it is
+    /// counted as the worker's, though the stand-in for Apple had its part: that was not measured apart.
+    package static let callMicroseconds =
+        Measured.cores * 1_000_000 / Measured.askedMachinePerSecond - Measured.workerMicroseconds
+        - Measured.settleMicroseconds - Measured.brokerMicroseconds
+    /// The same for a big receipt, both cores at most: how worker and PostgreSQL divide it was not measured, so each
+    /// has half. And for taking one.
+    package static let bigHalfMicroseconds = Measured.cores * 1_000_000 / Measured.bigWorkerPerSecond / 2
+    package static let bigIngestMicroseconds = Measured.cores * 1_000_000 / Measured.bigIngestPerSecond
     /// The share of Apple's limit that is used (README, Decisions).
     package static let budgetShare = 0.8
     /// So that one may die, or be replaced.
@@ -111,6 +136,10 @@ package struct CapacityPlan: Sendable, Equatable {
     package let backlogMessages: Double
     package let backlogBytesMax: Double
 
+    /// Big receipts a second at the peak, and what the workers end of them.
+    package let bigAtPeak: Double
+    package let bigPerSecond: Double
+
     package let callsAtPeak: Double
     package let callsInFlight: Int
     /// Calls a second that all apps together may make.
@@ -123,48 +152,55 @@ package struct CapacityPlan: Sendable, Equatable {
         self.load = load
         let mean = load.purchasesPerDay / 86_400
         let peak = mean * load.peakFactor
-        let asked = peak * load.askedShare
-        (meanPerSecond, peakPerSecond) = (mean, peak)
-
-        func processes(_ perSecond: Double, _ most: Double) -> Int {
-            max(Self.processesMin, Int((perSecond / (most * Self.usedMax)).rounded(.up)))
-        }
-        ingests = processes(peak, Measured.ingestPerSecond)
-        // An asking worker's share of its time and a local one's add up.
-        workers = processes(
-            peak + asked * (Measured.workerPerSecond / Measured.askingWorkerPerSecond - 1), Measured.workerPerSecond)
-        schedulers = Self.processesMin
-
-        func cores(_ perSecond: Double, _ microseconds: Double) -> Double {
-            perSecond * microseconds / 1_000_000 / Self.usedMax
-        }
-        ingestCores = cores(peak, Measured.ingestMicroseconds)
-        workerCores = cores(peak, Measured.workerMicroseconds)
-        let database = Measured.insertMicroseconds + Measured.settleMicroseconds
-        postgresCores = cores(peak, database)
-        brokerCores = cores(peak, Measured.brokerMicroseconds)
+        let big = peak * load.bigShare
+        (meanPerSecond, peakPerSecond, bigAtPeak) = (mean, peak, big)
 
         callBudget = load.callsPerSecond * Self.budgetShare * Double(load.apps)
-        callsAtPeak = asked * load.callsPerAsked
+        callsAtPeak = peak * load.askedShare * load.callsPerAsked
         // More than the budget are never out.
-        callsInFlight = Int((min(callsAtPeak, callBudget) * load.appleMilliseconds / 1000).rounded(.up))
-        workerMegabytes =
-            Double(workers) * Measured.idleMegabytes + Double(callsInFlight) * Measured.megabytesPerCallInFlight
+        let calls = min(callsAtPeak, callBudget)
+        let callsOut = calls * load.appleMilliseconds / 1000
+        callsInFlight = Int(callsOut.rounded(.up))
 
-        postgresConnections = (ingests + workers + schedulers) * Self.connectionsPerProcess + Self.otherConnections
-        brokerConnections = ingests + 2 * workers + schedulers
+        func processes(_ busy: Double) -> Int { max(Self.processesMin, Int((busy / Self.usedMax).rounded(.up))) }
+        ingests = processes(peak / Measured.ingestPerSecond + big / Measured.bigIngestPerSecond)
+        // The shares of its time add up; what is out at Apple takes none of it, and has a bound of its own.
+        let busy =
+            peak / Measured.workerPerSecond + big / Measured.bigWorkerPerSecond
+            + calls * (1 / Measured.askingWorkerPerSecond - 1 / Measured.workerPerSecond)
+        workers = processes(max(busy, callsOut / Double(load.callsInFlightPerWorker)))
+        bigPerSecond = Double(workers) * Measured.bigWorkerPerSecond
+        schedulers = Self.processesMin
+
+        func cores(_ microseconds: Double...) -> Double { microseconds.reduce(0, +) / 1_000_000 / Self.usedMax }
+        ingestCores = cores(peak * Measured.ingestMicroseconds, big * Self.bigIngestMicroseconds)
+        workerCores = cores(
+            peak * Measured.workerMicroseconds, calls * Self.callMicroseconds, big * Self.bigHalfMicroseconds)
+        let database =
+            Measured.insertMicroseconds + Measured.settleMicroseconds + load.bigShare * Self.bigHalfMicroseconds
+        postgresCores = cores(peak * database)
+        brokerCores = cores((peak + big) * Measured.brokerMicroseconds)
+        workerMegabytes =
+            Double(workers) * Measured.workerMegabytes + Double(callsInFlight) * Measured.megabytesPerCallInFlight
+
+        let connections = Self.connections(ingests: ingests, workers: workers, schedulers: schedulers)
+        postgresConnections = connections.postgres + Self.otherConnections
+        brokerConnections = connections.broker
         rowBytesPerDay = load.purchasesPerDay * Measured.rowBytes
-        proofBytesPerDay = load.purchasesPerDay * Measured.proofBytes
+        proofBytesPerDay =
+            load.purchasesPerDay * (Measured.proofBytes + load.bigShare * Measured.bigProofBytes)
         databaseBytes =
             rowBytesPerDay * Double(load.historyDays)
             + proofBytesPerDay * Double(min(load.proofDays, load.historyDays))
-        backlogMessages = peak * load.outageMinutes * 60
+        backlogMessages = (peak + big) * load.outageMinutes * 60
         backlogBytesMax = backlogMessages * Self.messageBytesMax
 
         let perDay = 86_400 / load.peakFactor
         let callsPerPurchase = load.askedShare * load.callsPerAsked
         let limits = [
-            Limit(kind: .broker, purchasesPerDay: Measured.messagesPerSecond * Self.usedMax * perDay),
+            Limit(
+                kind: .broker,
+                purchasesPerDay: Measured.messagesPerSecond * Self.usedMax / (1 + load.bigShare) * perDay),
             Limit(
                 kind: .database,
                 purchasesPerDay: Self.databaseCoresMax * Self.usedMax * 1_000_000 / database * perDay),
@@ -172,6 +208,30 @@ package struct CapacityPlan: Sendable, Equatable {
         let apple = Limit(kind: .apple, purchasesPerDay: callBudget / callsPerPurchase * perDay)
         self.limits = (callsPerPurchase > 0 ? [apple] + limits : limits)
             .sorted { $0.purchasesPerDay < $1.purchasesPerDay }
+    }
+
+    /// What so many processes open; to the broker, each worker one that takes and one that publishes.
+    package static func connections(
+        ingests: Int, workers: Int, schedulers: Int
+    ) -> (postgres: Int, broker: Int) {
+        ((ingests + workers + schedulers) * connectionsPerProcess, ingests + 2 * workers + schedulers)
+    }
+
+    /// What ends a backlog of purchases that each need one call, faster than which it does not.
+    package enum Bound: Sendable {
+        /// What the workers may have in flight at Apple, and how long it takes.
+        case callsInFlight
+        /// The processors of the one machine that everything is on.
+        case machine
+    }
+
+    /// How many such purchases a second end, with no limit of Apple's, and why not more.
+    package static func asked(
+        workers: Int, callsInFlightPerWorker: Int, appleMilliseconds: Double, cores: Double
+    ) -> (perSecond: Double, bound: Bound) {
+        let answered = Double(workers * callsInFlightPerWorker) * 1000 / appleMilliseconds
+        let worked = Measured.askedMachinePerSecond * cores / Measured.cores
+        return answered < worked ? (answered, .callsInFlight) : (worked, .machine)
     }
 
     /// What becomes of the purchases that need Apple's word.
