@@ -92,6 +92,15 @@ extension Reason {
 }
 
 extension Reason {
+    /// What is held until somebody knows whose it is, which item it was, or that nobody has given it: a person may say
+    /// so (`makegood support give`). Everything else waits for something that no person's word replaces.
+    package static let givenByPerson: [Reason] = [
+        .itemUnknown, .beforeCutover, .review, .possessionMissing, .orderUnknown, .foreignToken, .foreignOrder,
+        .unclaimed,
+    ]
+}
+
+extension Reason {
     /// What an open purchase waits for that is no try at Apple.
     package static let waiting: [Reason] = [.historyPending, .unclaimedYet]
 }
@@ -148,7 +157,7 @@ package enum BindingSource: String, Sendable, CaseIterable {
     case shared
     /// Row 1: given to somebody else before, and moved by the app's policy. Of ownerships, never of grants.
     case transfer
-    /// A person said so (`makegood support own`). Of ownerships, never of grants.
+    /// A person said so (`makegood support give`, `makegood support own`).
     case support
 }
 
@@ -211,8 +220,11 @@ extension AppPolicy {
                 transaction: transaction, decision: decision, match: match,
                 transfer: transfer(of: transaction, kind, claim, decision))
         }
-        if let nothing = nothingToGive(transaction, kind, claim) { return entry(nothing) }
-        let isOld = isBeforeCutover(transaction)
+        let nothing = nothingToGive(transaction, kind, claim)
+        // A person found out that the former system has not given it.
+        let isMadeGood = nothing == .held(.beforeCutover) && evidence.supportDecision != nil && !transaction.isShared
+        if let nothing, !isMadeGood { return entry(nothing) }
+        let isOld = isBeforeCutover(transaction) && !isMadeGood
         var match: Match
         if transaction.isShared {
             guard claim.hasPossession else { return entry(.held(.possessionMissing)) }
@@ -229,7 +241,10 @@ extension AppPolicy {
         // Which item it was, only its owner can say: nobody chooses what another one gets.
         let declared = claim.hasPossession && claim.userID == match.userID ? claim.declared : nil
         let promise: Promise
-        switch isOld ? .made(Promise(goods: [])) : self.promise(for: transaction, match, kind, declared?.item) {
+        switch isOld
+            ? .made(Promise(goods: []))
+            : self.promise(for: transaction, match, kind, declared?.item, decided: evidence.supportDecision?.item)
+        {
         case .made(let found): promise = found
         case .unknown(let reason): return entry(.held(reason))
         }
@@ -287,24 +302,28 @@ extension AppPolicy {
     }
 
     /// What its order promised while the offer counts, else what the catalogue says for its day (design.md 5.2): of the
-    /// item that the order is for, else of the one that the post names if that was sold then, else of the default.
+    /// item that a person said; of the one that the order is for, else of the one that the post names if that was sold
+    /// then, else of the default.
     private func promise(
-        for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?, _ declaredItem: String?
+        for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?, _ declaredItem: String?,
+        decided: String?
     ) -> Promise.Search {
         if transaction.isShared { return kind == nil ? .unknown(.productUnknown) : .made(Promise(goods: [])) }
-        if let order = match.offer, let goods = order.goods {
+        if let order = match.offer, let goods = order.goods, decided == nil || decided == order.item {
             return .made(Promise(goods: goods, bonuses: order.bonuses, item: order.item))
         }
         let configured = products[transaction.productID]?.goods
         guard let sold, let product = sold.products[transaction.productID] else {
-            return configured.map { .made(Promise(goods: $0)) } ?? .unknown(.productUnknown)
+            guard let configured else { return .unknown(.productUnknown) }
+            return decided == nil ? .made(Promise(goods: configured)) : .unknown(.itemUnknown)
         }
         let offer = { (item: String) in
             sold.offer(product: product.id, item: item, promotion: nil, at: transaction.purchasedAt)
         }
+        if let decided, offer(decided) == nil { return .unknown(.itemUnknown) }
         let ordered = match.order?.item.flatMap { product.items[$0]?.id }
         let declared = declaredItem.flatMap { offer($0)?.item }
-        guard let item = ordered ?? declared ?? product.defaultItem else { return .unknown(.itemUnknown) }
+        guard let item = decided ?? ordered ?? declared ?? product.defaultItem else { return .unknown(.itemUnknown) }
         if let offer = offer(item) {
             return .made(Promise(goods: offer.goods, bonuses: offer.bonuses, item: item))
         }

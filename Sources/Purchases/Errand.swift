@@ -53,15 +53,19 @@ extension AppPolicy {
     }
 
     /// The order, where an order found the owner and not the purchase's own data (rows 5 to 7). A token that the app
-    /// gave stays, and so does one that may be there unseen: Apple would replace it without asking.
+    /// gave stays, and so does one that may be there unseen: Apple would replace it without asking. Not where a person
+    /// has decided: then whatever token it has led nowhere, or to the wrong one.
     private func tokenToWrite(_ entry: Verdict.Entry) -> UUID? {
-        guard writesBackTokens, case .grant = entry.decision, let match = entry.match, let order = match.order
-        else { return nil }
+        guard writesBackTokens, case .grant = entry.decision, let match = entry.match else { return nil }
         switch match.source {
         case .namedOrder, .orderOfAnother, .openOrder: break
-        case .orderToken, .userToken, .chain, .chainOwner, .lateOrder, .poster, .customer, .shared, .transfer, .support:
+        case .support:
+            let token = match.order?.id ?? match.token
+            return token == entry.transaction.appAccountToken ? nil : token
+        case .orderToken, .userToken, .chain, .chainOwner, .lateOrder, .poster, .customer, .shared, .transfer:
             return nil
         }
+        guard let order = match.order else { return nil }
         let hasNone = entry.transaction.showsToken && entry.transaction.appAccountToken == nil
         return hasNone || match.reasons.contains(.tokenWritten) ? order.id : nil
     }

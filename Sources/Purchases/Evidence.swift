@@ -69,6 +69,21 @@ package struct Evidence: Sendable, Equatable {
         }
     }
 
+    /// A person's word on whose a held purchase is.
+    package struct SupportDecision: Sendable, Equatable {
+        package var userID: String
+        /// Which of the items that are sold as its product; nil: as it is found.
+        package var item: String?
+        /// Leads to the user. Nil: Apple was not to be told when it was decided.
+        package var token: UUID?
+
+        package init(userID: String, item: String? = nil, token: UUID? = nil) {
+            self.userID = userID
+            self.item = item
+            self.token = token
+        }
+    }
+
     /// Orders of this app, each once: the one that the token names, the one that the submission names, unbound ones of
     /// this product of everybody whom the purchase may belong to, and of this product and installation; and the one that
     /// this purchase was given by on trust.
@@ -84,6 +99,7 @@ package struct Evidence: Sendable, Equatable {
     /// To whom purchases of its Apple customer were given before; asked only where nobody posted it.
     package var customerUserIDs: [String] = []
     package var chain: Chain?
+    package var supportDecision: SupportDecision?
     /// When Apple last took back something that the chain was granted, before this purchase; not of periods. It counts
     /// also where nobody is known for the chain any more.
     package var revokedAt: Date?

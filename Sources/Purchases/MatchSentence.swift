@@ -36,6 +36,10 @@ extension MatchReason {
             PlayerSentence(
                 zh: "这个 Apple 账号之前的购买都属于您的账号。",
                 en: "What this Apple account bought before was your account's.")
+        case .supportDecided:
+            PlayerSentence(
+                zh: "我们的工作人员核对后,将这笔购买记入了这个账号。",
+                en: "Our staff looked into this purchase and found that it is this account's.")
         case .productCorrected:
             PlayerSentence(
                 zh: "Apple 售出的商品与订单不同,按实际购买的商品发放。",

@@ -14,6 +14,8 @@ package enum MatchReason: String, Sendable, CaseIterable {
     case orderLater = "order_later"
     case orderReserved = "order_reserved"
     case customerKnown = "customer_known"
+    /// A person who looked into it.
+    case supportDecided = "support_decided"
     // What was found beside it.
     /// Proven by its token, the order's product is Apple's from now on (S3-42).
     case productCorrected = "product_corrected"
@@ -67,6 +69,8 @@ package struct Match: Sendable, Equatable {
     /// Whether the purchase's chain is its owner's from it on, and was nobody's or another user's before (note 3).
     package var takesChain = false
     package var chainWasOf: String?
+    /// Leads to the owner, where a person named him and no order need say it.
+    package var token: UUID?
     /// What comes beside the goods where the user has not had it in its period: the database knows.
     package var bonuses: [Catalogue.Bonus] = []
     package var reasons: [MatchReason]
@@ -119,6 +123,7 @@ package struct Matcher: Sendable {
     }
 
     package var answer: Answer {
+        if let match = decided { return .owner(finished(match)) }
         if let match = renewalOfMoved { return .owner(finished(match)) }
         if let match = orderToken { return .owner(finished(match)) }
         if let answer = userToken {
@@ -138,7 +143,7 @@ package struct Matcher: Sendable {
     /// a subscription is known by its chain alone. No order is bound: the former system placed it, and gave its goods.
     package var answerBeforeCutover: Answer {
         let found: Match
-        if let match = renewalOfMoved ?? orderToken {
+        if let match = decided ?? renewalOfMoved ?? orderToken {
             found = match
         } else if let answer = userToken {
             guard case .owner(let match) = answer else { return answer }
@@ -152,11 +157,31 @@ package struct Matcher: Sendable {
             found = match
         }
         let proof = found.source == .poster ? [] : found.reasons.prefix(1)
-        return .owner(
-            finished(Match(userID: found.userID, source: found.source, reasons: proof + [.beforeCutover])))
+        var match = Match(userID: found.userID, source: found.source, reasons: proof + [.beforeCutover])
+        match.token = found.token
+        return .owner(finished(match))
     }
 
     // MARK: The rows
+
+    /// A person has said whose it is, and that comes before all that would only be concluded. An order of his is bound by
+    /// it as in row 3; of several items only one that is for the item which was said.
+    private var decided: Match? {
+        guard let decision = evidence.supportDecision else { return nil }
+        var match = Match(userID: decision.userID, source: .support, reasons: [.supportDecided])
+        match.token = decision.token
+        var known = evidence
+        known.orders.removeAll { $0.item != nil && decision.item != nil && $0.item != decision.item }
+        let matcher = Matcher(transaction, kind: kind, claim: claim, evidence: known)
+        if isFirstOfChain, let order = known.orders.first(where: { $0.id == token }), order.userID == decision.userID,
+            order.productID == transaction.productID, isUnbound(order)
+        {
+            matcher.bind(order, &match)
+        } else {
+            matcher.bindOrder(of: decision.userID, &match)
+        }
+        return match
+    }
 
     /// Row 4 before rows 2 and 3, of a chain that was moved: its renewals carry the token of the purchase from before,
     /// which would take it back each month.

@@ -65,7 +65,7 @@ package struct ListedPurchase: Sendable, Equatable {
 /// | of a purchase | is done |
 /// | granted before | nothing: whoever posts it, the grant answers, unless it is ours, on trust: then Apple is asked |
 /// | refunded, historical, held, by what is known | judged as known: only a grant needs Apple's word of today |
-/// | would be granted, stored facts are fresh | judged by those |
+/// | would be granted, stored facts are fresh | judged by those, unless it waited for a person |
 /// | would be granted, the named one, what was given on trust, and the newest, up to `lookUpsMax` | looked up by its id |
 /// | would be granted, more than these | waits for the customer's history |
 package struct ReceiptPlan: Sendable, Equatable {
@@ -109,10 +109,11 @@ package struct ReceiptPlan: Sendable, Equatable {
         _ purchase: ListedPurchase, _ judge: Judge, _ freshFor: TimeInterval
     ) -> Verdict.Entry? {
         let entry = judge.judge(purchase.current)
-        guard case .grant = entry.decision else { return entry }
+        guard case .grant(_, let source) = entry.decision else { return entry }
         // The grant answers before any decision; this one would be seen only if it were gone.
         if purchase.isGranted, entry.transaction.repurchasedAfter == nil { return entry.with(.held(.review)) }
-        guard let stored = purchase.stored, let signedAt = stored.signedAt,
+        // What waited for a person may be refunded by now.
+        guard source != .support, let stored = purchase.stored, let signedAt = stored.signedAt,
             judge.claim.receivedAt.timeIntervalSince(signedAt) <= freshFor,
             // A period is granted by its billing event, or it could be granted twice.
             !stored.isPeriod || stored.webOrderLineItemID != nil

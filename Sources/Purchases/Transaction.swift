@@ -75,7 +75,9 @@ package struct Transaction: Sendable, Equatable {
     }
 
     /// Bought by someone else and shared with the poster (Family Sharing, seats).
-    package var isShared: Bool { ownership == "FAMILY_SHARED" || ownership == "ASSIGNED" }
+    package var isShared: Bool { ownership.map { Self.sharedOwnerships.contains($0) } ?? false }
+
+    package static let sharedOwnerships = ["FAMILY_SHARED", "ASSIGNED"]
 
     package var isOfferCode: Bool { offerType == Self.offerCode }
 

@@ -200,7 +200,7 @@ struct QueueCommand: AsyncParsableCommand {
 struct SupportCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "support", abstract: "Repair what went wrong for players.",
-        subcommands: [Rejudge.self, Own.self, Reports.self, Handled.self])
+        subcommands: [Give.self, Rejudge.self, Own.self, Reports.self, Handled.self])
 
     struct Own: AsyncParsableCommand {
         static let configuration = CommandConfiguration(

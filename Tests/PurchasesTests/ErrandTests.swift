@@ -47,7 +47,9 @@ import Testing
                         let entry = Self.entry(decision, source, order: order, token)
                         let isGrant = decision == .grant(goods: [], source: source)
                         let isFound = [.namedOrder, .orderOfAnother, .openOrder].contains(source)
-                        let expected = isGrant && isFound && order != nil && (token == .none || token == .ours)
+                        var expected = isGrant && isFound && order != nil && (token == .none || token == .ours)
+                        // A person knows whose it is, whatever it carries.
+                        if isGrant, source == .support, order != nil { expected = true }
                         let errands = Self.errands(entry) { $0.writesBackTokens = true }
                         #expect(errands.map(\.token) == (expected ? [Self.order.id] : []), "\(source) \(token)")
                         #expect(errands.allSatisfy { $0.kind == .setToken && $0.outcome == .granted })
@@ -55,6 +57,22 @@ import Testing
                     }
                 }
             }
+        }
+    }
+
+    @Test("B5: what a person decided is told by the order that it bound, else by a token of the user, where it is news")
+    func decided() {
+        let leading = UUID()
+        for (order, known, carried, expected) in [
+            (Self.order, leading, nil, Self.order.id), (nil, leading, nil, leading), (nil, leading, UUID(), leading),
+            (nil, leading, leading, nil), (Self.order, nil, Self.order.id, nil), (nil, nil, nil, nil),
+        ] as [(PlacedOrder?, UUID?, UUID?, UUID?)] {
+            var match = Match(userID: "u1", source: .support, order: order, reasons: [.supportDecided])
+            match.token = known
+            let entry = Verdict.Entry(
+                transaction: DecisionTests.transaction { $0.appAccountToken = carried },
+                decision: .grant(goods: [], source: .support), match: match)
+            #expect(Self.errands(entry) { $0.writesBackTokens = true }.map(\.token) == (expected.map { [$0] } ?? []))
         }
     }
 

@@ -106,6 +106,21 @@ import Testing
         #expect(Self.plan([sold]).asked == [sold])
     }
 
+    @Test("what waited for a person is given by Apple's word of today, however fresh its facts were when it was posted")
+    func decided() {
+        let listed = Self.listed()
+        let purchase = ListedPurchase(listed: listed, stored: Self.stored(listed, ago: 10, isRevoked: false))
+        var evidence = Evidence()
+        for isDecided in [false, true] {
+            if isDecided { evidence.supportDecision = .init(userID: "chosen") }
+            let judge = Judge(
+                policy: DecisionTests.policy(), claim: DecisionTests.claim, evidence: [listed.id: evidence])
+            let plan = ReceiptPlan([purchase], named: nil, judge: judge, freshFor: Self.freshFor)
+            #expect(plan.asked.map(\.listed.id) == (isDecided ? [listed.id] : []))
+            #expect(plan.judged.count == (isDecided ? 0 : 1))
+        }
+    }
+
     @Test("a period is granted from stored facts only with its billing event, which makes it one purchase (settle.md)")
     func periods() {
         let policy = DecisionTests.policy()

@@ -82,22 +82,24 @@ extension Statements {
               goods, item, bonuses, target, installation_id, reserved_for, transaction_id
         """
 
-    /// The unbound order that the token of each question names; no row for a question without one. Where
+    /// The unbound order that the token of each question names; no row for a question without one, or of a purchase that
+    /// a person has decided about. Where
     /// ``EvidenceQuestion/mayEndWithToken`` says so, nothing else need be known: this is what nearly every purchase of
     /// an app with orders asks, for a seventh of what `evidence` costs.
     package static let orderOfToken = Statement<[EvidenceQuestion], EvidenceRow>(
         "matching.order_of_token",
         """
         select i.n, \(orderColumns)
-        from unnest($1::text[], $2::uuid[], $3::text[]) with ordinality as i(app, token, installation, n)
+        from unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) with ordinality as i(app, token, installation, id, n)
         cross join lateral (
           select \(orderFields) from orders
           where id = i.token and app_id = i.app and transaction_id is null offset 0) o
+        where (select true from support_decisions where app_id = i.app and transaction_id = i.id) is null
         """,
         bind: { questions in
             [
                 .texts(questions.map(\.appID)), .uuids(questions.compactMap(\.transaction.appAccountToken)),
-                .texts(questions.map(\.installationID)),
+                .texts(questions.map(\.installationID)), .texts(questions.map(\.transaction.id)),
             ]
         },
         read: { row throws(PostgresError) in
@@ -129,13 +131,18 @@ extension Statements {
             (select true from grants where transaction_id = i.id),
             (select true from grants where purchase_key = i.purchase_key),
             (select true from (\(importedGrant("i"))) imported)) end,
-          \(orderColumns), s.is_written, c.is_moved, coalesce(b.users, '{}')
+          \(orderColumns), s.is_written, c.is_moved, coalesce(b.users, '{}'), d.user_id, d.item, d.token
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
             $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[], $14::bool[],
             $15::text[], $16::bool[]) with ordinality
           as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
             token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, n)
         cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
+        -- A person's word.
+        left join lateral (
+          select \(person("support_decisions.user_id", of: "i.app")) as user_id, item, token from support_decisions
+          where app_id = i.app and transaction_id = i.id
+            and not \(isForgotten("support_decisions.user_id", since: "decided_at")) offset 0) d on true
         -- A token that we set for the purchase's chain ourselves.
         left join lateral (
           select true as is_written from errands
@@ -144,7 +151,7 @@ extension Statements {
             and app_id = i.app and environment = i.environment limit 1) s on true
         -- The purchase's token is an unbound order: row 2 decides, and nothing else need be known.
         left join lateral (
-          select \(person("orders.user_id", of: "i.app")) as user_id, transaction_id is null and not i.is_chain as decides
+          select \(person("orders.user_id", of: "i.app")) as user_id, transaction_id is null and not i.is_chain and d.user_id is null as decides
           from orders where id = i.token and app_id = i.app offset 0) w on true
         left join lateral (
           select \(person("user_tokens.user_id", of: "i.app")) as user_id from user_tokens
@@ -191,7 +198,8 @@ extension Statements {
             where i.customer is not null and customer_id = i.customer and app_id = i.app
               and not \(isForgotten("grants.user_id", since: "granted_at")) limit \(customerUsersMax)) g) b on true
         left join lateral (
-          select array[i.usr, r.user_id, case when array_length(u.users, 1) = 1 then u.users[1] end, w.user_id, c.user_id]
+          select array[i.usr, r.user_id, case when array_length(u.users, 1) = 1 then u.users[1] end, w.user_id, c.user_id,
+            d.user_id]
             || b.users as users offset 0) p on true
         left join lateral (
           select f.* from (
@@ -249,6 +257,10 @@ extension Statements {
             evidence.customerUserIDs = try row.texts(24)
             let isMoved = try row.optionalBool(23) ?? false
             evidence.chain = try row.optionalText(4).map { Evidence.Chain(userID: $0, isMoved: isMoved) }
+            if let userID = try row.optionalText(25) {
+                evidence.supportDecision = Evidence.SupportDecision(
+                    userID: userID, item: try row.optionalText(26), token: try row.optionalUUID(27))
+            }
             evidence.revokedAt = try row.optionalDate(5)
             evidence.isGranted = try row.optionalBool(6) ?? false
             evidence.isTokenWritten = try row.optionalBool(22) ?? false

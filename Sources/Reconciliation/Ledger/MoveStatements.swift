@@ -35,6 +35,19 @@ extension Statements {
         }
     }
 
+    /// The SQL of a token that leads to somebody of app `$1`, whose ids are `person(id)`: one that the app or we gave him,
+    /// one that purchases of his carried and nobody else's, an order of his. Null: there is none.
+    static let tokenOfPerson = """
+        (select token from user_tokens where app_id = $1 and user_id in (select id from person)
+              order by source = 'registered' desc, registered_at limit 1),
+            (select token from granted_tokens t where app_id = $1 and user_id in (select id from person)
+              and not exists (select from granted_tokens other where other.app_id = $1 and other.token = t.token
+                and other.user_id not in (select id from person))
+              order by granted_at desc limit 1),
+            (select id from orders where app_id = $1 and user_id in (select id from person)
+              order by placed_at desc limit 1)
+        """
+
     /// `makegood support own`: whose it was until now. No row: nothing of the kind was granted under this id, or
     /// somebody decides at this moment. Told to both where it moves; claims that wait are judged by it at once.
     ///
@@ -74,16 +87,7 @@ extension Statements {
           where k.holder <> $3 and k.transaction_id in (select transaction_id from decided)),
         person(id) as (\(idsOfPerson("$3", of: "$1"))),
         addressed as (
-          select k.*, coalesce(
-            (select token from user_tokens where app_id = $1 and user_id in (select id from person)
-              order by source = 'registered' desc, registered_at limit 1),
-            (select token from granted_tokens t where app_id = $1 and user_id in (select id from person)
-              and not exists (select from granted_tokens other where other.app_id = $1 and other.token = t.token
-                and other.user_id not in (select id from person))
-              order by granted_at desc limit 1),
-            (select id from orders where app_id = $1 and user_id in (select id from person)
-              order by placed_at desc limit 1),
-            $8) as token
+          select k.*, coalesce(\(tokenOfPerson), $8) as token
           from known k
           where $7 and k.holder not in (select id from person) and k.transaction_id in (select transaction_id from decided)
             and k.environment in ('\(Transaction.production)', '\(Transaction.sandbox)')

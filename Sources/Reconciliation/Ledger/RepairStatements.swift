@@ -30,7 +30,7 @@ extension Statements {
 
     /// Whether the proof of `r` lies among those of its day, whole: one whose header is missing is missing. For who may
     /// not read it.
-    private static let isStored = """
+    static let isStored = """
         exists (select from stored_payloads p where p.receipt_id = r.id
           and p.received_on = (r.received_at at time zone 'UTC')::date
           and (p.header_sha256 is null or exists (select from proof_headers h where h.sha256 = p.header_sha256)))

@@ -216,6 +216,16 @@ package struct Rights: Sendable {
                 ],
                 .support: [.select],
             ]),
+        // A person's word.
+        table(
+            "support_decisions",
+            [
+                .worker: [.select],
+                .support: [
+                    .select, .insert("app_id", "transaction_id", "user_id", "item", "token"),
+                    .update("user_id", "item", "token", "decided_at"),
+                ],
+            ]),
         table("granted_tokens", [.worker: [.select, .insert], .support: [.select]]),
         table(
             "errands",

@@ -217,6 +217,8 @@ package struct StoryRows: Sendable {
         package let action: String
         /// A JSON object.
         package let details: String
+        /// Whom it gave something to.
+        package let receiver: String?
     }
 
     package struct Halt: Sendable, Decodable {
@@ -474,16 +476,19 @@ private enum StoryQueries {
           extract(epoch from due_at) as "dueAt", extract(epoch from ended_at) as "endedAt"
         from errands where transaction_id = any($3::text[]) and app_id = $1
         """
-    /// Those about the app while the receipts were open, those about all apps, and those about their users ever since.
+    /// Those about the app while the receipts were open, those about all apps, and those about their users ever since; of
+    /// those about one purchase the story's.
     private static let commands = """
-        select extract(epoch from c.at) as at, c.actor, c.action, c.details::text as details
+        select extract(epoch from c.at) as at, c.actor, c.action, c.details::text as details,
+          c.details ->> 'receiver' as receiver
         from (
           select min(received_at) as first, max(coalesce(settled_at, now())) as last, array_agg(user_id) as users
           from receipts where id = any($2::uuid[]) and app_id = $1) w
         cross join lateral (
           (select at, actor, action, details from audits
             where details ->> 'app' = $1 and at between w.first and now()
-              and (details ->> 'user' = any(w.users) or details ->> 'user' is null and at <= w.last)
+              and case when details ? 'transaction' then details ->> 'transaction' = any($3::text[])
+                else details ->> 'user' = any(w.users) or details ->> 'user' is null and at <= w.last end
             order by at desc limit \(Statements.storyLinesMax))
           union all
           (select at, actor, action, details from audits

@@ -60,9 +60,11 @@ package struct NextStep: Sendable, Equatable {
                 by: reason == .neverWorked ? .operator : .makegood, at: dueAt,
                 "it is tried again; makegood queue redrive --app \(app) --state parked does it now\(remedy)")
         case .held:
+            let isForPerson = reason.map { Reason.givenByPerson.contains($0) } ?? false
             self = NextStep(
                 by: reason?.waitsFor ?? .operator, at: dueAt,
-                "it is judged again, and at once when the configuration changes\(remedy)")
+                "it is judged again, and at once when the configuration changes\(remedy)"
+                    + (isForPerson ? "; a person who knows whose it is says so with makegood support give" : ""))
         default: self = NextStep(by: .makegood, at: dueAt, "it is tried again\(remedy)")
         }
     }

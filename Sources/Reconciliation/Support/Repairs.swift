@@ -84,6 +84,13 @@ package struct Repairs: Sendable {
         ).first
     }
 
+    /// Gives a held purchase to a user by a person's word: what is due by it, a worker gives, once.
+    package func give(_ gift: Statements.Gift) async throws(PostgresError) -> GiftAnswer {
+        // The statement has one row, whatever it finds.
+        try await database.run(Statements.give, (gift: gift, actor: actor)).first
+            ?? GiftAnswer(outcome: .unknown, reason: nil)
+    }
+
     /// Which lane goes first where Apple limits this app's calls, for so long; `fresh` is as always.
     package func setFirstLane(_ lane: CallLane, of appID: String, for length: Duration) async throws(PostgresError) {
         _ = try await database.run(

@@ -162,7 +162,8 @@ extension StoryRows {
     var users: Set<String> {
         Set(
             receipts.compactMap(\.userId) + grants.map(\.userId) + orders.map(\.userId) + ownerships.map(\.userId)
-                + doubleCharges.map(\.userId) + reports.compactMap(\.userId) + imported.map(\.userId))
+                + doubleCharges.map(\.userId) + reports.compactMap(\.userId) + imported.map(\.userId)
+        ).union(commands.compactMap(\.receiver))
     }
 
     /// All of it for support. For a player his own receipts, orders and grants, and what Apple says of purchases that

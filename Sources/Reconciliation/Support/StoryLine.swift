@@ -371,10 +371,12 @@ private struct StoryTeller {
     }
 
     private func command(_ command: StoryRows.Command) -> StoryLine {
-        StoryLine(
-            command.at, .command, "\(command.actor) ran \(command.action) \(command.details)",
+        let receiver = command.receiver.map { ", to \(name($0))" } ?? ""
+        return StoryLine(
+            command.at, .command, "\(command.actor) ran \(command.action) \(command.details)\(receiver)",
             [
                 ("actor", .string(command.actor)), ("action", .string(command.action)),
+                ("user", command.receiver.map { .string(name($0)) }),
                 ("details", try? JSONValue(parsing: Array(command.details.utf8))),
             ])
     }
@@ -447,7 +449,7 @@ extension BindingSource {
         case .poster: "who posted it showed Apple's own data (row 10)"
         case .customer: "nobody posted it, and its Apple customer is this user's (row 11)"
         case .shared: "shared with who posted it, without goods (row 0d)"
-        case .support: "support decided it (row 1)"
+        case .support: "a person of support decided it"
         case .transfer: "this user showed it, and the app's policy moved it (row 1)"
         }
     }

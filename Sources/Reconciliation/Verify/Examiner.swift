@@ -93,22 +93,26 @@ package struct Examiner: Sendable {
         }
         guard let transaction = Transaction(signed) else { return .finding(.receipt(.rejected(.malformed))) }
         let entry = try await judge(of: [transaction], in: receipt, for: app).judge(transaction)
-        guard case .grant = entry.decision, needsConfirmation(signed, of: receipt, for: app) else {
+        guard case .grant(_, let source) = entry.decision,
+            needsConfirmation(signed, by: source, of: receipt, for: app)
+        else {
             return .finding(.transactions([entry]))
         }
         guard receipt.lane == .apple else { return .reroute }
         return try await confirm(entry, of: receipt, for: app)
     }
 
-    private func needsConfirmation(_ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices) -> Bool
-    {
+    private func needsConfirmation(
+        _ signed: SignedTransaction, by source: BindingSource, of receipt: StoredReceipt, for app: AppServices
+    ) -> Bool {
         switch app.policy.confirmWithApple {
         case .never: false
         case .always: true
         case .stale:
-            // Time in our own queue does not count (design.md 5.4).
+            // Time in our own queue does not count (design.md 5.4), but what waited for a person may be refunded by now.
             app.serverAPI != nil
-                && signed.signedDate.map { receipt.claimedAt.timeIntervalSince($0) > Self.staleAfter } ?? true
+                && (source == .support
+                    || signed.signedDate.map { receipt.claimedAt.timeIntervalSince($0) > Self.staleAfter } ?? true)
         }
     }
 

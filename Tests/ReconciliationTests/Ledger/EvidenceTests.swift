@@ -96,6 +96,14 @@ import Testing
             // A batch that is answered by its tokens alone.
             let simple = try await lab.database.run(Statements.orderOfToken, Array(questions.prefix(4)))
             #expect(simple.map { $0.evidence.orders.map(\.id) } == Array(repeating: [open], count: 4))
+            // Not where a person has decided.
+            try await lab.run(
+                "insert into support_decisions (app_id, transaction_id, user_id, item) values ('game', 't1', 'guest', 'a')"
+            )
+            #expect(try await lab.database.run(Statements.orderOfToken, Array(questions.prefix(4))).isEmpty)
+            let decided = try await EvidenceQuestion.answers(to: Array(questions.prefix(4)), in: lab.database)
+            #expect(decided.allSatisfy { $0.supportDecision == .init(userID: "u5", item: "a") })
+            #expect(decided.allSatisfy { Set($0.orders.map(\.id)).isSuperset(of: [open, merged]) })
         }
     }
 
@@ -353,9 +361,10 @@ import Testing
             let types =
                 "text[], text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], bool[], bool[], bool[], text[], bool[]"
             try await lab.run("set plan_cache_mode = force_generic_plan")
-            try await lab.run("prepare short (text[], uuid[], text[]) as \(Statements.orderOfToken.sql)")
+            try await lab.run("prepare short (text[], uuid[], text[], text[]) as \(Statements.orderOfToken.sql)")
             let short = try await lab.texts(
-                "explain execute short(array['game'], array['\(UUID())']::uuid[], array['i7'])")
+                "explain execute short(array['game'], array['\(UUID())']::uuid[], array['i7'], array['t7'])")
+            #expect(short.contains { $0.contains("support_decisions_pkey") })
             #expect(short.contains { $0.contains("orders_pkey") })
             #expect(short.filter { $0.contains("Seq Scan") } == [])
             try await lab.run("prepare evidence (\(types)) as \(Statements.evidence.sql)")
@@ -375,7 +384,7 @@ import Testing
                 "orders_of_product", "orders_of_installation", "orders_pkey", "user_tokens_pkey", "granted_tokens_pkey",
                 "ownerships_pkey", "transactions_chain", "merges_pkey", "merges_by_into",
                 "errands_of_chain", "grants_by_customer",
-                "imported_grants_pkey", "imported_grants_chain",
+                "imported_grants_pkey", "imported_grants_chain", "support_decisions_pkey",
             ] {
                 #expect(plan.contains { $0.contains(index) }, "\(index) is not used:\n\(plan.joined(separator: "\n"))")
             }
@@ -384,7 +393,7 @@ import Testing
 
     private static let tables = [
         "orders", "user_tokens", "granted_tokens", "ownerships", "transactions", "grants", "merges", "errands",
-        "imported_grants",
+        "imported_grants", "support_decisions",
     ]
 
     private static func fill(_ lab: LedgerLab) async throws {
@@ -394,6 +403,11 @@ import Testing
               purchased_at)
             select 'i' || n, 'game', 'Production', 'io' || n, 'u' || n % 1000, 'coins', now()
             from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into support_decisions (app_id, transaction_id, user_id)
+            select 'game', 's' || n, 'u' || n % 1000 from generate_series(1, 20000) n
             """)
         try await lab.run(
             """

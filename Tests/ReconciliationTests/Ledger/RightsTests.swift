@@ -256,6 +256,12 @@ import Testing
                 #expect(try await database.run(Statements.shadowPage, span).count == 1)
                 try await database.run(Statements.undecidedReceipts, "game")
                 #expect(try await repairs.decideOwner("u2", of: "none", appID: "game") == nil)
+                try await lab.settle(try await lab.post(), .purchase("h1", .held(.orderUnknown)))
+                for _ in 0..<2 {
+                    let gift = Statements.Gift(
+                        appID: "game", transactionID: "h1", userID: player.key, because: "b", isWrittenBack: true)
+                    #expect(try await repairs.give(gift).isDecided)
+                }
                 try await repairs.pause("game")
                 _ = try await repairs.resume("game")
                 try await database.run(Statements.backlog, ())
@@ -322,6 +328,12 @@ import Testing
             "insert into given_bonuses (app_id, user_id, bonus, period, transaction_id, goods) values ('game', 'u', 'b', '', '1', '[]')"
         ),
         Refusal(everybody, "insert into ordering_apps values ('game')"),
+        // Whose a held purchase is says a person, and nobody else.
+        Refusal(everybody, "delete from support_decisions"),
+        Refusal(
+            [.ingest, .worker, .scheduler, .all, .dashboard],
+            "insert into support_decisions (app_id, transaction_id, user_id) values ('game', '1', 'thief')"),
+        Refusal([.ingest, .worker, .scheduler, .all, .dashboard], "update support_decisions set user_id = 'thief'"),
         Refusal([.ingest, .scheduler, .support, .dashboard], "select customer_id from grants"),
         Refusal([.ingest, .scheduler, .support, .dashboard], "select customer_id from transactions"),
         Refusal(everybody, "update events set user_id = 'thief'"),

@@ -1,0 +1,108 @@
+import Foundation
+package import Postgres
+import Purchases
+
+extension Statements {
+    /// A person's word on whose a held purchase is.
+    package struct Gift: Sendable {
+        package var appID: String
+        package var transactionID: String
+        /// As the tables have him.
+        package var userID: String
+        /// Which of those that are sold as its product.
+        package var item: String?
+        /// Why, for the audit.
+        package var because: String
+        /// Whether Apple can be asked about a bare id.
+        package var canAsk: Bool
+        /// Whether Apple is told of it.
+        package var isWrittenBack: Bool
+
+        package init(
+            appID: String, transactionID: String, userID: String, item: String? = nil, because: String,
+            canAsk: Bool = true, isWrittenBack: Bool = false
+        ) {
+            self.appID = appID
+            self.transactionID = transactionID
+            self.userID = userID
+            self.item = item
+            self.because = because
+            self.canAsk = canAsk
+            self.isWrittenBack = isWrittenBack
+        }
+    }
+
+    /// `makegood support give`: writes down whose it is, and makes due what holds it; a worker gives it by that, as it
+    /// gives everything (``evidence``, ``settle``). One row: that, or why not, and what it is held or rejected for.
+    ///
+    /// Said again, the latest word counts while nothing is granted. A verdict that was matched before is stale: it would
+    /// hold the purchase for another while.
+    package static let give = Statement<(gift: Gift, actor: String), GiftAnswer>(
+        "repair.give",
+        """
+        with shown as (
+          select o.state, o.reason, r.id, r.kind, r.settled_at is null as is_open,
+            r.kind = 'identifier' or \(isStored)
+              or exists (select from kept_payloads k where k.receipt_id = r.id) as has_proof
+          from outcomes o cross join lateral (
+            select id, app_id, kind, received_at, settled_at from receipts where id = o.receipt_id and app_id = $1 offset 0) r
+          where o.transaction_id = $2 and o.state <> 'granted'),
+        held as (
+          select * from shown where state = 'held' and is_open and reason in (\(givenByPerson))),
+        receiver as (select \(person("$3", of: "$1")) as user_id),
+        answer as (
+          select case
+            when exists (select from grants where transaction_id = $2 and app_id = $1) then 'granted'
+            when exists (select from grants where transaction_id = $2) then 'collision'
+            when exists (select from imported_grants where transaction_id = $2 and app_id = $1) then 'imported'
+            when exists (select from transactions
+              where transaction_id = $2 and app_id = $1 and revoked_at is not null) then 'refunded'
+            when exists (select from transactions where transaction_id = $2 and app_id = $1
+              and ownership in (\(sharedOwnerships))) then 'shared'
+            when not exists (select from held) then coalesce((
+              select case when is_open and state = 'held' then 'waits' when is_open then 'open' else 'ended' end
+              from shown order by is_open desc, state = 'held' desc limit 1), 'unknown')
+            when not exists (select from held where has_proof) then 'gone'
+            when not exists (select from held where has_proof and ($7 or kind <> 'identifier')) then 'unasked'
+            when $4::text is null and not exists (
+              select from held where reason <> '\(Reason.itemUnknown.rawValue)') then 'itemless'
+            when exists (select from user_protection where fingerprint <> '') and not exists (
+              select from users u where u.app_id = $1 and u.user_key = (select user_id from receiver)
+                and u.erased_at is null) then 'stranger'
+            else 'decided' end as word),
+        person(id) as (\(idsOfPerson("$3", of: "$1"))),
+        decided as (
+          insert into support_decisions (app_id, transaction_id, user_id, item, token)
+          select $1, $2, user_id, $4, case when $8 then coalesce(\(tokenOfPerson), $9) end from receiver
+          where (select word from answer) = 'decided'
+          on conflict (app_id, transaction_id) do update set user_id = excluded.user_id, item = excluded.item,
+            token = excluded.token, decided_at = now()
+          returning user_id, token),
+        issued as (
+          insert into user_tokens (app_id, token, user_id, source)
+          select $1, token, user_id, 'issued' from decided where token = $9
+          on conflict do nothing),
+        audited as (
+          insert into audits (actor, action, details)
+          select $6, 'support.give', jsonb_strip_nulls(jsonb_build_object('app', $1, 'transaction', $2,
+            'receiver', user_id, 'item', $4::text, 'because', $5::text))
+          from decided),
+        due as (
+          update receipts set due_at = now(), rescues = 0, attempt = attempt + 1
+          where id in (select id from held) and settled_at is null and (select count(*) from decided) > 0)
+        select word, (select reason from shown order by is_open desc, state = 'held' desc limit 1) from answer
+        """,
+        bind: {
+            [
+                .text($0.gift.appID), .text($0.gift.transactionID), .text($0.gift.userID), .text($0.gift.item),
+                .text($0.gift.because), .text($0.actor), .bool($0.gift.canAsk), .bool($0.gift.isWrittenBack),
+                .uuid(UUID()),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            GiftAnswer(outcome: try row.word(0), reason: try row.optionalText(1).flatMap(Reason.init(rawValue:)))
+        })
+
+    private static let givenByPerson = Reason.givenByPerson.map { "'\($0.rawValue)'" }.joined(separator: ", ")
+    private static let sharedOwnerships = Transaction.sharedOwnerships.map { "'\($0)'" }.joined(separator: ", ")
+}

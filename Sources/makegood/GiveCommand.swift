@@ -1,0 +1,59 @@
+import ArgumentParser
+import Purchases
+import Reconciliation
+
+extension SupportCommand {
+    struct Give: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Give one held purchase to a user, because a person found out whose it is.",
+            discussion: """
+                For what is held for one of: \(Reason.givenByPerson.map(\.rawValue).joined(separator: ", ")). It is \
+                written down and judged at once; a worker gives it as it gives everything: once, with the goods of an \
+                order of the user or of the day it was bought, and it waits on for what else it lacks. Said again, the \
+                latest word counts until it is granted. Refused, with exit code 1, where it is granted, imported, \
+                refunded, shared, not verified yet, or unknown. Apple is told where the app writes tokens back. Needs \
+                MAKEGOOD_CONFIG. Audited.
+                """)
+
+        static let becauseMax = 500
+
+        @Option(help: "The app.")
+        var app: String
+        @Option(help: "Apple's id of the purchase.")
+        var transaction: String
+        @Option(help: "The user's id, as the app knows it.")
+        var user: String
+        @Option(help: "The item, where the product is sold as several.")
+        var item: String?
+        @Option(help: "Why, for the audit: the ticket, what was looked at.")
+        var because: String
+
+        func validate() throws {
+            guard (1...Self.becauseMax).contains(because.count) else {
+                throw ValidationError("--because must have 1 to \(Self.becauseMax) characters")
+            }
+            guard !user.isEmpty else { throw ValidationError("--user must name somebody") }
+        }
+
+        func run() async throws {
+            let configuration = try Settings().loadConfiguration()
+            guard let section = configuration.apps[app] else {
+                throw ValidationError("--app names no app of the file")
+            }
+            guard section.policy.mode == .live else {
+                print("\(app) is in shadow: its goods are another system's to give")
+                throw ExitCode(1)
+            }
+            try await Deployment.withDatabase("support") { database in
+                try await UserProtection.check(configuration.userKeys, in: database)
+                let gift = Statements.Gift(
+                    appID: app, transactionID: transaction,
+                    userID: configuration.userKeys?.key(of: user, app: app) ?? user, item: item, because: because,
+                    canAsk: section.serverAPI != nil, isWrittenBack: section.policy.writesBackTokens)
+                let answer = try await Repairs(database: database, actor: Deployment.actor).give(gift)
+                print(answer.text(gift))
+                if !answer.isDecided { throw ExitCode(1) }
+            }
+        }
+    }
+}
