@@ -54,9 +54,12 @@ package struct PlayerSentence: Sendable, Equatable {
             "The App Store has not confirmed this purchase for a long time; it is stored, we go on asking, and you need not pay again."
     )
 
-    /// What was granted before, where it was not to him.
+    /// What was granted before, where it was not to him, or not by us.
     private static func grantedTo(_ reason: Reason) -> PlayerSentence? {
-        reason == .ownedByAnotherUser || reason == .transferred ? of(reason) : nil
+        switch reason {
+        case .ownedByAnotherUser, .transferred, .imported: of(reason)
+        default: nil
+        }
     }
 
     /// What is said beside a grant.

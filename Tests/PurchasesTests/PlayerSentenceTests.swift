@@ -31,7 +31,10 @@ import Testing
                 #expect(
                     isCredited == !([.unconfirmed, .ownedByAnotherUser] + Reason.takingBack).contains(reason), about)
             case .alreadyGranted:
-                #expect(isCredited == (reason != .ownedByAnotherUser && reason != .transferred), about)
+                // What the former system gave was given, but not by us.
+                let isElsewhere = [.ownedByAnotherUser, .transferred, .imported].contains(reason)
+                #expect(isCredited != isElsewhere, about)
+                #expect(sentence.en.contains("our former system") == (reason == .imported), about)
             case .received, .held, .parked, .rejected: #expect(!isCredited, about)
             }
             let isWithoutReason = state == .parked || state == .granted || state == .alreadyGranted

@@ -251,6 +251,7 @@ import Testing
             for reader in [Self.support, Self.player("owner-1")] {
                 let story = try #require(try await explainer.story(of: .transaction("1"), for: reader))
                 #expect(story.standing == .init(.alreadyGranted, Reason.imported.rawValue) && story.next == .nothing)
+                #expect(story.standing.sentence.en.contains("given by our former system"))
                 #expect(Self.words(story) == ["imported"])
                 #expect(story.text.contains("by the former system"))
             }
