@@ -114,7 +114,8 @@ let package = Package(
             swiftSettings: house),
 
         .target(
-            name: "TestServers", dependencies: ["Postgres", "RabbitMQ", "CRabbitMQ", log], path: "Tests/TestServers",
+            name: "TestServers", dependencies: ["Postgres", "RabbitMQ", "CRabbitMQ", lifecycle, log],
+            path: "Tests/TestServers",
             swiftSettings: house),
         .target(name: "TestRandom", path: "Tests/TestRandom", swiftSettings: house),
         .testTarget(name: "BlockingIOTests", dependencies: ["BlockingIO"], swiftSettings: house),
@@ -128,15 +129,15 @@ let package = Package(
         .testTarget(
             name: "AppStoreTests",
             dependencies: [
-                "AppStore", "TestRandom", hummingbird, httpClient, jwtKit, x509, asn1, crypto, cryptoExtras, nioCore,
-                httpTypes, log,
+                "AppStore", "TestRandom", "TestServers", hummingbird, httpClient, jwtKit, x509, asn1, crypto,
+                cryptoExtras, nioCore, httpTypes, log,
             ],
             swiftSettings: house),
         .testTarget(
             name: "AppStoreSimulatorTests",
             dependencies: [
-                "AppStoreSimulator", "AppStore", httpClient, x509, asn1, crypto, lifecycle, log, nioCore, nioHTTP1,
-                httpTypes,
+                "AppStoreSimulator", "AppStore", "TestServers", httpClient, x509, asn1, crypto, lifecycle, log, nioCore,
+                nioHTTP1, httpTypes,
             ],
             swiftSettings: house),
         .testTarget(name: "PurchasesTests", dependencies: ["Purchases", "TestRandom", crypto], swiftSettings: house),

@@ -13,15 +13,13 @@ package enum DerivedID {
 
     /// SHA-256 over the parts, each with its length before it (UTF-8 bytes, 8 bytes big-endian): 32 bytes.
     package static func digest(_ parts: [String]) -> [UInt8] {
-        var hash = SHA256()
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(parts.reduce(0) { $0 + 8 + $1.utf8.count })
         for part in parts {
-            var part = part
-            part.withUTF8 { bytes in
-                withUnsafeBytes(of: UInt64(bytes.count).bigEndian) { hash.update(bufferPointer: $0) }
-                hash.update(bufferPointer: UnsafeRawBufferPointer(bytes))
-            }
+            withUnsafeBytes(of: UInt64(part.utf8.count).bigEndian) { bytes.append(contentsOf: $0) }
+            bytes.append(contentsOf: part.utf8)
         }
-        return Array(hash.finalize())
+        return Array(SHA256.hash(data: bytes))
     }
 
     /// The id of an event: a grant made again after a restored backup is the same event.

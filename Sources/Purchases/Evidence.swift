@@ -18,9 +18,7 @@ package struct PlacedOrder: Sendable, Equatable {
     package var goods: [AppPolicy.Goods]?
     /// Frozen: what comes beside them, once.
     package var bonuses: [Catalogue.Bonus]
-    /// Everything else that it promises: item, bonuses, and where in the game they go. As stored; only compared.
-    package var terms: String
-    /// Where in the game the goods go, one JSON object.
+    /// Where in the game the goods go, one JSON object as stored.
     package var target: String
     /// Placed on the installation that the submission came from.
     package var isOfInstallation: Bool
@@ -31,10 +29,8 @@ package struct PlacedOrder: Sendable, Equatable {
 
     package init(
         id: UUID, userID: String, productID: String, item: String? = nil, quantity: Int = 1, environment: String? = nil,
-        placedAt: Date,
-        payBy: Date, goods: [AppPolicy.Goods]? = nil, bonuses: [Catalogue.Bonus] = [], terms: String = "[]",
-        target: String = "{}",
-        isOfInstallation: Bool = false, reservedFor: String? = nil, transactionID: String? = nil
+        placedAt: Date, payBy: Date, goods: [AppPolicy.Goods]? = nil, bonuses: [Catalogue.Bonus] = [],
+        target: String = "{}", isOfInstallation: Bool = false, reservedFor: String? = nil, transactionID: String? = nil
     ) {
         self.id = id
         self.userID = userID
@@ -46,11 +42,15 @@ package struct PlacedOrder: Sendable, Equatable {
         self.payBy = payBy
         self.goods = goods
         self.bonuses = bonuses
-        self.terms = terms
         self.target = target
         self.isOfInstallation = isOfInstallation
         self.reservedFor = reservedFor
         self.transactionID = transactionID
+    }
+
+    /// What it gives, and where in the game.
+    package func promisesTheSame(as other: PlacedOrder) -> Bool {
+        goods == other.goods && item == other.item && bonuses == other.bonuses && target == other.target
     }
 }
 

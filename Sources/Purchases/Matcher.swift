@@ -364,7 +364,7 @@ package struct Matcher: Sendable {
         }
         guard let latest = latest(orders) else { return .none([]) }
         if transaction.isOfferCode { return .none([.offerCode]) }
-        if orders.allSatisfy({ $0.goods == latest.goods && $0.terms == latest.terms && $0.userID == latest.userID }) {
+        if orders.allSatisfy({ $0.promisesTheSame(as: latest) && $0.userID == latest.userID }) {
             return .order(latest, [.orderOpen])
         }
         return orders.filter(isNear).count == 1 && isNear(latest)

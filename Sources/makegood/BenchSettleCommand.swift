@@ -83,7 +83,7 @@ private struct SettleTrial {
         self.hasOrders = hasOrders
         let bought = Date()
         posted = (0..<count).map { _ in
-            let id = UUID()
+            let id = OrderID.make(at: bought)
             let user = "u\(Int.random(in: 0..<1_000_003))"
             let transaction = Transaction(
                 id: "8" + String(UInt64.random(in: 0...UInt64.max)), originalID: nil, productID: Self.product.id,

@@ -34,6 +34,11 @@ struct SimulateTokensCommand: AsyncParsableCommand {
     @Option(help: ArgumentHelp("Where they are sold.", valueName: "name"))
     var environment = StoreEnvironment.production
 
+    @Option(
+        help: ArgumentHelp(
+            "UUIDs, one a line: the appAccountToken of each purchase in turn.", valueName: "file"))
+    var accountTokens: String?
+
     func validate() throws {
         guard (1...Self.countMax).contains(count) else {
             throw ValidationError("--count must be 1 to \(Self.countMax)")
@@ -44,14 +49,23 @@ struct SimulateTokensCommand: AsyncParsableCommand {
         do {
             let simulator = try AppStoreSimulator(
                 SimulatorConfiguration(stateDirectory: folder.state), logger: SimulatorFolder.logger)
+            let tokens = try readAccountTokens()
             let file = try output()
             var progress = Progress(of: count)
             var written = 0
             while written < count {
                 var request = SaleRequest(app: app, productId: product, environment: environment)
-                request.count = min(Self.batch, count - written)
                 request.receipts = false
-                let sales = try await simulator.sell(request)
+                var sales: [Sale] = []
+                if let tokens {
+                    for token in tokens[written..<min(written + Self.batch, count)] {
+                        request.appAccountToken = token.uuidString.lowercased()
+                        sales += try await simulator.sell(request)
+                    }
+                } else {
+                    request.count = min(Self.batch, count - written)
+                    sales = try await simulator.sell(request)
+                }
                 try file.write(contentsOf: Data(sales.map { "\($0.signedTransaction)\n" }.joined().utf8))
                 written += sales.count
                 progress.report(written)
@@ -60,6 +74,24 @@ struct SimulateTokensCommand: AsyncParsableCommand {
             Terminal.tell("makegood simulate tokens: \(error)")
             throw ExitCode.failure
         }
+    }
+
+    private func readAccountTokens() throws(UnusableInput) -> [UUID]? {
+        guard let accountTokens else { return nil }
+        guard let text = try? String(contentsOfFile: accountTokens, encoding: .utf8) else {
+            throw UnusableInput("--account-tokens: cannot read \(accountTokens)")
+        }
+        var tokens: [UUID] = []
+        for (number, line) in text.split(separator: "\n").prefix(count).enumerated() {
+            guard let token = UUID(uuidString: String(line)) else {
+                throw UnusableInput("--account-tokens: line \(number + 1) is no UUID")
+            }
+            tokens.append(token)
+        }
+        guard tokens.count == count else {
+            throw UnusableInput("--account-tokens: \(tokens.count) lines for --count \(count)")
+        }
+        return tokens
     }
 
     private func output() throws(UnusableInput) -> FileHandle {

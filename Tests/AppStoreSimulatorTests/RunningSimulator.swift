@@ -6,7 +6,7 @@ import HTTPTypes
 import Logging
 import NIOCore
 import NIOHTTP1
-import ServiceLifecycle
+import TestServers
 import Testing
 
 /// A simulator that listens on a port of its own, and a client for it.
@@ -22,21 +22,9 @@ struct RunningSimulator {
         var logger = Logger(label: "test")
         logger.logLevel = .error
         let simulator = try AppStoreSimulator(configuration, logger: logger)
-        let services = ServiceGroup(services: [simulator], logger: logger)
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            group.addTask { try await services.run() }
+        try await RunningService.with(simulator) {
             let port = try await simulator.boundPort
             try await body(RunningSimulator(simulator: simulator, base: "http://127.0.0.1:\(port)"))
-            // A server that is cancelled while a connection comes to it traps (NIOAsyncWriter: deinited without finish):
-            // it listens no more before what still hangs is cancelled.
-            await services.triggerGracefulShutdown()
-            group.addTask { try await Task.sleep(for: .seconds(1)) }
-            let first = await group.nextResult()
-            group.cancelAll()
-            if case .failure(let error)? = first, !(error is CancellationError) { throw error }
-            while let result = await group.nextResult() {
-                if case .failure(let error) = result, !(error is CancellationError) { throw error }
-            }
         }
     }
 

@@ -5,6 +5,7 @@ import Hummingbird
 import Logging
 import NIOCore
 import Synchronization
+import TestServers
 
 /// An HTTP server on 127.0.0.1 that answers as the test says and remembers what it was asked.
 final class LocalApple: Sendable {
@@ -80,8 +81,7 @@ final class LocalApple: Sendable {
             onServerRunning: { channel in portFound.yield(channel.localAddress?.port ?? 0) },
             logger: quiet)
 
-        return try await withThrowingTaskGroup(of: Void.self) { group in
-            group.addTask { try await application.run() }
+        return try await RunningService.with(application) {
             var iterator = ports.makeAsyncIterator()
             let server = LocalApple(port: await iterator.next() ?? 0)
             current.withLock { $0 = server }
@@ -94,8 +94,6 @@ final class LocalApple: Sendable {
             do { result = .success(try await body(server, client)) } catch { result = .failure(error) }
             isOver.finish()
             try await client.shutdown()
-            group.cancelAll()
-            while let ended = await group.nextResult() { _ = ended }
             return try result.get()
         }
     }

@@ -4,6 +4,7 @@ import Hummingbird
 import Logging
 import NIOCore
 import Synchronization
+import TestServers
 
 /// A stand-in for ingest on a port of its own: takes receipts and answers as the test says.
 final class IngestStub: Sendable {
@@ -49,15 +50,10 @@ final class IngestStub: Sendable {
             router: router, configuration: .init(address: .hostname("127.0.0.1", port: 0)),
             onServerRunning: { channel in port.yield(channel.localAddress?.port ?? 0) },
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            group.addTask { try await application.run() }
+        try await RunningService.with(application) {
             for await port in ports {
                 try await body("http://127.0.0.1:\(port)")
                 break
-            }
-            group.cancelAll()
-            while let result = await group.nextResult() {
-                if case .failure(let error) = result, !(error is CancellationError) { throw error }
             }
         }
     }

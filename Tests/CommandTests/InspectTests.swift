@@ -1,6 +1,7 @@
 import AppStoreSimulator
 import Foundation
 import Logging
+import TestServers
 import Testing
 
 /// Goal: the contract of `makegood inspect`: what it prints and how it ends, for what Apple signed, for each forgery
@@ -55,8 +56,7 @@ import Testing
     @Test func revokedCertificates() async throws {
         let named = try AppStoreSimulator(
             .init(namesResponder: true), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            group.addTask { try await named.run() }
+        try await RunningService.with(named) {
             _ = try await named.boundPort
             let sale = try #require(try await named.sell(SaleRequest(app: Self.bundleId, productId: "p")).first)
             for (mode, request, reason) in [
@@ -71,8 +71,6 @@ import Testing
             }
             let unusable = try await inspect(sale.signedTransaction, "--ocsp", "maybe", of: named)
             #expect(unusable.status == 2)
-            group.cancelAll()
-            while let result = await group.nextResult() { _ = result }
         }
     }
 

@@ -1,6 +1,7 @@
 import AppStoreSimulator
 import Foundation
 import Logging
+import TestServers
 import Testing
 
 /// Goal: `makegood load` sends what it says, counts what it gets, measures from the intended start, and never aims at a
@@ -100,8 +101,7 @@ import Testing
 
     @Test func buysFromASimulator() async throws {
         let store = try AppStoreSimulator(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            group.addTask { try await store.run() }
+        try await RunningService.with(store) {
             let simulator = "http://127.0.0.1:\(try await store.boundPort)"
             let stub = IngestStub()
             try await stub.serve { url in
@@ -112,7 +112,6 @@ import Testing
             }
             #expect(store.ledger.count == 50)
             #expect(Set(stub.submissions.map(\.signedTransaction)).count == 50)
-            group.cancelAll()
         }
     }
 

@@ -86,6 +86,33 @@ import Testing
         }
     }
 
+    @Test func signsAccountTokensInTurn() async throws {
+        try await withFolder { folder in
+            let (tokens, state) = ("\(folder)/tokens", "\(folder)/state")
+            let ids = (0..<3).map { _ in UUID().uuidString.lowercased() }
+            func sign(_ text: String, _ count: Int) async throws -> BuiltProgram.Outcome {
+                try await BuiltProgram(arguments: [
+                    "simulate", "tokens", "--count", "\(count)", "--product", Self.product, "--out", tokens,
+                    "--state", state, "--account-tokens", try text.written(to: folder, as: "ids"),
+                ]).run()
+            }
+            #expect(try await sign(ids.joined(separator: "\n"), 3).status == 0)
+            let signed = try String(contentsOfFile: tokens, encoding: .utf8).split(separator: "\n").map { line in
+                let payload = try #require(line.split(separator: ".").dropFirst().first)
+                var base64 = String(payload).replacing("-", with: "+").replacing("_", with: "/")
+                base64 += String(repeating: "=", count: (4 - base64.count % 4) % 4)
+                let data = try #require(Data(base64Encoded: base64))
+                return try #require(JSONSerialization.jsonObject(with: data) as? [String: Any])
+            }
+            #expect(signed.map { $0["appAccountToken"] as? String } == ids)
+            let short = try await sign(ids.joined(separator: "\n"), 4)
+            #expect(short.status == 1)
+            #expect(short.complaint.contains("3 lines for --count 4"))
+            let wrong = try await sign("\(ids[0])\nnone\n", 2)
+            #expect(wrong.complaint.contains("line 2 is no UUID"))
+        }
+    }
+
     @Test func failingBench() async throws {
         try await withFolder { folder in
             let (tokens, state) = ("\(folder)/tokens", "\(folder)/state")

@@ -1,31 +1,31 @@
 import AppStoreSimulator
 import Foundation
 import Logging
+import TestServers
 
 /// The App Store of one test: in this process, over real HTTP.
 struct RunningSimulator: Sendable {
     let store: AppStoreSimulator
     let url: String
-    private let running: Task<Void, any Error>
+    private let service: RunningService
 
     static func start() async throws -> RunningSimulator {
         var logger = Logger(label: "app-store")
         logger.logLevel = .critical
         let store = try AppStoreSimulator(SimulatorConfiguration(seed: 1, namesResponder: true), logger: logger)
-        let running = Task { try await store.run() }
+        let service = RunningService(store)
         let port = try await store.boundPort
         for (app, bundle, id) in [
             ("game", "com.example.game", 1_234_567_890), ("puzzle", "com.example.puzzle", 1_234_567_891),
         ] {
             try store.register(RegisteredApp(app: app, bundleId: bundle, appAppleId: Int64(id)))
         }
-        return RunningSimulator(store: store, url: "http://127.0.0.1:\(port)", running: running)
+        return RunningSimulator(store: store, url: "http://127.0.0.1:\(port)", service: service)
     }
 
     func stop() async {
         store.clearFaults()
-        running.cancel()
-        _ = await running.result
+        try? await service.stop()
     }
 
     /// One purchase, made now unless `change` says otherwise.

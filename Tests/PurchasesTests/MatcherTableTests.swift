@@ -178,7 +178,8 @@ import Testing
         func row7(_ user: String) -> PlacedOrder? {
             guard t.offerType != 3 else { return nil }
             let all = fitting.filter { $0.userID == user && bought <= $0.payBy }.sorted { $0.placedAt > $1.placedAt }
-            let promises = Set(all.map { "\(String(describing: $0.goods)) \($0.terms)" })
+            let promises = Set(
+                all.map { "\(String(describing: $0.goods)) \($0.item ?? "") \($0.bonuses) \($0.target)" })
             let near = all.filter { bought.timeIntervalSince($0.placedAt) <= 900 }
             return promises.count <= 1 || near.count == 1 ? all.first : nil
         }

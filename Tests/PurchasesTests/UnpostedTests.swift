@@ -52,7 +52,8 @@ import Testing
                 users.contains($0.userID) && $0.productID == "coins" && $0.transactionID == nil
                     && $0.payBy >= Table.bought
             }.sorted { $0.placedAt > $1.placedAt }
-            let promises = Set(all.map { "\($0.userID) \(String(describing: $0.goods)) \($0.terms)" })
+            let promises = Set(
+                all.map { "\($0.userID) \(String(describing: $0.goods)) \($0.item ?? "") \($0.bonuses) \($0.target)" })
             let near = all.filter { Table.bought.timeIntervalSince($0.placedAt) <= 900 }
             return promises.count <= 1 || near.count == 1 ? all.first : nil
         }

@@ -120,10 +120,40 @@ extension RowReader {
             throw undecodable(index)
         }
     }
+
+    /// A column of ``GoodsJSON``; nil where it is NULL.
+    func goods(_ index: Int) throws(PostgresError) -> [AppPolicy.Goods]? {
+        guard let text = try optionalJSON(index) else { return nil }
+        guard let goods = GoodsJSON.decode(text) else { throw undecodable(index) }
+        return goods
+    }
+
+    /// What an order has frozen; most have none.
+    func bonuses(_ index: Int) throws(PostgresError) -> [Catalogue.Bonus] {
+        try json(index) == "[]" ? [] : try decoded(index)
+    }
 }
 
 /// Goods as they stand in grants and events.
 enum GoodsJSON {
+    /// Nil where the text holds anything else. Not by Codable: every purchase of an app with orders asks for it.
+    static func decode(_ text: String) -> [AppPolicy.Goods]? {
+        guard case .array(let values)? = try? JSONValue(parsing: Array(text.utf8)) else { return nil }
+        var goods: [AppPolicy.Goods] = []
+        goods.reserveCapacity(values.count)
+        for value in values {
+            guard case .string(let item)? = value["item"], case .number(let text)? = value["amount"],
+                let amount = Int(text)
+            else { return nil }
+            switch value["bonus"] {
+            case nil, .null?: goods.append(.init(item: item, amount: amount))
+            case .string(let bonus)?: goods.append(.init(item: item, amount: amount, bonus: bonus))
+            default: return nil
+            }
+        }
+        return goods
+    }
+
     static func encode(_ goods: [AppPolicy.Goods]) -> String {
         JSONValue.array(
             goods.map { good in

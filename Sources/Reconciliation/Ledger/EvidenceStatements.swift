@@ -74,8 +74,7 @@ extension Statements {
     /// Of an order `o` that is asked for by a question `i`.
     private static let orderColumns = """
         o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
-          jsonb_build_array(o.item, o.bonuses, o.target)::text, o.target,
-          o.installation_id = i.installation, o.reserved_for, o.transaction_id, o.item, o.bonuses
+          o.bonuses, o.target, o.installation_id = i.installation, o.reserved_for, o.transaction_id, o.item
         """
     private static let orderFields = """
         id, \(person("orders.user_id", of: "i.app")) as user_id, product_id, quantity, environment, placed_at, pay_by,
@@ -116,7 +115,8 @@ extension Statements {
     package static let evidence = Statement<[EvidenceQuestion], EvidenceRow>(
         "matching.evidence",
         """
-        select i.n, r.user_id, coalesce(u.users, '{}'), case when i.token is not null and r.user_id is null and w.decides is not true then (
+        select i.n, r.user_id, coalesce(u.users, '{}'),
+          case when i.token is not null and r.user_id is null and w.decides is not true then (
             select true from user_tokens where app_id = i.app and user_id = any(
               i.usr || array(select user_id from merges where app_id = i.app and into_user_id = i.usr)) limit 1) end,
           c.user_id, case when i.is_chain and not i.is_period then (
@@ -151,7 +151,8 @@ extension Statements {
             and app_id = i.app and environment = i.environment limit 1) s on true
         -- The purchase's token is an unbound order: row 2 decides, and nothing else need be known.
         left join lateral (
-          select \(person("orders.user_id", of: "i.app")) as user_id, transaction_id is null and not i.is_chain and d.user_id is null as decides
+          select \(person("orders.user_id", of: "i.app")) as user_id,
+            transaction_id is null and not i.is_chain and d.user_id is null as decides
           from orders where id = i.token and app_id = i.app offset 0) w on true
         left join lateral (
           select \(person("user_tokens.user_id", of: "i.app")) as user_id from user_tokens
@@ -254,16 +255,16 @@ extension Statements {
             evidence.registeredUserID = try row.optionalText(1)
             evidence.tokenUserIDs = try row.texts(2)
             evidence.posterHasToken = try row.optionalBool(3) ?? false
-            evidence.customerUserIDs = try row.texts(24)
-            let isMoved = try row.optionalBool(23) ?? false
+            evidence.customerUserIDs = try row.texts(23)
+            let isMoved = try row.optionalBool(22) ?? false
             evidence.chain = try row.optionalText(4).map { Evidence.Chain(userID: $0, isMoved: isMoved) }
-            if let userID = try row.optionalText(25) {
+            if let userID = try row.optionalText(24) {
                 evidence.supportDecision = Evidence.SupportDecision(
-                    userID: userID, item: try row.optionalText(26), token: try row.optionalUUID(27))
+                    userID: userID, item: try row.optionalText(25), token: try row.optionalUUID(26))
             }
             evidence.revokedAt = try row.optionalDate(5)
             evidence.isGranted = try row.optionalBool(6) ?? false
-            evidence.isTokenWritten = try row.optionalBool(22) ?? false
+            evidence.isTokenWritten = try row.optionalBool(21) ?? false
             if let order = try row.order(from: 7) { evidence.orders.append(order) }
             return EvidenceRow(question: try row.int(0) - 1, evidence: evidence)
         })
@@ -310,9 +311,8 @@ extension RowReader {
             id: id, userID: try text(column + 1), productID: try text(column + 2),
             item: try optionalText(column + 13), quantity: try int(column + 3),
             environment: try optionalText(column + 4), placedAt: try date(column + 5), payBy: try date(column + 6),
-            goods: try optionalJSON(column + 7) == nil ? nil : try decoded(column + 7),
-            bonuses: try json(column + 14) == "[]" ? [] : try decoded(column + 14),
-            terms: try text(column + 8), target: try json(column + 9),
+            goods: try goods(column + 7), bonuses: try bonuses(column + 8),
+            target: try json(column + 9),
             isOfInstallation: try optionalBool(column + 10) ?? false, reservedFor: try optionalText(column + 11),
             transactionID: try optionalText(column + 12))
     }

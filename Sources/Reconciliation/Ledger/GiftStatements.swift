@@ -89,7 +89,10 @@ extension Statements {
           from decided),
         due as (
           update receipts set due_at = now(), rescues = 0, attempt = attempt + 1
-          where id in (select id from held) and settled_at is null and (select count(*) from decided) > 0)
+          where id in (                -- in their order: two persons may decide about purchases of the same receipts
+            select id from receipts
+            where id in (select id from held) and settled_at is null and (select count(*) from decided) > 0
+            order by id for no key update))
         select word, (select reason from shown order by is_open desc, state = 'held' desc limit 1) from answer
         """,
         bind: {

@@ -60,11 +60,9 @@ struct MatchColumns {
     private static func facts(_ match: Match?, _ claim: Claim) -> String? {
         let isPosters = match == nil || match?.userID == claim.userID
         guard let target = match?.order?.target ?? (isPosters ? claim.target : nil) else { return nil }
-        var members = [
-            JSONValue.Member("target", (try? JSONValue(parsing: Array(target.utf8))) ?? .object([]))
-        ]
-        if let order = match?.order { members.append(.init("orderId", .string(order.id.uuidString.lowercased()))) }
-        return JSONValue.object(members).text
+        // As it came from the database: JSON.
+        let orderID = match?.order.map { #","orderId":"\#($0.id.uuidString.lowercased())""# } ?? ""
+        return #"{"target":\#(target)\#(orderID)}"#
     }
 
     /// What is told beside the grant: that a chain changed hands, to both users; that somebody may have paid twice.

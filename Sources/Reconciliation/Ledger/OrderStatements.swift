@@ -193,14 +193,10 @@ extension RowReader {
         return OrderView(
             id: try uuid(0), appID: try text(1), userID: try text(2), productID: try text(3), item: try optionalText(4),
             quantity: try int(5), promotion: try optionalText(6), channel: try text(7),
-            environment: try optionalText(8), goods: try optionalGoods(9), bonuses: try decoded(10), price: price,
+            environment: try optionalText(8), goods: try goods(9), bonuses: try bonuses(10), price: price,
             target: try json(13), placedAt: try date(14), payBy: try date(15), isExpired: try bool(16),
             reservedFor: try optionalText(17), transactionID: try optionalText(18), boundAt: try optionalDate(19),
-            granted: try optionalGoods(20), debounceKey: try optionalBytes(21))
-    }
-
-    private func optionalGoods(_ column: Int) throws(PostgresError) -> [AppPolicy.Goods]? {
-        try optionalJSON(column) == nil ? nil : try decoded(column)
+            granted: try goods(20), debounceKey: try optionalBytes(21))
     }
 }
 

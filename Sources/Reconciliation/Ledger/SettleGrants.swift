@@ -66,17 +66,17 @@ extension Statements {
     /// What is given by it, by which order, with which bonuses: `wanted`, `bindable`, `presented`, `presents`, `won`,
     /// `bound`, `known`.
     static let settleGrants = """
-        wanted as (                    -- an order that somebody else holds is not waited for
+        wanted as (                    -- one purchase each; an order that somebody else holds is not waited for
           -- Not by "transaction_id is null": the planner would look an order up by its id through all that are open.
-          select o.id, o.transaction_id
-          from (select distinct order_id from verdict where order_id is not null and decision in ('grant', 'provisional')) v
-            cross join lateral (select id, transaction_id from orders o
+          select v.order_id, v.transaction, v.receipt, v.product, o.is_unbound
+          from (
+            select distinct on (order_id) order_id, transaction, receipt, product from verdict
+            where order_id is not null and decision in ('grant', 'provisional')
+            order by order_id, purchase_key, transaction, receipt) v
+            cross join lateral (select transaction_id is null as is_unbound from orders o
               where o.id = v.order_id for no key update skip locked) o),
-        bindable as (                  -- one purchase each
-          select distinct on (order_id) order_id, transaction, receipt from verdict
-          where order_id is not null and decision in ('grant', 'provisional')
-            and (order_id in (select id from wanted where transaction_id is null)) is true
-          order by order_id, purchase_key, transaction, receipt),
+        bindable as (
+          select order_id, transaction, receipt, product from wanted where is_unbound),
         presented as (                 -- of two purchases of one batch the earlier has it; keys in order, as below
           insert into given_bonuses (app_id, user_id, bonus, period, transaction_id, goods)
           select v.app, v.owner, b.id, b.period, v.transaction, b.goods
@@ -114,10 +114,9 @@ extension Statements {
           on conflict do nothing
           returning transaction_id, receipt_id),
         bound as (                     -- Apple's product is the order's, where its token proves it (S3-42)
-          update orders o set transaction_id = v.transaction, bound_at = now(), product_id = v.product
-          from verdict v
-          where v.order_id is not null and o.id = v.order_id
-            and ((v.transaction, v.receipt) in (select transaction_id, receipt_id from won)) is true),
+          update orders o set transaction_id = b.transaction, bound_at = now(), product_id = b.product
+          from bindable b
+          where o.id = b.order_id and ((b.transaction, b.receipt) in (select transaction_id, receipt_id from won)) is true),
         known as (
           insert into transactions as t (\(factColumns))
           select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,

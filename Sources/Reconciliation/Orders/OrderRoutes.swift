@@ -51,7 +51,8 @@ package struct OrderRoutes: Sendable {
         guard let app = configuration.apps[wish.appID] else { throw Problem.appNotAllowed }
         let keys = configuration.userKeys
         let catalogue = try await catalogues.catalogue(of: app)
-        let order = try wish.order(id: UUID(), app: app, catalogue: catalogue, keys: keys, now: Date())
+        let now = Date()
+        let order = try wish.order(id: OrderID.make(at: now), app: app, catalogue: catalogue, keys: keys, now: now)
         try await checkLimits(order, catalogue)
         if let keys { try await users.enter(wish.userID, key: order.userID, app: order.appID, keys) }
         guard let (view, isNew) = try await ledger.place(order) else {

@@ -27,17 +27,12 @@ struct VerifyLab: Sendable {
     ) async throws {
         try await LedgerLab.with { lab in
             let store = try AppStoreSimulator(.init(seed: 1, namesResponder: namesResponder), logger: .silent)
-            try await withThrowingTaskGroup(of: Void.self) { group in
-                group.addTask { try await store.run() }
+            try await RunningService.with(store) {
                 let base = "http://127.0.0.1:\(try await store.boundPort)"
                 let verify = VerifyLab(
                     store: store, base: base, lab: lab, halts: HaltBoard(ledger: lab.ledger, logger: .silent),
                     http: HTTPClient.shared)
                 try await body(verify)
-                group.cancelAll()
-                while let result = await group.nextResult() {
-                    if case .failure(let error) = result, !(error is CancellationError) { throw error }
-                }
             }
         }
     }
