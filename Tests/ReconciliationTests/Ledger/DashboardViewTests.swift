@@ -102,6 +102,32 @@ import Testing
         }
     }
 
+    @Test("Where Apple sold against the order's country: what was placed within a day, bound or not counted")
+    func storefronts() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            for (number, storefront) in ["DEU", "DEU", "TUR", "DEU", "DEU"].enumerated() {
+                let user = "u\(number)"
+                try await lab.settle(try await lab.post(user), .purchase("t\(number)"))
+                try await lab.run(
+                    "update transactions set facts = '{\"storefront\": \"\(storefront)\"}' where transaction_id = 't\(number)'"
+                )
+                // The fourth was placed the day before, the fifth is not bound.
+                try await lab.run(
+                    """
+                    insert into orders (id, app_id, user_id, product_id, target, placed_at, transaction_id, bound_at)
+                    values (gen_random_uuid(), 'game', '\(user)', 'coins', '{"country": "DE"}',
+                      now() - interval '\(number == 3 ? 25 : 1) hours', \(number == 4 ? "null, null" : "'t\(number)', now()"))
+                    """)
+            }
+            #expect(
+                try await lab.texts(
+                    """
+                    select concat_ws(' ', order_country, storefront, purchases, is_usual) from v_storefronts
+                    order by purchases desc
+                    """) == ["DE DEU 2 t", "DE TUR 1 f"])
+        }
+    }
+
     @Test("Every view says in its comment what a row of it is")
     func comments() async throws {
         try await LedgerLab.with { lab in
