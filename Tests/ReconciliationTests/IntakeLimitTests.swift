@@ -209,7 +209,7 @@ extension Array {
 }
 
 /// A client that sends what no HTTP client would, and reads until the server closes or 5 s are over.
-private enum RawConnection {
+enum RawConnection {
     static func exchange(
         _ port: Int, _ text: String, then rest: String? = nil, thenClose: Bool = false
     ) async throws -> String {

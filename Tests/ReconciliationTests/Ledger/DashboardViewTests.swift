@@ -119,12 +119,12 @@ import Testing
                       now() - interval '\(number == 3 ? 25 : 1) hours', \(number == 4 ? "null, null" : "'t\(number)', now()"))
                     """)
             }
-            #expect(
-                try await lab.texts(
-                    """
-                    select concat_ws(' ', order_country, storefront, purchases, is_usual) from v_storefronts
-                    order by purchases desc
-                    """) == ["DE DEU 2 t", "DE TUR 1 f"])
+            let rows = try await lab.texts(
+                """
+                select concat_ws(' ', order_country, storefront, purchases, is_usual) from v_storefronts
+                order by purchases desc
+                """)
+            #expect(rows == ["DE DEU 2 t", "DE TUR 1 f"])
         }
     }
 
