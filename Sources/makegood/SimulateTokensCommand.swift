@@ -82,7 +82,7 @@ struct SimulateTokensCommand: AsyncParsableCommand {
             throw UnusableInput("--account-tokens: cannot read \(accountTokens)")
         }
         var tokens: [UUID] = []
-        for (number, line) in text.split(separator: "\n").prefix(count).enumerated() {
+        for (number, line) in text.split(whereSeparator: \.isNewline).prefix(count).enumerated() {
             guard let token = UUID(uuidString: String(line)) else {
                 throw UnusableInput("--account-tokens: line \(number + 1) is no UUID")
             }

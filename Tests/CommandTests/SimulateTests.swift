@@ -96,7 +96,7 @@ import Testing
                     "--state", state, "--account-tokens", try text.written(to: folder, as: "ids"),
                 ]).run()
             }
-            #expect(try await sign(ids.joined(separator: "\n"), 3).status == 0)
+            #expect(try await sign(ids.joined(separator: "\r\n"), 3).status == 0)
             let signed = try String(contentsOfFile: tokens, encoding: .utf8).split(separator: "\n").map { line in
                 let payload = try #require(line.split(separator: ".").dropFirst().first)
                 var base64 = String(payload).replacing("-", with: "+").replacing("_", with: "/")

@@ -53,7 +53,8 @@ import Testing
                 let start = ContinuousClock.now
                 for _ in 0..<100 { #expect(try await explainer.story(ofAny: "t777", for: .people) != nil) }
                 print("story: \((ContinuousClock.now - start) / 100) each, \(mode)")
-                #expect(try await wholeReads(lab) == before, "\(mode)")
+                let after = try await wholeReads(lab)
+                #expect(after == before, "\(mode)")
             }
         }
     }
@@ -71,13 +72,13 @@ import Testing
         #expect(whole == [], "\(statement.name):\n\(plan.joined(separator: "\n"))")
     }
 
-    /// How often one of the tables was read from its beginning.
-    private func wholeReads(_ lab: LedgerLab) async throws -> Int {
+    /// How often each of the tables was read from its beginning.
+    private func wholeReads(_ lab: LedgerLab) async throws -> [String] {
         try await lab.run("select pg_stat_force_next_flush()")
-        return try await lab.number(
+        return try await lab.texts(
             """
-            select sum(seq_scan)::int8 from pg_stat_user_tables
-            where relname in (\(Self.tables.map { "'\($0)'" }.joined(separator: ", ")))
+            select relname || ' ' || seq_scan from pg_stat_user_tables
+            where relname in (\(Self.tables.map { "'\($0)'" }.joined(separator: ", "))) order by relname
             """)
     }
 
@@ -153,7 +154,8 @@ import Testing
             insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at)
             select transaction_id, 'finish', app_id, environment, transaction_id, granted_at from grants
             """,
-            "analyze",
+            // And not autovacuum, later: what it does for a BRIN index counts as reading the table.
+            "vacuum (analyze)",
         ] { try await lab.run(sql) }
     }
 }
