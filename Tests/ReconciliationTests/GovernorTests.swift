@@ -292,16 +292,16 @@ extension Governor {
                 group.addTask {
                     let pass = try #require(await governor.pass(host, lane))
                     calls.note(lane, .granted)
-                    await governor.leave(pass, .answered)
+                    governor.leave(pass, .answered)
                 }
                 try await Task.sleep(for: .milliseconds(100))
             }
             #expect(calls.granted() == 0)
             #expect(await governor.pass(other, .sweep) != nil, "another host has room of its own")
-            await governor.leave(out[0], .answered)
+            governor.leave(out[0], .answered)
         }
         #expect(calls.order == [.fresh, .fresh, .repair, .sweep])
-        #expect(await governor.report().first { $0.host == host }?.inFlight == 3)
+        #expect(governor.report().first { $0.host == host }?.inFlight == 3)
     }
 
     @Test("who waits when the breaker opens is sent back to its row at once, and so is everybody beside the probe")
@@ -321,20 +321,20 @@ extension Governor {
         for _ in 0..<8 { out.append(try #require(await governor.pass(host, .fresh))) }
         // It learns from four answers that it may have as many as there are: so few that the first failure counts.
         for more in [4, 4, 4, 3] {
-            await governor.leave(out.removeFirst(), .answered)
+            governor.leave(out.removeFirst(), .answered)
             for _ in 0..<more { out.append(try #require(await governor.pass(host, .fresh))) }
         }
         async let waiting = admission()
         try await Task.sleep(for: .milliseconds(50))
         let start = ContinuousClock.now
-        for pass in out { await governor.leave(pass, .failed) }
+        for pass in out { governor.leave(pass, .failed) }
         #expect(await waiting == "down")
         #expect(ContinuousClock.now - start < .seconds(1))
         #expect(await admission() == "down")
         try await Task.sleep(for: .milliseconds(600))
         let probe = try #require(await governor.pass(host, .sweep))
         #expect(await admission() == "down")
-        await governor.leave(probe, .none)
+        governor.leave(probe, .none)
         #expect(await admission() == "granted", "a probe that was not made is left to the next")
     }
 
@@ -344,13 +344,13 @@ extension Governor {
             let governor = Self.governor(lab)
             let host = AppleHost(.serverApi, .production)
             func report(_ worker: String) async throws {
-                _ = try await lab.ledger.run(Statements.reportAppleHosts, (worker, await governor.report()))
+                _ = try await lab.ledger.run(Statements.reportAppleHosts, (worker, governor.report()))
             }
             let pass = try #require(await governor.pass(host, .fresh))
             try await report("a:1")
-            await governor.leave(pass, .answered)
+            governor.leave(pass, .answered)
             for _ in 1..<Breaker.callsMin {
-                await governor.leave(try #require(await governor.pass(host, .fresh)), .failed)
+                governor.leave(try #require(await governor.pass(host, .fresh)), .failed)
             }
             try await report("b:2")
             await governor.stop(Self.budget, until: Date().addingTimeInterval(60))
@@ -383,13 +383,13 @@ extension Governor {
                 group.addTask {
                     guard let pass = await governor.pass(host, lane) else { return }
                     calls.note(lane, .granted)
-                    await governor.leave(pass, .answered)
+                    governor.leave(pass, .answered)
                 }
                 try? await Task.sleep(for: .milliseconds(20))
             }
             await wait(.repair)
             for _ in 0..<20 { await wait(.fresh) }
-            await governor.leave(out, .answered)
+            governor.leave(out, .answered)
         }
         let place = calls.order.firstIndex(of: .repair)
         #expect(place.map { $0 < 10 } == true, "\(calls.order)")

@@ -15,9 +15,11 @@ extension ServerAPIClient {
             let perSecond: Double
             let environments: Set<StoreEnvironment>
 
+            private static let everywhere: Set<StoreEnvironment> = [.production, .sandbox]
+
             init(
                 _ method: HTTPMethod, _ path: String, perSecond: Double,
-                in environments: Set<StoreEnvironment> = [.production, .sandbox]
+                in environments: Set<StoreEnvironment> = Self.everywhere
             ) {
                 self.method = method
                 self.path = path

@@ -43,15 +43,15 @@ package final class AppleDesk: Sendable {
 
     /// Why asking would be in vain now: Apple refuses our credentials, or is down where it is asked first, which alone is
     /// an outage. Nil: it would not.
-    package func absence(of service: ServiceCall.Service, for app: AppServices) async -> AppleRefusal? {
+    package func absence(of service: ServiceCall.Service, for app: AppServices) -> AppleRefusal? {
         let isHalted = halts.halt(of: service, for: app) != nil
-        if !isHalted, await !isDown(service, for: app) { return nil }
+        if !isHalted, !isDown(service, for: app) { return nil }
         return AppleRefusal(.postpone(.appleUnavailable, until: nil), isOutage: !isHalted)
     }
 
-    private func isDown(_ service: ServiceCall.Service, for app: AppServices) async -> Bool {
+    private func isDown(_ service: ServiceCall.Service, for app: AppServices) -> Bool {
         guard let first = app.lookUpOrder.first else { return true }
-        return await governor.isDown(AppleHost(service, first))
+        return governor.isDown(AppleHost(service, first))
     }
 
     /// Asks Apple, unless a halt says not to; whether a call goes out is the governor's to say.
@@ -63,7 +63,7 @@ package final class AppleDesk: Sendable {
         let halt = halts.halt(of: service, for: app)
         if let halt {
             // A probe that could not be made is not worth two writes for each message.
-            guard await !isDown(service, for: app), await halts.takesProbe(halt) else {
+            guard !isDown(service, for: app), await halts.takesProbe(halt) else {
                 throw AppleRefusal(.halt(.halted))
             }
         }

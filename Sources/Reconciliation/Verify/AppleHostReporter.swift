@@ -30,7 +30,7 @@ struct AppleHostReporter: Sendable {
         var told: [AppleHost: AppleHostReport.BreakerWord] = [:]
         var due = ContinuousClock.now
         while !Task.isCancelled {
-            let reports = await governor.report()
+            let reports = governor.report()
             for report in reports {
                 measure(report)
                 calls[report.host, default: 0] += report.calls

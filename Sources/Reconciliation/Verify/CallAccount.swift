@@ -6,7 +6,7 @@ struct CallAccount: Sendable {
     private static let pacedMax: Duration = .seconds(1)
 
     /// Nil: Apple names no limit, and nothing is leased.
-    private(set) var slice: CallSlice?
+    var slice: CallSlice?
     /// When the slice ends that was leased last.
     private(set) var endsAt: ContinuousClock.Instant = .now
     /// The last lease was less than was asked for: nothing more before the slice ends.
@@ -18,15 +18,6 @@ struct CallAccount: Sendable {
     private var granted = 0
     private var grantedBefore = 0
     private var lateAnswers = 0
-
-    init(slice: CallSlice?) {
-        self.slice = slice
-    }
-
-    mutating func begin(_ slice: CallSlice?, _ now: ContinuousClock.Instant) {
-        self.slice = slice
-        beginSlice(now)
-    }
 
     /// What was leased and not used is not asked for again.
     mutating func beginSlice(_ now: ContinuousClock.Instant) {
@@ -53,9 +44,13 @@ struct CallAccount: Sendable {
         slice.map { max(1, share ?? $0.calls) * max(1, Int(wait / $0.length)) }
     }
 
-    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last.
+    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last. Of what
+    /// nobody seems to need some more, up to twice as many: a question costs more than calls that are left over.
     func wanted(waiting: Int) -> Int {
-        min(max(waiting, grantedBefore - granted, granted / 4), slice?.calls ?? 0)
+        guard let slice else { return 0 }
+        let spare = max(0, slice.calls - max(granted, grantedBefore)) / 8
+        let expected = grantedBefore + min(grantedBefore / 4, spare)
+        return min(max(waiting, expected - granted, granted / 4, min(granted, spare)), slice.calls)
     }
 
     /// - Parameter asked: when the question went out: the answer may have taken its time. One that comes after its slice

@@ -17,18 +17,18 @@ package struct GovernedCalls: CallGate {
         let pass = try await pass(host, try allowance(endpoint, host.environment))
         // A secret may have been refused while this call waited.
         if let halt = halts.halt(of: host.service, for: app), halt != knownHalt {
-            await governor.leave(pass, .none)
+            governor.leave(pass, .none)
             throw .halted
         }
         let answer = await call()
         if let trace = TraceContext.current { tell(answer.call, endpoint, trace) }
         switch answer.result {
-        case .success: await governor.leave(pass, .answered)
-        case .failure(.cancelled): await governor.leave(pass, .none)
+        case .success: governor.leave(pass, .answered)
+        case .failure(.cancelled): governor.leave(pass, .none)
         case .failure(.rateLimited(let until)):
-            await governor.leave(pass, .limited)
+            governor.leave(pass, .limited)
             if let endpoint { await governor.stop(budget(endpoint, host.environment), until: until) }
-        case .failure(let error): await governor.leave(pass, error.isOutage ? .failed : .answered)
+        case .failure(let error): governor.leave(pass, error.isOutage ? .failed : .answered)
         }
         return answer
     }
@@ -53,7 +53,7 @@ package struct GovernedCalls: CallGate {
             case .granted(let pass):
                 let now = ContinuousClock.now
                 guard let leavesBy = pass.leavesBy, now > leavesBy else { return pass }
-                await governor.leave(pass, .none)
+                governor.leave(pass, .none)
                 if now > deadline { throw .notAdmitted(until: nil) }
             case .refused(let until): throw .notAdmitted(until: until)
             case .hostDown: throw .hostDown
@@ -67,12 +67,14 @@ package struct GovernedCalls: CallGate {
         _ endpoint: ServerAPIClient.Endpoint?, _ environment: StoreEnvironment
     ) throws(AppStoreError) -> Governor.Allowance? {
         guard let endpoint, let section = app.configuration.serverAPI else { return nil }
-        guard let limit = endpoint.callsPerSecond(in: environment),
-            let whole = ServerAPIClient.Endpoint.transactionInfo.callsPerSecond(in: .production)
-        else { throw .environmentNotServed }
+        guard let limit = endpoint.callsPerSecond(in: environment), let whole = Self.whole else {
+            throw .environmentNotServed
+        }
         return Governor.Allowance(
             budget(endpoint, environment), callsPerSecond: section.callsPerSecond * limit / whole)
     }
+
+    private static let whole = ServerAPIClient.Endpoint.transactionInfo.callsPerSecond(in: .production)
 
     private func budget(_ endpoint: ServerAPIClient.Endpoint, _ environment: StoreEnvironment) -> CallBudget {
         CallBudget(

@@ -79,7 +79,7 @@ extension Examiner {
         _ receipt: StoredReceipt, for service: ServiceCall.Service, of app: AppServices, _ plan: ReceiptPlan? = nil
     ) async throws(AppleRefusal) -> Bool {
         guard receipt.lane != .apple else { return false }
-        guard var refusal = await desk.absence(of: service, for: app) else { return true }
+        guard var refusal = desk.absence(of: service, for: app) else { return true }
         if refusal.isOutage, let plan { refusal.unheard = Unheard(plan) }
         throw refusal
     }

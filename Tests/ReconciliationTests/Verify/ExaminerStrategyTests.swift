@@ -364,7 +364,7 @@ import Testing
                 _ = await examiner.examine(signed, for: asking)
                 _ = await examiner.examine(lab.row(.receipt(sale.receipt)), for: legacy)
             }
-            #expect(await desk.absence(of: .serverApi, for: app) != nil)
+            #expect(desk.absence(of: .serverApi, for: app) != nil)
             let calls = lab.store.calls().count
             #expect(Seen(await examiner.examine(row, for: app)) == .entries([id: .coins]))
             #expect(lab.store.calls().count == calls)

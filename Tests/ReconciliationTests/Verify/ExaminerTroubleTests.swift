@@ -221,7 +221,7 @@ import Testing
     private static let sandbox = AppleHost(.serverApi, .sandbox)
 
     private static func breaker(_ host: AppleHost, _ governor: Governor) async -> AppleHostReport.BreakerWord? {
-        await governor.report().first { $0.host == host }?.breaker
+        governor.report().first { $0.host == host }?.breaker
     }
 
     @Test("P1: an Apple that is down is not asked; a probe finds out when it is back")
@@ -281,7 +281,7 @@ import Testing
             ] {
                 #expect(Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
             }
-            #expect(await governor.report().filter { $0.breaker == .closed }.count == 2)
+            #expect(governor.report().filter { $0.breaker == .closed }.count == 2)
         }
     }
 
@@ -355,7 +355,7 @@ import Testing
                 for: app)
             #expect(Seen(await waiting) == .postpone(.halted))
             #expect(lab.store.calls().isEmpty)
-            #expect(await governor.report().map(\.inFlight) == [0])
+            #expect(governor.report().map(\.inFlight) == [0])
         }
     }
 }
