@@ -6,7 +6,7 @@ struct CallAccount: Sendable {
     private static let pacedMax: Duration = .seconds(1)
 
     /// Nil: Apple names no limit, and nothing is leased.
-    var slice: CallSlice?
+    private(set) var slice: CallSlice?
     /// When the slice ends that was leased last.
     private(set) var endsAt: ContinuousClock.Instant = .now
     /// The last lease was less than was asked for: nothing more before the slice ends.
@@ -15,15 +15,22 @@ struct CallAccount: Sendable {
     private var calls: Deque<ContinuousClock.Instant> = []
     /// How much there was in the slice that was dry.
     private var share: Int?
+    /// Of this slice, what nobody had when the database was asked last.
+    private var spare = 0
     private var granted = 0
     private var grantedBefore = 0
     private var lateAnswers = 0
+
+    /// Counts from the next lease on.
+    mutating func keep(to slice: CallSlice?) {
+        self.slice = slice
+    }
 
     /// What was leased and not used is not asked for again.
     mutating func beginSlice(_ now: ContinuousClock.Instant) {
         guard let slice, endsAt <= now else { return }
         let isNext = now < endsAt + slice.length
-        (grantedBefore, granted, isDry) = (isNext ? granted - calls.count : 0, 0, false)
+        (grantedBefore, granted, isDry, spare) = (isNext ? granted - calls.count : 0, 0, false, 0)
         calls = []
     }
 
@@ -44,13 +51,11 @@ struct CallAccount: Sendable {
         slice.map { max(1, share ?? $0.calls) * max(1, Int(wait / $0.length)) }
     }
 
-    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last. Of what
-    /// nobody seems to need some more, up to twice as many: a question costs more than calls that are left over.
+    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last. Who has used
+    /// that up asks for as many again where an eighth of what nobody had is as much: a question costs more than calls that
+    /// are left over.
     func wanted(waiting: Int) -> Int {
-        guard let slice else { return 0 }
-        let spare = max(0, slice.calls - max(granted, grantedBefore)) / 8
-        let expected = grantedBefore + min(grantedBefore / 4, spare)
-        return min(max(waiting, expected - granted, granted / 4, min(granted, spare)), slice.calls)
+        min(max(waiting, grantedBefore - granted, granted / 4, min(granted, spare / 8)), slice?.calls ?? 0)
     }
 
     /// - Parameter asked: when the question went out: the answer may have taken its time. One that comes after its slice
@@ -70,6 +75,7 @@ struct CallAccount: Sendable {
         let begin = endsAt - slice.length
         for number in answer.first..<answer.first + answer.calls { calls.append(begin + distance * number) }
         granted += answer.calls
+        spare = max(0, slice.calls - answer.first - answer.calls)
         isDry = answer.calls < wanted
         share = isDry ? granted : nil
     }

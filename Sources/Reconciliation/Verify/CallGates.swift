@@ -6,11 +6,11 @@ import Purchases
 
 /// The gates by which calls to Apple leave, one for each budget and lane, and who waits before them. Time is a parameter;
 /// what takes time is left to whoever holds this (``Job``), so that one lock is enough around it.
-struct CallGates {
-    /// What was waited for to let out the next call of a gate.
+struct CallGates: ~Copyable {
+    /// What is waited for to let out the next call of a gate.
     enum Wait {
         case until(ContinuousClock.Instant)
-        /// The database's answer to ``question(at:_:)``, told by ``receive(_:to:at:asked:_:)``.
+        /// The database's answer to ``question(at:_:)``, given to ``receive(_:to:at:asked:_:)``.
         case lease
     }
 
@@ -95,18 +95,9 @@ struct CallGates {
         func begin(_ callsPerSecond: Double?, _ now: ContinuousClock.Instant) {
             if self.callsPerSecond != callsPerSecond {
                 self.callsPerSecond = callsPerSecond
-                account.slice = callsPerSecond.map { CallSlice(callsPerSecond: $0) }
+                account.keep(to: callsPerSecond.map { CallSlice(callsPerSecond: $0) })
             }
             account.beginSlice(now)
-        }
-
-        /// Whether others wait for room at this host whose turn comes before.
-        var isBehind: Bool {
-            guard !host.blocked.isEmpty else { return false }
-            let isForAnyLane = host.isForAnyLane
-            return host.blocked.contains {
-                (isForAnyLane || $0.place.lane <= place.lane) && !$0.waiters.isEmpty
-            }
         }
 
         func isReady(_ now: ContinuousClock.Instant) -> Bool {
@@ -159,7 +150,8 @@ struct CallGates {
             return []
         }
         gate.begin(callsPerSecond, now)
-        if gate.waiters.isEmpty, !gate.isBehind, gate.isReady(now) {
+        // Where there is room nobody waits for it.
+        if gate.waiters.isEmpty, gate.isReady(now) {
             continuation.resume(returning: grant(gate, now))
             return []
         }
@@ -170,11 +162,7 @@ struct CallGates {
         lastID += 1
         waitersCount += 1
         gate.waiters.append(Waiter(id: lastID, since: now, deadline: deadline, continuation: continuation))
-        var jobs: [Job] = []
-        if !gate.isServed {
-            if !gate.host.blocked.contains(where: { $0 === gate }) { gate.host.blocked.append(gate) }
-            jobs = open(gate.host, now)
-        }
+        var jobs = serve(gate, now)
         if !isWatched, waitersCount > 0 {
             isWatched = true
             jobs.append(.watch)
@@ -251,7 +239,7 @@ struct CallGates {
     /// Serves those that wait for room at a host, in turn: of a lane whoever has waited longest, or one app would keep
     /// another from a host that has little room.
     private mutating func open(_ host: Host, _ now: ContinuousClock.Instant) -> [Job] {
-        guard !host.blocked.isEmpty else { return [] }
+        guard !host.blocked.isEmpty, host.state.room(now) > 0 else { return [] }
         let isForAnyLane = host.isForAnyLane
         let turn = { (gate: Gate) in
             (isForAnyLane ? CallLane.fresh : gate.place.lane, gate.waiters.first?.id ?? .max)
@@ -317,17 +305,24 @@ struct CallGates {
         return Statements.LeaseQuestion(budget: budget, lane: place.lane, wanted: wanted, slice: slice)
     }
 
-    /// The database's answer. Nil: there was none, and without it no verdict can be written either.
+    /// After a lease. Nil: the job has ended.
+    ///
+    /// - Parameter answer: nil where the database gave none: without it no verdict can be written either.
     mutating func receive(
         _ answer: Statements.Lease?, to question: Statements.LeaseQuestion, at place: Place,
         asked: ContinuousClock.Instant, _ now: ContinuousClock.Instant
-    ) {
-        guard let gate = gates[place] else { return }
-        guard let answer else { return release(gate) }
-        guard answer.stoppedFor <= .zero else { return halt(question.budget, for: answer.stoppedFor, now) }
-        gate.leased.increment(by: answer.calls)
-        gate.account.receive(
-            answer, wanted: question.wanted, asked: asked, at: now, lateAnswersMax: Self.lateAnswersMax)
+    ) -> Wait? {
+        guard let gate = gates[place] else { return nil }
+        if let answer, answer.stoppedFor > .zero {
+            halt(question.budget, for: answer.stoppedFor, now)
+        } else if let answer {
+            gate.leased.increment(by: answer.calls)
+            gate.account.receive(
+                answer, wanted: question.wanted, asked: asked, at: now, lateAnswersMax: Self.lateAnswersMax)
+        } else {
+            release(gate)
+        }
+        return proceed(place, now)
     }
 
     /// Nobody calls there for so long.

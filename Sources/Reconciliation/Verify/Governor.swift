@@ -57,7 +57,7 @@ package final class Governor: Sendable {
     private let lease: Lease
     private let stop: Stop
     let logger: Logger
-    /// Behind a lock rather than an actor: to let a call out is a few instructions, not four visits to other threads.
+    /// Behind a lock rather than an actor: to let a call out is a few instructions, not a visit to another thread.
     private let gates: Mutex<CallGates>
 
     /// - Parameters:
@@ -96,11 +96,12 @@ package final class Governor: Sendable {
     ) async -> Admission {
         let place = CallGates.Place(host: host, budget: allowance?.budget, lane: lane)
         return await withCheckedContinuation { continuation in
-            let now = ContinuousClock.now
-            begin(
-                gates.withLock {
-                    $0.admit(place, allowance?.callsPerSecond, by: deadline ?? now + Self.patience, continuation, now)
-                })
+            let jobs = gates.withLock {
+                let now = ContinuousClock.now
+                return $0.admit(
+                    place, allowance?.callsPerSecond, by: deadline ?? now + Self.patience, continuation, now)
+            }
+            begin(jobs)
         }
     }
 
@@ -160,7 +161,8 @@ package final class Governor: Sendable {
                 let asked = ContinuousClock.now
                 guard let question = gates.withLock({ $0.question(at: place, asked) }) else { break }
                 let answer = try? await lease(question)
-                gates.withLock { $0.receive(answer, to: question, at: place, asked: asked, .now) }
+                next = gates.withLock { $0.receive(answer, to: question, at: place, asked: asked, .now) }
+                continue
             }
             next = gates.withLock { $0.proceed(place, .now) }
         }
