@@ -32,6 +32,11 @@ import Testing
             #expect(try await lab.number(slow) == 2)
             #expect(
                 try await lab.number("select sum(grants)::bigint from v_time_to_grant where p50_seconds > 359") == 2)
+            // Of receipts as well that were posted long before.
+            try await lab.run("update receipts set received_at = received_at - interval '3 days'")
+            #expect(
+                try await lab.number("select sum(grants)::bigint from v_time_to_grant where p50_seconds > 259200") == 2)
+            try await lab.run("update receipts set received_at = received_at + interval '3 days'")
             #expect(
                 try await lab.texts("select concat_ws(' ', product_id, granted, units, revoked) from v_goods_by_day")
                     == ["coins 2 2 1"])
