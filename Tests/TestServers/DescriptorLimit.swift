@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 
 /// How many files this process may have open (RLIMIT_NOFILE). For exit tests: it holds for all threads.
@@ -8,9 +9,7 @@ package enum DescriptorLimit {
     package static func leaving<Result>(
         _ count: Int, _ body: () async throws -> Result
     ) async throws -> Result {
-        // The first sleep of a process takes descriptors for its timers, and Dispatch traps where there are none
-        // (event_epoll.c); every service has slept before it is short of them.
-        try await Task.sleep(for: .milliseconds(1))
+        try await untilTimersAreOpen()
         var old = rlimit()
         guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &old) == 0 else { throw Failure() }
         // open(2) gives the lowest number that is free, and the limit is one above the highest number there may be.
@@ -21,5 +20,25 @@ package enum DescriptorLimit {
         guard setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &low) == 0 else { throw Failure() }
         defer { setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &old) }
         return try await body()
+    }
+
+    /// The first sleeps of a process take descriptors for its timers, and Dispatch traps where there are none
+    /// (event_epoll.c); every service has slept before it is short of them. A sleep that is over before its timer is
+    /// set has taken none: a machine that pauses makes that of any sleep, so what counts is what is open.
+    private static func untilTimersAreOpen() async throws {
+        var length = Duration.milliseconds(1)
+        while try timersOpen() < 2 {
+            try await Task.sleep(for: length, clock: .continuous)
+            try await Task.sleep(for: length, clock: .suspending)
+            length *= 2
+        }
+    }
+
+    /// One for each clock that was slept by.
+    private static func timersOpen() throws -> Int {
+        let files = FileManager.default
+        return try files.contentsOfDirectory(atPath: "/proc/self/fd").count {
+            (try? files.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")) == "anon_inode:[timerfd]"
+        }
     }
 }
