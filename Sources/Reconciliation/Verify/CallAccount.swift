@@ -4,13 +4,17 @@ import DequeModule
 struct CallAccount: Sendable {
     /// Longer slices are of budgets of less than one call a second: there a call that may be made now does not wait.
     private static let pacedMax: Duration = .seconds(1)
+    /// Nobody waits longer for the next slice than so because an answer took its time.
+    private static let openingMax: Duration = .milliseconds(5)
 
     /// Nil: Apple names no limit, and nothing is leased.
     private(set) var slice: CallSlice?
-    /// When the slice ends that was leased last.
-    private(set) var endsAt: ContinuousClock.Instant = .now
+    /// When the slice ends that was leased last, at the earliest: the answer says how long it was when it left.
+    private var endsAt: ContinuousClock.Instant = .now
+    /// The same at the latest. Who asks in between may be leased calls of the old slice, for a few milliseconds.
+    private var opensAt: ContinuousClock.Instant = .now
     /// The last lease was less than was asked for: nothing more before the slice ends.
-    private(set) var isDry = false
+    private var isDry = false
     /// When each of the calls that are left may leave.
     private var calls: Deque<ContinuousClock.Instant> = []
     /// How much there was in the slice that was dry.
@@ -32,6 +36,11 @@ struct CallAccount: Sendable {
         let isNext = now < endsAt + slice.length
         (grantedBefore, granted, isDry, spare) = (isNext ? granted - calls.count : 0, 0, false, 0)
         calls = []
+    }
+
+    /// When more may be leased; nil: now.
+    func asksAt(_ now: ContinuousClock.Instant) -> ContinuousClock.Instant? {
+        (isDry || endsAt <= now) && now < opensAt ? opensAt : nil
     }
 
     /// The next call that is leased; nil: none is.
@@ -67,9 +76,10 @@ struct CallAccount: Sendable {
     ) {
         guard let slice else { return }
         endsAt = asked + answer.endsIn
+        opensAt = min(now + answer.endsIn, endsAt + Self.openingMax)
         lateAnswers = now < endsAt ? 0 : lateAnswers + 1
         guard lateAnswers == 0 || lateAnswers > lateAnswersMax else { return }
-        if lateAnswers > 0 { endsAt = now + slice.length }
+        if lateAnswers > 0 { (endsAt, opensAt) = (now + slice.length, now + slice.length) }
         // Each call of a slice has its own moment in it, whoever leased it: so they do not come to Apple in a bunch.
         let distance = slice.length <= Self.pacedMax ? slice.length / slice.calls : .zero
         let begin = endsAt - slice.length

@@ -284,9 +284,9 @@ struct CallGates: ~Copyable {
                 gate.waiters.removeFirst().continuation.resume(returning: grant(gate, now))
             } else if let at = gate.account.leavesAt {
                 return .until(at)
-            } else if gate.account.isDry {
+            } else if let at = gate.account.asksAt(now) {
                 // Never a busy loop, whatever the two clocks say.
-                return .until(max(gate.account.endsAt, now + Self.tolerance))
+                return .until(max(at, now + Self.tolerance))
             } else {
                 return .lease
             }

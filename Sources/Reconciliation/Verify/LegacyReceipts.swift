@@ -77,7 +77,7 @@ extension Examiner {
     /// - Parameter plan: of the questions.
     private func needsReroute(
         _ receipt: StoredReceipt, for service: ServiceCall.Service, of app: AppServices, _ plan: ReceiptPlan? = nil
-    ) async throws(AppleRefusal) -> Bool {
+    ) throws(AppleRefusal) -> Bool {
         guard receipt.lane != .apple else { return false }
         guard var refusal = desk.absence(of: service, for: app) else { return true }
         if refusal.isOutage, let plan { refusal.unheard = Unheard(plan) }
@@ -93,7 +93,7 @@ extension Examiner {
             throw AppleRefusal(.hold(.credentialsMissing))
         }
         do throws(AppleRefusal) {
-            if try await needsReroute(receipt, for: .verifyReceipt, of: app) { return .reroute }
+            if try needsReroute(receipt, for: .verifyReceipt, of: app) { return .reroute }
             let (verified, calls) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
                 let verified = try await client.verify(base64)
                 return (verified, verified.calls)
@@ -212,7 +212,7 @@ extension Examiner {
         let environment =
             question.environment == StoreEnvironment.sandbox.rawValue ? StoreEnvironment.sandbox : .production
         guard app.lookUpOrder.contains(environment) else { return .finding(.receipt(.rejected(.wrongEnvironment))) }
-        if try await needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
+        if try needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
         return try await answer(question.transactionId, of: receipt, for: app, in: [environment])
     }
 
@@ -227,7 +227,7 @@ extension Examiner {
     ) async throws(AppleRefusal) -> Examination {
         let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app)
         guard !plan.asked.isEmpty else { return .finding(.transactions(judge.settled(plan.judged))) }
-        if try await needsReroute(receipt, for: .serverApi, of: app, plan) { return .reroute }
+        if try needsReroute(receipt, for: .serverApi, of: app, plan) { return .reroute }
 
         var round = LookUpRound(plan)
         await withTaskGroup(of: (ListedPurchase, Result<Transaction, AppleRefusal>).self) { group in

@@ -1,0 +1,60 @@
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: calls are leased slice by slice, each slice once (B9). Method: the pure account with times of our own.
+@Suite struct CallAccountTests {
+    private static let slice = CallSlice(callsPerSecond: 50)
+    private static let start = ContinuousClock.now
+
+    /// An account that leased so much of a slice, of which 100 ms were left, by an answer that took so long.
+    private static func account(leased: Int, wanted: Int, took: Duration) -> CallAccount {
+        var account = CallAccount()
+        account.keep(to: slice)
+        account.beginSlice(start)
+        account.receive(
+            .init(calls: leased, endsIn: .milliseconds(100), stoppedFor: .zero), wanted: wanted, asked: start,
+            at: start + took, lateAnswersMax: 3)
+        return account
+    }
+
+    @Test(
+        "B9: the next slice is asked for when it has begun wherever the answer took its time; nobody waits 5 ms for that",
+        arguments: [(0, 100), (1, 101), (3, 103), (20, 105)])
+    func nextSlice(took: Int, opens: Int) {
+        var account = Self.account(leased: 3, wanted: 3, took: .milliseconds(took))
+        for millisecond in took..<130 {
+            let now = Self.start + .milliseconds(millisecond)
+            account.beginSlice(now)
+            let waits = (100..<opens).contains(millisecond)
+            #expect(account.asksAt(now) == (waits ? Self.start + .milliseconds(opens) : nil), "\(millisecond) ms")
+        }
+    }
+
+    @Test("B9: who was leased less than he wanted asks no more in that slice")
+    func dry() {
+        var account = Self.account(leased: 2, wanted: 3, took: .milliseconds(1))
+        for millisecond in 1..<130 {
+            let now = Self.start + .milliseconds(millisecond)
+            account.beginSlice(now)
+            #expect(account.asksAt(now) == (millisecond < 101 ? Self.start + .milliseconds(101) : nil))
+        }
+    }
+
+    @Test("answers that come after their slice are of no use, but not for ever: the fourth counts from when it came")
+    func late() {
+        var account = CallAccount()
+        account.keep(to: Self.slice)
+        var now = Self.start
+        for answer in 1...5 {
+            account.beginSlice(now)
+            let asked = now
+            now += .milliseconds(120)
+            account.receive(
+                .init(calls: 3, endsIn: .milliseconds(100), stoppedFor: .zero), wanted: 3, asked: asked, at: now,
+                lateAnswersMax: 3)
+            #expect((account.leavesAt != nil) == (answer > 3), "answer \(answer)")
+            if answer < 4 { #expect(account.asksAt(now) == nil, "nothing was leased: it asks again at once") }
+        }
+    }
+}
