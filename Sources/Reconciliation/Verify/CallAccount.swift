@@ -19,10 +19,13 @@ struct CallAccount: Sendable {
     private var calls: Deque<ContinuousClock.Instant> = []
     /// How much there was in the slice that was dry.
     private var share: Int?
-    /// Of this slice, what nobody had when the database was asked last.
+    /// Of its slice, what nobody had when the database was asked last.
     private var spare = 0
     private var granted = 0
+    /// What was used of the slice before.
     private var grantedBefore = 0
+    /// The most that was used of a slice lately: halved with each.
+    private var peak = 0
     private var lateAnswers = 0
 
     /// Counts from the next lease on.
@@ -34,8 +37,10 @@ struct CallAccount: Sendable {
     mutating func beginSlice(_ now: ContinuousClock.Instant) {
         guard let slice, endsAt <= now else { return }
         let isNext = now < endsAt + slice.length
-        (grantedBefore, granted, isDry, spare) = (isNext ? granted - calls.count : 0, 0, false, 0)
-        calls = []
+        grantedBefore = isNext ? granted - calls.count : 0
+        peak = isNext ? max(grantedBefore, peak / 2) : 0
+        if !isNext { spare = 0 }
+        (granted, isDry, calls) = (0, false, [])
     }
 
     /// When more may be leased; nil: now.
@@ -60,11 +65,12 @@ struct CallAccount: Sendable {
         slice.map { max(1, share ?? $0.calls) * max(1, Int(wait / $0.length)) }
     }
 
-    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last. Who has used
-    /// that up asks for as many again where an eighth of what nobody had is as much: a question costs more than calls that
-    /// are left over.
+    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last. As many again
+    /// as were used of one lately where an eighth of what nobody had is as much: a question costs more than calls that are
+    /// left over.
     func wanted(waiting: Int) -> Int {
-        min(max(waiting, grantedBefore - granted, granted / 4, min(granted, spare / 8)), slice?.calls ?? 0)
+        let inReserve = min(max(granted, peak), spare / 8)
+        return min(max(waiting, max(0, grantedBefore - granted) + inReserve, granted / 4), slice?.calls ?? 0)
     }
 
     /// - Parameter asked: when the question went out: the answer may have taken its time. One that comes after its slice

@@ -41,6 +41,48 @@ import Testing
         }
     }
 
+    /// Slices of 250 ms, each leased and used up at once until so many calls were made; the questions of each.
+    private static func questions(using calls: [Int], of slice: CallSlice, othersLeave: Int) -> [[Int]] {
+        var account = CallAccount()
+        account.keep(to: slice)
+        return calls.enumerated().map { number, used in
+            let begin = start + slice.length * number
+            account.beginSlice(begin)
+            var (asked, leased): ([Int], Int) = ([], 0)
+            for _ in 0..<used {
+                if account.leavesAt == nil {
+                    asked.append(account.wanted(waiting: 1))
+                    let given = min(asked[asked.count - 1], othersLeave - leased)
+                    account.receive(
+                        .init(
+                            calls: given, first: slice.calls - othersLeave + leased, endsIn: slice.length,
+                            stoppedFor: .zero),
+                        wanted: asked[asked.count - 1], asked: begin, at: begin, lateAnswersMax: 3)
+                    leased += given
+                }
+                if account.leavesAt != nil { account.take() } else { break }
+            }
+            return asked
+        }
+    }
+
+    @Test("B9: where nobody else needs them a slice is a question or two, whether the calls come evenly or in bursts")
+    func reserve() {
+        let slice = CallSlice(callsPerSecond: 100_000)
+        let evenly = Self.questions(using: [100, 100, 120, 150, 90], of: slice, othersLeave: slice.calls)
+        #expect(evenly.dropFirst().allSatisfy { $0 == [$0[0]] }, "\(evenly)")
+        let bursts = Self.questions(using: [300, 10, 300, 6, 8, 200], of: slice, othersLeave: slice.calls)
+        #expect(bursts.dropFirst().allSatisfy { $0.count <= 3 }, "\(bursts)")
+        #expect(bursts.joined().allSatisfy { $0 <= 600 }, "\(bursts)")
+    }
+
+    @Test("B9: where others leave little, what is asked for is what was used, and no reserve")
+    func scarce() {
+        let asked = Self.questions(
+            using: [4, 4, 1, 1, 1], of: CallSlice(callsPerSecond: 50), othersLeave: 5)
+        #expect(asked[1] == [4] && asked[2] == [4] && asked[3] == [1] && asked[4] == [1], "\(asked)")
+    }
+
     @Test("answers that come after their slice are of no use, but not for ever: the fourth counts from when it came")
     func late() {
         var account = CallAccount()
