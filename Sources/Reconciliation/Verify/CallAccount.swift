@@ -65,12 +65,13 @@ struct CallAccount: Sendable {
         slice.map { max(1, share ?? $0.calls) * max(1, Int(wait / $0.length)) }
     }
 
-    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last. As many again
-    /// as were used of one lately where an eighth of what nobody had is as much: a question costs more than calls that are
-    /// left over.
+    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last. Who has used
+    /// that up asks for as many again where an eighth of what nobody had is as much: a question costs more than calls that
+    /// are left over. Before they are needed only a small part of it is taken, for calls that come in bursts: what one
+    /// worker keeps in vain others may lack.
     func wanted(waiting: Int) -> Int {
-        let inReserve = min(max(granted, peak), spare / 8)
-        return min(max(waiting, max(0, grantedBefore - granted) + inReserve, granted / 4), slice?.calls ?? 0)
+        let expected = max(0, grantedBefore - granted) + min(peak, spare / 64)
+        return min(max(waiting, expected, granted / 4, min(granted, spare / 8)), slice?.calls ?? 0)
     }
 
     /// - Parameter asked: when the question went out: the answer may have taken its time. One that comes after its slice

@@ -83,6 +83,36 @@ import Testing
         #expect(asked[1] == [4] && asked[2] == [4] && asked[3] == [1] && asked[4] == [1], "\(asked)")
     }
 
+    @Test("B9: eight workers that use nine tenths of a budget evenly keep nothing that another needs")
+    func shared() {
+        let slice = CallSlice(callsPerSecond: 500)
+        var accounts = Array(repeating: CallAccount(), count: 8)
+        for index in accounts.indices { accounts[index].keep(to: slice) }
+        for number in 0..<40 {
+            let begin = Self.start + slice.length * number
+            var leased = 0
+            for index in accounts.indices {
+                accounts[index].beginSlice(begin)
+                for _ in 0..<slice.calls * 9 / 80 {
+                    if accounts[index].leavesAt == nil {
+                        let wanted = accounts[index].wanted(waiting: 1)
+                        let given = min(wanted, slice.calls - leased)
+                        accounts[index].receive(
+                            .init(calls: given, first: leased, endsIn: slice.length, stoppedFor: .zero),
+                            wanted: wanted, asked: begin, at: begin, lateAnswersMax: 3)
+                        leased += given
+                    }
+                    guard accounts[index].leavesAt != nil else {
+                        // In the first nobody knows what is to come.
+                        if number > 0 { Issue.record("slice \(number): worker \(index) has no call") }
+                        break
+                    }
+                    accounts[index].take()
+                }
+            }
+        }
+    }
+
     @Test("answers that come after their slice are of no use, but not for ever: the fourth counts from when it came")
     func late() {
         var account = CallAccount()
