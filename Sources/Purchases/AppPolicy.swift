@@ -134,11 +134,14 @@ package struct AppPolicy: Sendable, Equatable {
 extension AppPolicy {
     /// Where a submission waits first. A receipt that may be judged without Apple does not wait behind those that Apple
     /// is asked about; if it needs Apple after all, it is rerouted. A big one is looked at apart from the others, unless
-    /// it would be sent on unread, or names an order: then it comes with a purchase that its poster waits for.
-    package func lane(of proof: Proof, namesOrder: Bool) -> Lane {
+    /// it would be sent on unread.
+    ///
+    /// - Parameter isAwaited: it comes with a purchase that its poster waits for: it names an order, or a transaction
+    ///   that is new here.
+    package func lane(of proof: Proof, isAwaited: Bool) -> Lane {
         switch proof {
         case .signedTransaction: confirmWithApple == .always ? .apple : .local
-        case .receipt(let base64) where base64.utf8.count >= Lane.bulkBytesMin && readsFirst && !namesOrder: .bulk
+        case .receipt(let base64) where base64.utf8.count >= Lane.bulkBytesMin && readsFirst && !isAwaited: .bulk
         case .receipt: legacyReceipts.contains(.local) ? .local : .apple
         case .identifier: .apple
         }

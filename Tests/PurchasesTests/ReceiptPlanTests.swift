@@ -250,10 +250,10 @@ import Testing
                 let big = String(repeating: "A", count: Lane.bulkBytesMin)
                 let small: Lane = strategies.contains(.local) ? .local : .apple
                 let readsFirst = strategies.first.map { $0 != .verifyReceipt } ?? false
-                for namesOrder in [false, true] {
-                    let lane = { (proof: Proof) in policy.lane(of: proof, namesOrder: namesOrder) }
+                for isAwaited in [false, true] {
+                    let lane = { (proof: Proof) in policy.lane(of: proof, isAwaited: isAwaited) }
                     #expect(lane(.receipt(String(big.dropLast()))) == small)
-                    #expect(lane(.receipt(big)) == (readsFirst && !namesOrder ? .bulk : small))
+                    #expect(lane(.receipt(big)) == (readsFirst && !isAwaited ? .bulk : small))
                     // Its size is no matter: one signed transaction is one purchase.
                     #expect(lane(.signedTransaction(big)) == (confirm == .always ? .apple : .local))
                     #expect(lane(.identifier) == .apple)

@@ -42,6 +42,7 @@ enum IntakeFixture {
                 bundleId: com.example.other
                 environments: [Sandbox]
                 finishHeld: false
+                legacyReceipts: [local]
                 products: []
             access:
             \(entry("gateway", key, "intake", "game"))

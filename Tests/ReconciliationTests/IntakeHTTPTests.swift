@@ -211,6 +211,37 @@ import Testing
         }
     }
 
+    @Test("A big receipt waits apart from the others, unless it names an order or a transaction that is new here")
+    func bigReceipts() async throws {
+        try await RunningIntake.run { intake in
+            try await intake.execute(
+                """
+                insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id,
+                  quantity, purchased_at, facts)
+                values ('big-known', 'other', 'Sandbox', 'big-known', 'coins', 1, '2026-03-01', '{}')
+                """)
+            let bytes = Lane.bulkBytesMin / 4 * 3
+            for (more, length, lane) in [
+                ("", bytes, "bulk"), (#","transactionId":"big-known""#, bytes, "bulk"),
+                (#","transactionId":"big-new""#, bytes, "local"),
+                (#","orderId":"\#(UUID().uuidString.lowercased())""#, bytes, "local"), ("", bytes - 3, "local"),
+            ] {
+                let receipt = Data((0..<length).map { _ in UInt8.random(in: 0...255) }).base64EncodedString()
+                let answer = try await intake.post(
+                    #"{"appId":"other","userId":"u-big","receipt":"\#(receipt)"\#(more)}"#,
+                    key: IntakeFixture.bothAppsKey)
+                guard case .string(let id)? = answer["id"] else {
+                    Issue.record("\(answer.status) \(answer.text)")
+                    continue
+                }
+                #expect(
+                    try await intake.count("select count(*) from receipts where id = '\(id)' and lane = '\(lane)'")
+                        == 1,
+                    "\(more), \(length) bytes")
+            }
+        }
+    }
+
     @Test("A granted receipt shows its goods and is answered 200")
     func granted() async throws {
         try await RunningIntake.run { intake in

@@ -118,7 +118,7 @@ package struct ReceiptRoutes: Sendable {
                 // From here on nothing but the register knows the user's id.
                 var submission = keys?.protecting(request.submission) ?? request.submission
                 if let policy = configuration.apps[submission.appID]?.policy {
-                    submission.lane = policy.lane(of: submission.proof, namesOrder: submission.orderID != nil)
+                    submission.lane = try await lane(of: submission, by: policy)
                 }
                 try await limitQuestions(submission, &asked)
                 accepted.append((place, request, submission))
@@ -140,6 +140,18 @@ package struct ReceiptRoutes: Sendable {
             answers[entry.place] = .success((answer.json, view.state.isEnded))
         }
         return answers
+    }
+
+    /// Where it waits first. Only of a big receipt the database is asked whether the purchase that it names is new.
+    private func lane(of submission: Submission, by policy: AppPolicy) async throws(Problem) -> Lane {
+        let lane = policy.lane(of: submission.proof, isAwaited: submission.orderID != nil)
+        guard lane == .bulk, let named = submission.transactionID else { return lane }
+        do throws(LedgerError) {
+            let isKnown = try await ledger.run(Statements.isKnownTransaction, named).first ?? false
+            return isKnown ? lane : policy.lane(of: submission.proof, isAwaited: true)
+        } catch {
+            throw Problem(error)
+        }
     }
 
     /// The rows are committed when this returns. New: their bells ring. Known: a held or parked one becomes due (P5).

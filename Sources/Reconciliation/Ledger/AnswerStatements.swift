@@ -108,6 +108,13 @@ extension Statements {
         """,
         bind: { [.text($0.appID), .text($0.userID)] },
         read: { row throws(PostgresError) in try row.int(0) })
+
+    /// Whether facts of this purchase are stored, whoever posted it.
+    package static let isKnownTransaction = Statement<String, Bool>(
+        "ledger.is_known_transaction",
+        "select (select true from transactions where transaction_id = $1) is true",
+        bind: { [.text($0)] },
+        read: { row throws(PostgresError) in try row.bool(0) })
 }
 
 extension RowReader {

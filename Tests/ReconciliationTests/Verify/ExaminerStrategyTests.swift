@@ -120,7 +120,7 @@ import Testing
             let expected = Seen.entries([ids[0]: .coins, ids[1]: .rejected(.refunded)])
             #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app)) == expected)
             // It waits in the queue that Apple cannot stop.
-            #expect(app.policy.lane(of: .receipt(receipt), namesOrder: false) == .local)
+            #expect(app.policy.lane(of: .receipt(receipt), isAwaited: false) == .local)
             #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt), lane: .local), for: app)) == expected)
             let early = lab.row(.receipt(receipt), readAgo: Examiner.clockAheadMax + 60)
             #expect(Seen(await lab.examiner().examine(early, for: app)) == .retry(.clockAhead))
