@@ -9,9 +9,8 @@ extension EndToEnd {
         /// buys after a rush does not stand behind it.
         /// Method: eight workers, an app whose every purchase needs a call, an App Store that enforces Apple's own 50 a
         /// second. 100 purchases a second for twelve seconds, then one each quarter of a second, each waited for. In the
-        /// end everything is granted, and few calls were answered 429: where processes stand still for want of a core,
-        /// calls that were let through one after the other arrive together [seen: 6 % on a machine that gave a third of
-        /// its time to others; half would be refused without a governor]. That no more leave is GovernorTests'.
+        /// end everything is granted, and hardly a call was answered 429: where processes stand still for want of a
+        /// core, calls that were let through one after the other arrive together.
         @Test(.timeLimit(.minutes(4))) func eightWorkersShareApplesLimit() async throws {
             try await System.run(.init(timeScale: 0.2)) { system in
                 try system.configureGame {
@@ -43,7 +42,8 @@ extension EndToEnd {
                 var waits: [Duration] = []
                 for sale in late {
                     let posted = clock.now
-                    _ = try await system.submit(sale, user: "u2", wait: 20)
+                    let answer = try await system.submit(sale, user: "u2", wait: 20)
+                    #expect(answer.state == "granted")
                     waits.append(clock.now - posted)
                     try await Task.sleep(for: .milliseconds(250))
                 }
@@ -52,10 +52,10 @@ extension EndToEnd {
 
                 let calls = system.appStore.store.calls().filter { $0.service == .transactionInfo }
                 let stopped = calls.filter { $0.status == 429 }.count
-                #expect(stopped * 10 <= calls.count, "\(stopped) of \(calls.count)")
+                #expect(stopped * 50 <= calls.count, "\(stopped) of \(calls.count)")
                 // A message that waited longer than its scaled rescue delay comes twice, and may be asked about twice.
                 let again = calls.count - rush.count - late.count - stopped
-                #expect((0...calls.count / 10).contains(again), "\(again) of \(calls.count)")
+                #expect((0...calls.count / 50).contains(again), "\(again) of \(calls.count)")
                 #expect(calls.allSatisfy { [200, 429].contains($0.status) })
             }
         }
