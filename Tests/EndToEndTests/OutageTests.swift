@@ -263,7 +263,9 @@ extension EndToEnd {
                     #expect(answer.state == "granted")
                 }
                 #expect(waits.sorted()[18] < .seconds(2), "\(waits)")
-                #expect(system.appStore.store.openCalls.most == ConcurrencyLimit.start)
+                // A call that the worker has given up is open here until its end is heard of, beside the one that took its
+                // place.
+                #expect(system.appStore.store.openCalls.most < 2 * ConcurrencyLimit.start)
                 system.appStore.store.clearFaults()
                 try await system.settleDebts(within: .seconds(120))
             }
