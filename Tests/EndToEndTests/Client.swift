@@ -63,6 +63,18 @@ struct Client: Sendable {
         try await call(.POST, "/v1/receipts" + (seconds.map { "?wait=\($0)" } ?? ""), .bytes(ByteBuffer(bytes: body)))
     }
 
+    /// Each post's own answer, in their order.
+    func postBatch(_ posts: [Post]) async throws -> [Answer] {
+        for post in posts { LogSearch.note(user: post.userId) }
+        let body = ByteBuffer(bytes: try JSONEncoder().encode(["receipts": posts]))
+        let answer = try await call(.POST, "/v1/receipts/batch", .bytes(body))
+        return try (answer.json["receipts"] as? [[String: Any]] ?? []).map {
+            Answer(
+                status: $0["status"] as? Int ?? 0, headers: answer.headers,
+                body: try JSONSerialization.data(withJSONObject: $0))
+        }
+    }
+
     func order(_ fields: [String: String]) async throws -> Answer {
         LogSearch.note(user: fields["userId"])
         return try await call(.POST, "/v1/orders", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(fields))))

@@ -8,11 +8,11 @@ extension EndToEnd {
         /// Goal: all workers together keep to Apple's limit (P26, B9): none is told to wait, nothing is lost, and who
         /// buys after a rush does not stand behind it.
         /// Method: eight workers, an app whose every purchase needs a call, an App Store that enforces Apple's own 50 a
-        /// second. 100 purchases a second for twelve seconds, then one each quarter of a second, each waited for. In the
-        /// end everything is granted, and hardly a call was answered 429: where processes stand still for want of a
-        /// core, calls that were let through one after the other arrive together.
+        /// second. 100 purchases a second for twelve seconds, 25 to a post, then one each quarter of a second, each
+        /// waited for. In the end everything is granted, and hardly a call was answered 429: where processes stand still
+        /// for want of a core, calls that were let through one after the other arrive together.
         @Test(.timeLimit(.minutes(4))) func eightWorkersShareApplesLimit() async throws {
-            try await System.run(.init(timeScale: 0.2)) { system in
+            try await System.run(.init(timeScale: 0.2, isPolite: true)) { system in
                 try system.configureGame {
                     $0.confirmWithApple = "always"
                     $0.serverApi?.callsPerSecond = 50
@@ -27,9 +27,10 @@ extension EndToEnd {
                 let clock = ContinuousClock()
                 let start = clock.now
                 try await withThrowingDiscardingTaskGroup { group in
-                    for (number, sale) in rush.enumerated() {
-                        try await Task.sleep(until: start + .milliseconds(10) * number, clock: .continuous)
-                        group.addTask { try await system.submit(sale, user: "u1") }
+                    // Posted one by one they take the simulator's time, who then hears calls in bunches.
+                    for first in stride(from: 0, to: rush.count, by: 25) {
+                        try await Task.sleep(until: start + .milliseconds(10) * first, clock: .continuous)
+                        group.addTask { try await system.submit(Array(rush[first..<first + 25]), user: "u1") }
                     }
                 }
                 let open = try await system.count("select count(*) from receipts where settled_at is null")
@@ -43,9 +44,15 @@ extension EndToEnd {
                 for sale in late {
                     let posted = clock.now
                     let answer = try await system.submit(sale, user: "u2", wait: 20)
-                    #expect(answer.state == "granted")
                     waits.append(clock.now - posted)
                     try await Task.sleep(for: .milliseconds(250))
+                    guard answer.state != "granted" else { continue }
+                    let row = try await system.texts(
+                        """
+                        select concat_ws(' ', state, reason, lane, attempt, rescues, judged_at - received_at,
+                          due_at - received_at) from receipts where id = '\(answer.id)'
+                        """)
+                    Issue.record("after \(waits.last ?? .zero) \(row)")
                 }
                 #expect(waits.sorted()[18] < .seconds(10), "\(waits.sorted())")
                 try await system.settleDebts(within: .seconds(120))
