@@ -133,22 +133,18 @@ package struct AppPolicy: Sendable, Equatable {
 
 extension AppPolicy {
     /// Where a submission waits first. A receipt that may be judged without Apple does not wait behind those that Apple
-    /// is asked about; if it needs Apple after all, it is rerouted. A big one is looked at apart from the others, unless
-    /// it would be sent on unread.
+    /// is asked about; if it needs Apple after all, it is rerouted. A big one is looked at apart from the others.
     ///
     /// - Parameter isAwaited: it comes with a purchase that its poster waits for: it names an order, or a transaction
     ///   that is new here.
     package func lane(of proof: Proof, isAwaited: Bool) -> Lane {
         switch proof {
         case .signedTransaction: confirmWithApple == .always ? .apple : .local
-        case .receipt(let base64) where base64.utf8.count >= Lane.bulkBytesMin && readsFirst && !isAwaited: .bulk
+        case .receipt(let base64) where base64.utf8.count >= Lane.bulkBytesMin && !isAwaited: .bulk
         case .receipt: legacyReceipts.contains(.local) ? .local : .apple
         case .identifier: .apple
         }
     }
-
-    /// Whether a receipt is read here before Apple is asked anything.
-    private var readsFirst: Bool { legacyReceipts.first.map { $0 != .verifyReceipt } ?? false }
 }
 
 extension AppPolicy {

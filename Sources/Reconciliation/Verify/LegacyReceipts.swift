@@ -23,7 +23,9 @@ extension Examiner {
         for strategy in app.policy.legacyReceipts {
             do throws(AppleRefusal) {
                 switch strategy {
-                case .verifyReceipt: return try await askVerifyReceipt(base64, of: receipt, for: app)
+                case .verifyReceipt:
+                    if let known = try await judgePast(base64, of: receipt, for: app) { return known }
+                    return try await askVerifyReceipt(base64, of: receipt, for: app)
                 case .serverApi:
                     return try await askServerAPI(base64, of: receipt, for: app, butFor: unheard(by: refusals))
                 case .local:
@@ -86,6 +88,17 @@ extension Examiner {
 
     // MARK: verifyReceipt
 
+    /// In the bulk lane a receipt that brings nothing new asks nothing, or ten thousand of them would stand before Apple.
+    /// Nil: Apple is asked, also where it may have more to tell than the receipt does, as of what renews.
+    private func judgePast(
+        _ base64: String, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination? {
+        guard receipt.lane == .bulk, case .purchases(let listed, _) = await read(base64, of: receipt, for: app),
+            !listed.contains(where: \.isPeriod)
+        else { return nil }
+        return try await judge(known: listed, of: receipt, for: app)
+    }
+
     private func askVerifyReceipt(
         _ base64: String, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
@@ -143,9 +156,16 @@ extension Examiner {
         withoutAsking listed: [Transaction], of receipt: StoredReceipt, for app: AppServices,
         otherwise refusal: AppleRefusal
     ) async throws(AppleRefusal) -> Examination {
+        guard let known = try await judge(known: listed, of: receipt, for: app) else { throw refusal }
+        return known
+    }
+
+    /// Nil: Apple must be asked about some.
+    private func judge(
+        known listed: [Transaction], of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination? {
         let (plan, _, judge) = try await plan(listed, of: receipt, for: app)
-        guard plan.asked.isEmpty else { throw refusal }
-        return .finding(.transactions(judge.settled(plan.judged)))
+        return plan.asked.isEmpty ? .finding(.transactions(judge.settled(plan.judged))) : nil
     }
 
     // MARK: The receipt itself

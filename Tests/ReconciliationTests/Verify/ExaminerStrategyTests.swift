@@ -143,6 +143,39 @@ import Testing
         }
     }
 
+    @Test("a big receipt that brings nothing new does not go to Apple, whatever is asked first; else it does, unasked")
+    func bigReceiptOfThePast() async throws {
+        try await VerifyLab.with { lab in
+            let old = try await lab.sell(40) { $0.purchaseDate = 1_500_000_000_000 }
+            let new = try await lab.sell().purchase.transactionId
+            let month = try await lab.sell {
+                $0.productId = "month"
+                $0.type = .autoRenewable
+                $0.purchaseDate = 1_500_000_000_000
+            }.purchase.transactionId
+            let past = Seen.entries(.all(old, .rejected(.historical)))
+            func row(_ ids: [String], _ lane: Lane = .bulk) throws -> StoredReceipt {
+                lab.row(
+                    .receipt(try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))),
+                    lane: lane)
+            }
+            for strategies in ["verifyReceipt", "[verifyReceipt, serverApi]", "serverApi"] {
+                let app = try await lab.app(legacyReceipts: strategies)
+                #expect(Seen(await lab.examiner().examine(try row(old), for: app)) == past, "\(strategies)")
+                #expect(Seen(await lab.examiner().examine(try row(old + [new]), for: app)) == .reroute, "\(strategies)")
+            }
+            let app = try await lab.app(legacyReceipts: "verifyReceipt")
+            // Of what renews verifyReceipt may know more than the receipt says.
+            #expect(Seen(await lab.examiner().examine(try row(old + [month]), for: app)) == .reroute)
+            // What cannot be believed here is Apple's to judge.
+            let blind = try await lab.app(legacyReceipts: "verifyReceipt", hasRoot: false)
+            #expect(Seen(await lab.examiner().examine(try row(old), for: blind)) == .reroute)
+            #expect(lab.store.calls().isEmpty)
+            #expect(Seen(await lab.examiner().examine(try row(old, .apple), for: app)) == past)
+            #expect(lab.store.calls().map(\.service) == [.verifyReceipt])
+        }
+    }
+
     // MARK: Lists
 
     @Test("a service that cannot answer leaves it to the next; one that answers decides")
