@@ -370,6 +370,10 @@ extension System {
         try await withPublisher { try await $0.depth(of: queue) }
     }
 
+    func consumers(of queue: String) async throws -> Int {
+        try await withPublisher { try await $0.counts(of: queue).consumers }
+    }
+
     /// Throws away every ready message of a queue; how many. Rings for the local queue may share a message.
     func purge(_ queue: String) throws -> Int {
         guard let broker else { throw Failure(description: "private brokers are not purged") }
