@@ -103,11 +103,36 @@ import Testing
         }
     }
 
+    @Test func `what was bought since, unverified`() throws {
+        let entry = { (id: String, more: [[UInt8]]) in
+            A.attribute(17, A.set([A.text(1702, "p"), A.text(1703, id)] + more))
+        }
+        let (old, new) = ("2018-06-25T08:00:00Z", "2018-06-26T08:00:00Z")
+        let entries = [
+            entry("old", [A.date(1704, old), A.date(1706, old)]), entry("new", [A.date(1704, new), A.date(1706, new)]),
+            entry("restored", [A.date(1704, new), A.date(1706, old)]), entry("bare", [A.date(1704, new)]),
+            entry("renewed", [A.date(1704, new), A.date(1706, old), A.date(1708, new)]),
+            entry("ended", [A.date(1704, old), A.date(1706, old), A.date(1708, new)]), entry("undated", []),
+        ]
+        let since = Date(timeIntervalSince1970: 1_530_000_000)
+        let ids = { (attributes: [[UInt8]], max: Int) in
+            AppReceipt.transactionIds(unverified: A.set(attributes), since: since, max: max)
+        }
+        #expect(ids(entries, 100) == ["new", "bare", "renewed"])
+        #expect(ids(entries, 2) == ["new", "bare"])
+        #expect(ids(Array(entries.prefix(2)) + [A.attribute(17, A.set([])), entries[3]], 100) == ["new"])
+        #expect(AppReceipt.transactionIds(unverified: [0x30, 0x80], since: since, max: 1).isEmpty)
+        for text in ["", "%%%", "QUJD"] {
+            #expect(AppReceipt.transactionIds(unverified: text, since: since, max: 1).isEmpty)
+        }
+    }
+
     @Test func `content of chance never crashes`() {
         var random = SeededRandom(announcing: "damaged receipt contents")
         let content = A.set(Self.attributes)
         for _ in 0..<20_000 {
             _ = try? AppReceipt(unverified: random.damage(content))
+            _ = AppReceipt.transactionIds(unverified: random.damage(content), since: .distantPast, max: 100)
             _ = try? SignedReceipt(random.damage(content))
         }
         for _ in 0..<20_000 {

@@ -1,3 +1,4 @@
+import AppStoreSimulator
 import Crypto
 import Foundation
 import Purchases
@@ -239,6 +240,44 @@ import Testing
                         == 1,
                     "\(more), \(length) bytes")
             }
+        }
+    }
+
+    @Test("A big receipt that lists what was just bought and is new here does not wait behind those that come again")
+    func bigReceiptsWithNews() async throws {
+        let store = try AppStoreSimulator(.init(seed: 1), logger: .silent)
+        func sell(_ count: Int, at date: Date) async throws -> [String] {
+            var request = SaleRequest(app: VerifyLab.bundleID, productId: "coins")
+            request.count = count
+            request.receipts = false
+            request.purchaseDate = Int64(date.timeIntervalSince1970 * 1000)
+            return try await store.sell(request).map(\.purchase.transactionId)
+        }
+        let past = try await sell(100, at: Date(timeIntervalSinceNow: -2 * 86_400))
+        let new = try await sell(1, at: .now)
+        try await RunningIntake.run { intake in
+            func waits(_ ids: [String], in lane: Lane) async throws -> Bool {
+                let receipt = try store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))
+                #expect(receipt.utf8.count >= Lane.bulkBytesMin)
+                let answer = try await intake.post(
+                    #"{"appId":"other","userId":"u-\#(UUID())","receipt":"\#(receipt)"}"#,
+                    key: IntakeFixture.bothAppsKey)
+                guard case .string(let id)? = answer["id"] else {
+                    Issue.record("\(answer.status) \(answer.text)")
+                    return false
+                }
+                return try await intake.count(
+                    "select count(*) from receipts where id::text = '\(id)' and lane = '\(lane.rawValue)'") == 1
+            }
+            #expect(try await waits(past, in: .bulk), "two days old: nobody waits for it")
+            #expect(try await waits(past + new, in: .local))
+            try await intake.execute(
+                """
+                insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id,
+                  quantity, purchased_at, facts)
+                values ('\(new[0])', 'other', 'Production', '\(new[0])', 'coins', 1, now(), '{}')
+                """)
+            #expect(try await waits(past + new, in: .bulk), "known")
         }
     }
 

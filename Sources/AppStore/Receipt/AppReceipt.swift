@@ -38,6 +38,33 @@ package struct AppReceipt: Sendable, Hashable {
         try self.init(unverified: try SignedReceipt(try Self.octets(base64: Array(base64.utf8))).content)
     }
 
+    /// The transaction ids of what a receipt lists as bought since then, at most so many: nothing is believed, and nothing
+    /// else is kept, because strangers send receipts too. What was restored was bought when it was first. Where the
+    /// receipt cannot be read on, those before.
+    ///
+    /// - Parameter base64: standard base64; line breaks are passed over.
+    package static func transactionIds(unverified base64: String, since date: Date, max: Int) -> [String] {
+        guard let octets = try? octets(base64: Array(base64.utf8)), let signed = try? SignedReceipt(octets) else {
+            return []
+        }
+        return transactionIds(unverified: signed.content, since: date, max: max)
+    }
+
+    /// - Parameter content: the octets that the container signs.
+    static func transactionIds(unverified content: [UInt8], since date: Date, max: Int) -> [String] {
+        var ids: [String] = []
+        do throws(BERReader.Failure) {
+            try ReceiptAttribute.forEach(in: try attributes(content)) { (attribute) throws(BERReader.Failure) in
+                guard attribute.type == purchase, ids.count < max else { return }
+                let entry = try ReceiptEntry(attribute.elements())
+                let boughtAt =
+                    entry.isAutoRenewable ? entry.purchaseDate : entry.originalPurchaseDate ?? entry.purchaseDate
+                if let boughtAt, boughtAt >= date { ids.append(entry.transactionId) }
+            }
+        } catch {}
+        return ids
+    }
+
     /// Every purchase once, by transaction id, in an order that does not depend on Apple's.
     package var entries: [ReceiptEntry] { ReceiptEntry.once(inApp) }
 

@@ -1,3 +1,4 @@
+import AppStore
 import Foundation
 import HTTPTypes
 package import Hummingbird
@@ -16,6 +17,11 @@ package struct ReceiptRoutes: Sendable {
     package static let fruitlessQuestionsMax = 20
     /// When the oldest of them may have left the window; nobody is told the exact time.
     private static let questionsRetryAfterSeconds = 3600
+
+    /// In seconds: whoever posts what was bought so lately may wait for it.
+    private static let newFor: TimeInterval = 86_400
+    /// So many purchases of a receipt are looked up at most.
+    private static let newMax = 100
 
     private let ledger: Ledger
     private let doorbell: Doorbell
@@ -142,13 +148,18 @@ package struct ReceiptRoutes: Sendable {
         return answers
     }
 
-    /// Where it waits first. Only of a big receipt the database is asked whether the purchase that it names is new.
+    /// Where it waits first. Of a big receipt the database is asked whether it brings what is new here: the purchase that
+    /// the post names, and what the receipt itself, unbelieved, says was bought lately.
     private func lane(of submission: Submission, by policy: AppPolicy) async throws(Problem) -> Lane {
         let lane = policy.lane(of: submission.proof, isAwaited: submission.orderID != nil)
-        guard lane == .bulk, let named = submission.transactionID else { return lane }
+        guard lane == .bulk, case .receipt(let base64) = submission.proof else { return lane }
+        var ids = AppReceipt.transactionIds(
+            unverified: base64, since: Date(timeIntervalSinceNow: -Self.newFor), max: Self.newMax)
+        if let named = submission.transactionID { ids.append(named) }
+        guard !ids.isEmpty else { return lane }
         do throws(LedgerError) {
-            let isKnown = try await ledger.run(Statements.isKnownTransaction, named).first ?? false
-            return isKnown ? lane : policy.lane(of: submission.proof, isAwaited: true)
+            let areKnown = try await ledger.run(Statements.areKnownTransactions, ids).first ?? false
+            return areKnown ? lane : policy.lane(of: submission.proof, isAwaited: true)
         } catch {
             throw Problem(error)
         }

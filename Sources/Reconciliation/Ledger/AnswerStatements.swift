@@ -109,11 +109,14 @@ extension Statements {
         bind: { [.text($0.appID), .text($0.userID)] },
         read: { row throws(PostgresError) in try row.int(0) })
 
-    /// Whether facts of this purchase are stored, whoever posted it.
-    package static let isKnownTransaction = Statement<String, Bool>(
-        "ledger.is_known_transaction",
-        "select (select true from transactions where transaction_id = $1) is true",
-        bind: { [.text($0)] },
+    /// Whether facts of each of these purchases are stored, whoever posted it.
+    package static let areKnownTransactions = Statement<[String], Bool>(
+        "ledger.are_known_transactions",
+        """
+        select not exists (select from unnest($1::text[]) asked (id)
+          where not exists (select from transactions t where t.transaction_id = asked.id))
+        """,
+        bind: { [.texts($0)] },
         read: { row throws(PostgresError) in try row.bool(0) })
 }
 

@@ -99,7 +99,7 @@ import Testing
                 try await database.run(Statements.nudge, [id])
                 try await database.run(Statements.reopenClaim, .init(receiptID: id, payload: "payload", moves: true))
                 try await database.run(Statements.countFruitlessQuestions, (appID: "game", userID: "u1"))
-                try await database.run(Statements.isKnownTransaction, "1000")
+                try await database.run(Statements.areKnownTransactions, ["1000"])
                 let order = NewOrder.example
                 #expect(try await database.run(Statements.placeOrders, [order]).count == 1)
                 #expect(try await database.run(Statements.findOrders, [order]).count == 1)
