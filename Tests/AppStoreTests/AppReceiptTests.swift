@@ -112,6 +112,8 @@ import Testing
             entry("old", [A.date(1704, old), A.date(1706, old)]), entry("new", [A.date(1704, new), A.date(1706, new)]),
             entry("restored", [A.date(1704, new), A.date(1706, old)]), entry("bare", [A.date(1704, new)]),
             entry("renewed", [A.date(1704, new), A.date(1706, old), A.date(1708, new)]),
+            entry("no\0id", [A.date(1704, new)]), entry("nö", [A.date(1704, new)]),
+            entry(String(repeating: "7", count: 65), [A.date(1704, new)]),
             entry("ended", [A.date(1704, old), A.date(1706, old), A.date(1708, new)]), entry("undated", []),
         ]
         let since = Date(timeIntervalSince1970: 1_530_000_000)

@@ -39,8 +39,8 @@ package struct AppReceipt: Sendable, Hashable {
     }
 
     /// The transaction ids of what a receipt lists as bought since then, at most so many: nothing is believed, and nothing
-    /// else is kept, because strangers send receipts too. What was restored was bought when it was first. Where the
-    /// receipt cannot be read on, those before.
+    /// else is kept, because strangers send receipts too; what cannot be an id is left out. What was restored was bought
+    /// when it was first. Where the receipt cannot be read on, those before.
     ///
     /// - Parameter base64: standard base64; line breaks are passed over.
     package static func transactionIds(unverified base64: String, since date: Date, max: Int) -> [String] {
@@ -59,7 +59,11 @@ package struct AppReceipt: Sendable, Hashable {
                 let entry = try ReceiptEntry(attribute.elements())
                 let boughtAt =
                     entry.isAutoRenewable ? entry.purchaseDate : entry.originalPurchaseDate ?? entry.purchaseDate
-                if let boughtAt, boughtAt >= date { ids.append(entry.transactionId) }
+                let id = entry.transactionId
+                guard let boughtAt, boughtAt >= date, id.utf8.count <= 64,
+                    id.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
+                else { return }
+                ids.append(id)
             }
         } catch {}
         return ids
