@@ -13,6 +13,8 @@ struct CallAccount: Sendable {
     private var endsAt: ContinuousClock.Instant = .now
     /// The same at the latest. Who asks in between may be leased calls of the old slice, for a few milliseconds.
     private var opensAt: ContinuousClock.Instant = .now
+    /// The slice that was leased last is over, and what was used of it is noted.
+    private var hasEnded = true
     /// The last lease was less than was asked for: nothing more before the slice ends.
     private var isDry = false
     /// When each of the calls that are left may leave.
@@ -33,14 +35,16 @@ struct CallAccount: Sendable {
         self.slice = slice
     }
 
-    /// What was leased and not used is not asked for again.
+    /// What was leased and not used is not asked for again. As often as anybody asks: a slice ends once.
     mutating func beginSlice(_ now: ContinuousClock.Instant) {
         guard let slice, endsAt <= now else { return }
-        let isNext = now < endsAt + slice.length
-        grantedBefore = isNext ? granted - calls.count : 0
-        peak = isNext ? max(grantedBefore, peak / 2) : 0
-        if !isNext { spare = 0 }
-        (granted, isDry, calls) = (0, false, [])
+        if now >= endsAt + slice.length {
+            (grantedBefore, peak, spare) = (0, 0, 0)
+        } else if !hasEnded {
+            grantedBefore = granted - calls.count
+            peak = max(grantedBefore, peak / 2)
+        }
+        (hasEnded, granted, isDry, calls) = (true, 0, false, [])
     }
 
     /// When more may be leased; nil: now.
@@ -90,6 +94,7 @@ struct CallAccount: Sendable {
         // Each call of a slice has its own moment in it, whoever leased it: so they do not come to Apple in a bunch.
         let distance = slice.length <= Self.pacedMax ? slice.length / slice.calls : .zero
         let begin = endsAt - slice.length
+        hasEnded = false
         for number in answer.first..<answer.first + answer.calls { calls.append(begin + distance * number) }
         granted += answer.calls
         spare = max(0, slice.calls - answer.first - answer.calls)
