@@ -35,6 +35,16 @@ package struct ListedPurchase: Sendable, Equatable {
         }
     }
 
+    /// Whether nothing that Apple could say now would give it, or give it to somebody else: it was given before, or this is
+    /// its end. Not where the receipt tells of a refund that was not known.
+    ///
+    /// - Parameter decision: by what is known.
+    package func isOver(by decision: Decision) -> Bool {
+        guard listed.revokedAt == nil || stored?.revokedAt != nil else { return false }
+        if case .rejected = decision { return true }
+        return isGranted
+    }
+
     /// Whether Apple was asked about it before, in vain, or it was held.
     fileprivate var wasAnswered: Bool {
         switch before {

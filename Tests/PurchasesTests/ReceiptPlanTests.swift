@@ -232,6 +232,23 @@ import Testing
         }
     }
 
+    @Test("over: given before or rejected, and no refund that was not known")
+    func isOver() {
+        let bought = DecisionTests.transaction()
+        var refunded = bought
+        refunded.revokedAt = bought.purchasedAt
+        let (held, rejected) = (Decision.held(.review), Decision.rejected(.historical))
+        for (listed, stored, isGranted, decision, isOver) in [
+            (bought, nil, false, rejected, true), (bought, nil, false, held, false), (bought, nil, true, held, true),
+            (bought, refunded, false, .rejected(.refunded), true), (refunded, nil, true, held, false),
+            (refunded, bought, true, held, false), (refunded, refunded, true, held, true),
+            (refunded, nil, false, .rejected(.refunded), false), (bought, bought, false, .open(.notFoundYet), false),
+        ] as [(Transaction, Transaction?, Bool, Decision, Bool)] {
+            let purchase = ListedPurchase(listed: listed, stored: stored, isGranted: isGranted)
+            #expect(purchase.isOver(by: decision) == isOver, "\(listed.revokedAt as Any) \(decision)")
+        }
+    }
+
     @Test(
         "where a submission waits first: what may be judged without Apple apart from what Apple is asked about, and big receipts apart from both"
     )

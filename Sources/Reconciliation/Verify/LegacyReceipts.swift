@@ -88,15 +88,21 @@ extension Examiner {
 
     // MARK: verifyReceipt
 
-    /// In the bulk lane a receipt that brings nothing new asks nothing, or ten thousand of them would stand before Apple.
-    /// Nil: Apple is asked, also where it may have more to tell than the receipt does, as of what renews.
+    /// In the bulk lane a receipt of which all is over asks nothing, or ten thousand of them would stand before Apple. Nil:
+    /// Apple is asked, also where it may have more to tell than the receipt does, as of what renews, was held, or was
+    /// refunded.
     private func judgePast(
         _ base64: String, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination? {
-        guard receipt.lane == .bulk, case .purchases(let listed, _) = await read(base64, of: receipt, for: app),
+        guard receipt.lane == .bulk, !receipt.isOnTrust,
+            case .purchases(let listed, _) = await read(base64, of: receipt, for: app),
             !listed.contains(where: \.isPeriod)
         else { return nil }
-        return try await judge(known: listed, of: receipt, for: app)
+        let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app)
+        guard plan.asked.isEmpty, zip(purchases, plan.judged).allSatisfy({ $0.isOver(by: $1.decision) }) else {
+            return nil
+        }
+        return .finding(.transactions(judge.settled(plan.judged)))
     }
 
     private func askVerifyReceipt(
@@ -156,16 +162,9 @@ extension Examiner {
         withoutAsking listed: [Transaction], of receipt: StoredReceipt, for app: AppServices,
         otherwise refusal: AppleRefusal
     ) async throws(AppleRefusal) -> Examination {
-        guard let known = try await judge(known: listed, of: receipt, for: app) else { throw refusal }
-        return known
-    }
-
-    /// Nil: Apple must be asked about some.
-    private func judge(
-        known listed: [Transaction], of receipt: StoredReceipt, for app: AppServices
-    ) async throws(AppleRefusal) -> Examination? {
         let (plan, _, judge) = try await plan(listed, of: receipt, for: app)
-        return plan.asked.isEmpty ? .finding(.transactions(judge.settled(plan.judged))) : nil
+        guard plan.asked.isEmpty else { throw refusal }
+        return .finding(.transactions(judge.settled(plan.judged)))
     }
 
     // MARK: The receipt itself

@@ -153,6 +153,7 @@ import Testing
                 $0.type = .autoRenewable
                 $0.purchaseDate = 1_500_000_000_000
             }.purchase.transactionId
+            let unsold = try await lab.sell { $0.productId = "other" }.purchase.transactionId
             let past = Seen.entries(.all(old, .rejected(.historical)))
             func row(_ ids: [String], _ lane: Lane = .bulk) throws -> StoredReceipt {
                 lab.row(
@@ -165,8 +166,13 @@ import Testing
                 #expect(Seen(await lab.examiner().examine(try row(old + [new]), for: app)) == .reroute, "\(strategies)")
             }
             let app = try await lab.app(legacyReceipts: "verifyReceipt")
-            // Of what renews verifyReceipt may know more than the receipt says.
-            #expect(Seen(await lab.examiner().examine(try row(old + [month]), for: app)) == .reroute)
+            // Of what renews verifyReceipt may know more than the receipt says, and of what is held, as that it is shared.
+            for more in [month, unsold] {
+                #expect(Seen(await lab.examiner().examine(try row(old + [more]), for: app)) == .reroute)
+            }
+            // What was given on trust waits for Apple's word.
+            let given = lab.row(try row(old).proof, lane: .bulk, isOnTrust: true)
+            #expect(Seen(await lab.examiner().examine(given, for: app)) == .reroute)
             // What cannot be believed here is Apple's to judge.
             let blind = try await lab.app(legacyReceipts: "verifyReceipt", hasRoot: false)
             #expect(Seen(await lab.examiner().examine(try row(old), for: blind)) == .reroute)
