@@ -53,9 +53,12 @@ package struct AppReceipt: Sendable, Hashable {
     /// - Parameter content: the octets that the container signs.
     static func transactionIds(unverified content: [UInt8], since date: Date, max: Int) -> [String] {
         var ids: [String] = []
+        var count = 0
         do throws(BERReader.Failure) {
             try ReceiptAttribute.forEach(in: try attributes(content)) { (attribute) throws(BERReader.Failure) in
-                guard attribute.type == purchase, ids.count < max else { return }
+                count += 1
+                guard count <= attributesMax, ids.count < max else { throw .structure }
+                guard attribute.type == purchase else { return }
                 let entry = try ReceiptEntry(attribute.elements())
                 let boughtAt =
                     entry.isAutoRenewable ? entry.purchaseDate : entry.originalPurchaseDate ?? entry.purchaseDate

@@ -124,7 +124,7 @@ package struct ReceiptRoutes: Sendable {
                 // From here on nothing but the register knows the user's id.
                 var submission = keys?.protecting(request.submission) ?? request.submission
                 if let policy = configuration.apps[submission.appID]?.policy {
-                    submission.lane = try await lane(of: submission, by: policy)
+                    submission.lane = await lane(of: submission, by: policy)
                 }
                 try await limitQuestions(submission, &asked)
                 accepted.append((place, request, submission))
@@ -149,20 +149,18 @@ package struct ReceiptRoutes: Sendable {
     }
 
     /// Where it waits first. Of a big receipt the database is asked whether it brings what is new here: the purchase that
-    /// the post names, and what the receipt itself, unbelieved, says was bought lately.
-    private func lane(of submission: Submission, by policy: AppPolicy) async throws(Problem) -> Lane {
+    /// the post names, and what the receipt itself, unbelieved, says was bought lately. No answer refuses a post.
+    private func lane(of submission: Submission, by policy: AppPolicy) async -> Lane {
         let lane = policy.lane(of: submission.proof, isAwaited: submission.orderID != nil)
         guard lane == .bulk, case .receipt(let base64) = submission.proof else { return lane }
+        // Megabytes of them in one batch would keep others from this thread.
+        await Task.yield()
         var ids = AppReceipt.transactionIds(
             unverified: base64, since: Date(timeIntervalSinceNow: -Self.newFor), max: Self.newMax)
         if let named = submission.transactionID { ids.append(named) }
-        guard !ids.isEmpty else { return lane }
-        do throws(LedgerError) {
-            let areKnown = try await ledger.run(Statements.areKnownTransactions, ids).first ?? false
-            return areKnown ? lane : policy.lane(of: submission.proof, isAwaited: true)
-        } catch {
-            throw Problem(error)
-        }
+        guard !ids.isEmpty, let areKnown = try? await ledger.run(Statements.areKnownTransactions, ids).first, !areKnown
+        else { return lane }
+        return policy.lane(of: submission.proof, isAwaited: true)
     }
 
     /// The rows are committed when this returns. New: their bells ring. Known: a held or parked one becomes due (P5).
