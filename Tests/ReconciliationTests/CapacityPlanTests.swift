@@ -35,7 +35,7 @@ import Testing
         #expect(plan.peakPerSecond == 300)
         #expect(abs(plan.ingestCores - 300 * 234e-6 * 2) < 1e-9)
         #expect(abs(plan.postgresCores - 300 * 180e-6 * 2) < 1e-9)
-        let calls = 30 * (2_000_000 / 591.0 - 285 - 110 - 60)
+        let calls = 30 * (2_000_000 / 429.0 - 285 - 110 - 60)
         #expect(abs(plan.workerCores - (300 * 285 + calls) * 1e-6 * 2) < 1e-9)
         // One in ten asks: 30 a second of the 40 that may be, each two seconds long.
         #expect(abs(plan.callsAtPeak - 30) < 1e-9)
@@ -89,8 +89,8 @@ import Testing
     /// Within 20 % where the calls in flight are what bounds it. Four and eight workers: the plan says that the machine
     /// does; its figure is that of eight, and four are within 20 % of it.
     @Test(arguments: [
-        (1, 202.0, CapacityPlan.Bound.callsInFlight, 20, 6), (2, 372, .callsInFlight, 24, 8),
-        (4, 572, .machine, 32, 12), (8, 591, .machine, 48, 20),
+        (1, 198.0, CapacityPlan.Bound.callsInFlight, 20, 6), (2, 365, .callsInFlight, 24, 8),
+        (4, 524, .machine, 32, 12), (8, 429, .machine, 48, 20),
     ])
     func theMeasuredFleet(
         _ workers: Int, _ drained: Double, _ bound: CapacityPlan.Bound, _ postgres: Int, _ broker: Int
@@ -107,15 +107,15 @@ import Testing
     /// The same figures from the other side: what the plan gives the load that two cores carried, with nothing left
     /// free, are two cores; and memory, with 64 and with 2,000 calls in flight.
     @Test func theMeasuredWorkers() {
-        let plan = Self.plan(591 * 86_400 / 3) {
+        let plan = Self.plan(429 * 86_400 / 3) {
             $0.askedShare = 1
             $0.apps = 100
         }
-        let cores = (plan.workerCores + plan.brokerCores) * CapacityPlan.usedMax + 591 * 110e-6
+        let cores = (plan.workerCores + plan.brokerCores) * CapacityPlan.usedMax + 429 * 110e-6
         #expect(abs(cores - 2) < 0.01, "\(cores)")
-        // 177 calls out, of 300 ms each: the places of 2.8 workers.
-        #expect(plan.callsInFlight == 178)
-        #expect(plan.workers == 6)
+        // 128.7 calls out, of 300 ms each: the places of two workers.
+        #expect(plan.callsInFlight == 129)
+        #expect(plan.workers == 5)
         for (calls, megabytes) in [(64.0, 64.0), (2000, 173)] {
             let plan = Self.plan(calls * 86_400 / 3) {
                 $0.askedShare = 1

@@ -53,7 +53,7 @@ package struct CapacityPlan: Sendable, Equatable {
         package static let askingWorkerPerSecond = 937.0
         /// Purchases a second that Apple was asked about where its answers in 300 ms no longer bounded them: eight
         /// workers, and everything on both cores, the stand-in for Apple too.
-        package static let askedMachinePerSecond = 591.0
+        package static let askedMachinePerSecond = 429.0
         /// Receipts of 300 known purchases that were posted again: that came in beside everything else, and that one
         /// worker ended, two at a time, both cores busy.
         package static let bigIngestPerSecond = 241.0
