@@ -118,12 +118,19 @@ extension EndToEnd {
                                 try await system.consumers(of: system.queues.verify(lane)) == 1
                             }
                         }
-                        let ended = { worker.log.ranges(of: "the broker ended a consumer").count }
+                        let ended = {
+                            let lines = worker.log.split(separator: "\n").filter {
+                                $0.contains("the broker ended a consumer")
+                            }
+                            return Lane.allCases.map { lane in
+                                lines.count { $0.contains(system.queues.verify(lane)) }
+                            }
+                        }
                         let before = ended()
                         scheduler.send(SIGSTOP)
                         for lane in Lane.allCases { try system.deleteQueue(system.queues.verify(lane)) }
                         try await system.wait("the broker to end all consumers") {
-                            ended() >= before + Lane.allCases.count
+                            zip(ended(), before).allSatisfy { $0 > $1 }
                         }
                         scheduler.send(SIGCONT)
                     }

@@ -256,6 +256,9 @@ extension EndToEnd {
                 }
                 var waits: [Duration] = []
                 for sale in try await system.appStore.sell(20) {
+                    // By the worker's own word.
+                    let most = try await system.count("select coalesce(max(in_flight), 0) from apple_hosts")
+                    #expect(most <= ConcurrencyLimit.start)
                     system.owe(sale, to: "quick")
                     let start = ContinuousClock.now
                     let answer = try await system.submit(sale, user: "quick", wait: 20)

@@ -454,15 +454,14 @@ extension System {
         try await submit(.init(appId: app, userId: user, signedTransaction: sale.signedTransaction), wait: seconds)
     }
 
-    /// The signed transactions of many sales in one post; what that does not take is posted alone.
+    /// The signed transactions of many sales in one post, which takes them all.
     func submit(_ sales: [Sale], user: String) async throws {
-        let posts = sales.map { Client.Post(userId: user, signedTransaction: $0.signedTransaction) }
-        let answers = (try? await client.postBatch(posts)) ?? []
-        let accepted = answers.filter(\.isAccepted).map(\.id)
-        state.withLock { $0.books.accepted.formUnion(accepted) }
-        for (index, post) in posts.enumerated() where !(index < answers.count && answers[index].isAccepted) {
-            try await submit(post)
+        let answers = try await client.postBatch(
+            sales.map { Client.Post(userId: user, signedTransaction: $0.signedTransaction) })
+        guard answers.count == sales.count, answers.allSatisfy(\.isAccepted) else {
+            throw Failure(description: "a batch was answered \(answers.map(\.status)): \(answers.first?.text ?? "")")
         }
+        state.withLock { $0.books.accepted.formUnion(answers.map(\.id)) }
     }
 
     /// The legacy receipt of a sale.

@@ -53,8 +53,13 @@ extension Governor {
         /// Until it was steady for so long.
         func beat(_ lab: LedgerLab, for length: Duration) async {
             var begin = ContinuousClock.now
+            let deadline = begin + length * 12
             while steady < length, !Task.isCancelled {
                 let start = ContinuousClock.now
+                guard start < deadline else {
+                    Issue.record("steady for \(steady) of \(length * 12)")
+                    break
+                }
                 try? await Task.sleep(for: .milliseconds(10))
                 _ = try? await lab.number("select 1")
                 let now = ContinuousClock.now

@@ -31,6 +31,7 @@ package enum DescriptorLimit {
             try await Task.sleep(for: length, clock: .continuous)
             try await Task.sleep(for: length, clock: .suspending)
             length *= 2
+            guard length < .seconds(4) else { throw Failure() }
         }
     }
 
