@@ -43,7 +43,7 @@ extension EndToEnd {
                 var waits: [Duration] = []
                 for sale in late {
                     let posted = clock.now
-                    let answer = try await system.submit(sale, user: "u2", wait: 25)
+                    let answer = try await system.submit(sale, user: "u2", wait: 20)
                     waits.append(clock.now - posted)
                     try await Task.sleep(for: .milliseconds(250))
                     guard answer.state != "granted" else { continue }

@@ -267,8 +267,11 @@ extension EndToEnd {
                 }
                 #expect(waits.sorted()[18] < .seconds(2), "\(waits)")
                 // A call that the worker has given up is open here until its end is heard of, beside the one that took its
-                // place.
-                #expect(system.appStore.store.openCalls.most < 2 * ConcurrencyLimit.start)
+                // place: on a machine so slow that one was given up by now.
+                let most = system.appStore.store.openCalls.most
+                let givenUp = try await system.count("select count(*) from attempts")
+                #expect(most <= ConcurrencyLimit.start + givenUp, "\(givenUp) were given up")
+                #expect((ConcurrencyLimit.start..<2 * ConcurrencyLimit.start).contains(most))
                 system.appStore.store.clearFaults()
                 try await system.settleDebts(within: .seconds(120))
             }
