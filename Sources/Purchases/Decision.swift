@@ -129,6 +129,10 @@ package enum Decision: Sendable, Equatable {
         case .rejected, .held, .open: false
         }
     }
+
+    /// Whether a purchase that was given on trust still waits for Apple's word: a rule of ours that came since says
+    /// nothing of whether it was paid for. That it was refunded is Apple's word.
+    package var leavesTrustOpen: Bool { self != .rejected(.refunded) }
 }
 
 /// By which row of design.md 5.1 an owner was found.

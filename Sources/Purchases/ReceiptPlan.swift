@@ -74,7 +74,8 @@ package struct ListedPurchase: Sendable, Equatable {
 ///
 /// | of a purchase | is done |
 /// | granted before | nothing: whoever posts it, the grant answers, unless it is ours, on trust: then Apple is asked |
-/// | refunded, historical, held, by what is known | judged as known: only a grant needs Apple's word of today |
+/// | refunded, historical, held, by what is known | judged as known: only a grant needs Apple's word of today, and what |
+/// | | was given on trust, unless it is known to be refunded |
 /// | would be granted, stored facts are fresh | judged by those, unless it waited for a person |
 /// | would be granted, the named one, what was given on trust, and the newest, up to `lookUpsMax` | looked up by its id |
 /// | would be granted, more than these | waits for the customer's history |
@@ -119,7 +120,9 @@ package struct ReceiptPlan: Sendable, Equatable {
         _ purchase: ListedPurchase, _ judge: Judge, _ freshFor: TimeInterval
     ) -> Verdict.Entry? {
         let entry = judge.judge(purchase.current)
-        guard case .grant(_, let source) = entry.decision else { return entry }
+        guard case .grant(_, let source) = entry.decision else {
+            return purchase.isOnTrust && entry.decision.leavesTrustOpen ? nil : entry
+        }
         // The grant answers before any decision; this one would be seen only if it were gone.
         if purchase.isGranted, entry.transaction.repurchasedAfter == nil { return entry.with(.held(.review)) }
         // What waited for a person may be refunded by now.

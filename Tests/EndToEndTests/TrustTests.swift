@@ -60,6 +60,34 @@ extension EndToEnd {
             }
         }
 
+        /// Goal: what was given on trust is confirmed by Apple's word, whatever is sold by then.
+        /// Method: as above, with a signed transaction and with a receipt; the product leaves the catalogue before Apple
+        /// comes back.
+        @Test(arguments: [nil, "serverApi", "verifyReceipt"] as [String?])
+        func confirmedThoughItsProductIsSoldNoMore(_ strategy: String?) async throws {
+            try await System.run { system in
+                try system.trust(purchasesMin: 0)
+                try system.configureGame { $0.legacyReceipts = strategy.map { [$0] } }
+                try await system.startAll()
+                try system.appleGoesDown()
+                let sale = try await system.appStore.sell()
+                system.owe(sale, to: "u1")
+                let answer =
+                    strategy == nil
+                    ? try await system.submit(sale, user: "u1", wait: 20)
+                    : try await system.submitReceipt(sale, user: "u1", wait: 20)
+                #expect(answer.reason == "unconfirmed")
+                let products = system.file.apps[0].products
+                try system.configureGame { $0.products.removeAll { $0.id == ConfigurationFile.coins } }
+                try await system.reload()
+                system.appStore.store.clearFaults()
+                try await system.wait(.granted, 1)
+                #expect(try await system.told(of: sale) == ["purchase.granted", "purchase.confirmed"])
+                // Where the books look up what was to be given.
+                try system.configureGame { $0.products = products }
+            }
+        }
+
         /// Goal: what Apple denies later is taken back, once, and the grant stays on record.
         /// Method: as above, but the purchase is refunded during the outage. The receipt ends granted with the reason
         /// `refunded`, one event takes the goods back; the next purchase of this user is not given on trust.

@@ -58,7 +58,7 @@ import Testing
         for facts in Facts.allCases {
             for isRevokedInFacts in [false, true] {
                 for isRevokedInReceipt in [false, true] {
-                    for isGranted in [false, true] {
+                    for (isGranted, isOnTrust) in [(false, false), (true, false), (false, true)] {
                         for isSold in [false, true] {
                             let listed = Self.listed {
                                 if isRevokedInReceipt { $0.revokedAt = Self.madeAt }
@@ -68,7 +68,8 @@ import Testing
                                 facts == .none
                                 ? nil : Self.stored(listed, ago: facts.ago, isRevoked: isRevokedInFacts)
                             let plan = Self.plan([
-                                ListedPurchase(listed: listed, stored: stored, isGranted: isGranted)
+                                ListedPurchase(
+                                    listed: listed, stored: stored, isGranted: isGranted, isOnTrust: isOnTrust)
                             ])
                             // The newer word of the two decides what it is.
                             let isRefunded = facts == .newest ? isRevokedInFacts : isRevokedInReceipt
@@ -77,7 +78,7 @@ import Testing
                                 if isRefunded {
                                     .rejected(.refunded)
                                 } else if !isSold {
-                                    .held(.productUnknown)
+                                    isOnTrust ? nil : .held(.productUnknown)
                                 } else if isGranted {
                                     .held(.review)
                                 } else if isFresh {
@@ -85,7 +86,9 @@ import Testing
                                 } else {
                                     nil
                                 }
-                            let what = "\(facts) \(isRevokedInFacts) \(isRevokedInReceipt) \(isGranted) \(isSold)"
+                            let what = """
+                                \(facts) \(isRevokedInFacts) \(isRevokedInReceipt) \(isGranted) \(isOnTrust) \(isSold)
+                                """
                             #expect(plan.judged.map(\.decision) == (expected.map { [$0] } ?? []), "\(what)")
                             #expect(plan.asked.count == (expected == nil ? 1 : 0), "\(what)")
                             #expect(plan.waiting.isEmpty)

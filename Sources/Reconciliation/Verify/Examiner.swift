@@ -93,11 +93,13 @@ package struct Examiner: Sendable {
         }
         guard let transaction = Transaction(signed) else { return .finding(.receipt(.rejected(.malformed))) }
         let entry = try await judge(of: [transaction], in: receipt, for: app).judge(transaction)
-        guard case .grant(_, let source) = entry.decision,
-            needsConfirmation(signed, by: source, of: receipt, for: app)
-        else {
-            return .finding(.transactions([entry]))
-        }
+        let isAsked =
+            if case .grant(_, let source) = entry.decision {
+                needsConfirmation(signed, by: source, of: receipt, for: app)
+            } else {
+                receipt.isOnTrust && entry.decision.leavesTrustOpen
+            }
+        guard isAsked else { return .finding(.transactions([entry])) }
         guard receipt.lane == .apple else { return .reroute }
         return try await confirm(entry, of: receipt, for: app)
     }

@@ -22,6 +22,17 @@ import Testing
         }
     }
 
+    /// On trust.
+    private static func give(_ id: String, by posted: Posted, _ lab: VerifyLab) async throws {
+        _ = try await lab.lab.ledger.run(
+            Statements.takePlaces,
+            .init(
+                receiptID: posted.id, appID: posted.appID, transactions: [Verdict.Entry.purchase(id).transaction],
+                limits: .init(perUserPerDay: 9, perAppPerDay: 9)))
+        let trust = Decision.provisional(goods: Verdict.Entry.coins, source: .poster)
+        #expect(try await lab.lab.settle(posted, .purchase(id, trust)) == .received)
+    }
+
     private static func fault(_ kind: FaultRequest.Kind, _ change: (inout FaultRequest) -> Void) -> FaultRequest {
         var fault = FaultRequest(kind, on: .all)
         change(&fault)
@@ -106,6 +117,29 @@ import Testing
         }
     }
 
+    @Test("B10: what was given on trust waits for Apple's word, also where a rule of ours would hold it by now")
+    func heldSince() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app(legacyReceipts: "serverApi") {
+                $0.confirmWithApple = .always
+                $0.products = [:]
+            }
+            let sale = try await lab.sell()
+            let id = sale.purchase.transactionId
+            try lab.store.refund(id)
+            let posted = try await lab.lab.post()
+            for (isOnTrust, expected) in [
+                (false, Seen.entries([id: .held(.productUnknown)])), (true, .entries([id: .rejected(.refunded)])),
+            ] {
+                if isOnTrust { try await Self.give(id, by: posted, lab) }
+                for proof in [Proof.signedTransaction(sale.signedTransaction), .receipt(sale.receipt)] {
+                    let row = lab.row(proof, lane: .apple, id: posted.id, isOnTrust: isOnTrust)
+                    #expect(Seen(await lab.examiner().examine(row, for: app)) == expected, "\(proof.kind) \(isOnTrust)")
+                }
+            }
+        }
+    }
+
     // MARK: Legacy receipts
 
     private static let down = fault(.status) { $0.status = 503 }
@@ -154,14 +188,7 @@ import Testing
             try await lab.lab.settle(
                 try await lab.lab.post("u2"),
                 .purchase(refunded, signedAt: past, .rejected(.refunded)) { $0.revokedAt = past })
-            _ = try await lab.lab.ledger.run(
-                Statements.takePlaces,
-                .init(
-                    receiptID: posted.id, appID: posted.appID,
-                    transactions: [Verdict.Entry.purchase(given).transaction],
-                    limits: .init(perUserPerDay: 9, perAppPerDay: 9)))
-            let trust = Decision.provisional(goods: Verdict.Entry.coins, source: .poster)
-            #expect(try await lab.lab.settle(posted, .purchase(given, trust)) == .received)
+            try await Self.give(given, by: posted, lab)
             #expect(try await lab.lab.settle(posted, .purchase(held, .held(.review))) == .held)
             try lab.store.fault(Self.down)
             let row = lab.row(.receipt(try lab.receipt(ids + [unsold])), id: posted.id, isOnTrust: true)
