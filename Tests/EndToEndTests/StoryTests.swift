@@ -100,6 +100,36 @@ extension EndToEnd {
             }
         }
 
+        /// Goal: what a person found out is given by a worker, once, to whom the person named, and the story says so.
+        /// Method: a player has nothing but a transaction's id; held, his own post proves nothing. `support give` names
+        /// him: the goods are his, the feed tells so once, and a second `give`, to somebody else, is refused.
+        @Test func givenByAPersonsWord() async throws {
+            try await System.run { system in
+                try await system.startAll()
+                let sale = try await system.appStore.sell()
+                let id = sale.purchase.transactionId
+                let answer = try await system.submit(.init(userId: "player-one-1", transactionId: id), wait: 20)
+                #expect(answer.state == "held" && answer.reason == "possession_missing" && answer.safeToFinish == false)
+
+                func give(to user: String) async throws -> String {
+                    try await system.command(
+                        "support", "give", "--app", "game", "--transaction", id, "--user", user, "--because",
+                        "ticket 7: the bank's statement")
+                }
+                system.owe(sale, to: "player-one-1")
+                #expect(try await give(to: "player-one-1").contains("a worker gives it"))
+                try await system.settleDebts()
+                try await system.wait(.granted, 1)
+                await #expect(throws: System.Failure.self) { try await give(to: "player-two-2") }
+                let support = try system.client.with(.support)
+                let granted = try await support.get("/v1/receipts/\(answer.id)/explain")
+                #expect(granted.state == "granted" && granted.text.contains("ticket 7: the bank's statement"))
+                #expect(
+                    try await system.texts("select concat_ws(' ', type, user_id) from events")
+                        == ["purchase.granted player-one-1"])
+            }
+        }
+
         /// Goal: after an outage of Apple's a parked receipt tells of every try, and of the person who set it in motion.
         /// Method: Apple answers 503; the receipt is made a day older by hand, so that it is parked after its eighth try.
         /// Then Apple is back, and `queue redrive` lets it be granted.
