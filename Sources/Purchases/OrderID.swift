@@ -4,7 +4,7 @@ package import Foundation
 /// together in every index, also among millions; 74 random bits keep them from being guessed.
 package enum OrderID {
     package static func make(at now: Date) -> UUID {
-        var bytes = UUID().uuid
+        var bytes = UUID.random().uuid
         let milliseconds = UInt64(max(0, now.timeIntervalSince1970 * 1000))
         (bytes.0, bytes.1, bytes.2) = (
             UInt8(truncatingIfNeeded: milliseconds >> 40), UInt8(truncatingIfNeeded: milliseconds >> 32),

@@ -3,6 +3,7 @@ package import HTTPTypes
 package import Hummingbird
 package import Logging
 import NIOCore
+import Purchases
 
 /// The outermost layer: every answer leaves through here.
 ///
@@ -89,7 +90,7 @@ package struct AnswerMiddleware: RouterMiddleware {
     /// Taken over if it is short and plain, made otherwise: it goes into logs and back into headers.
     static func requestID(_ headers: HTTPFields) -> String {
         guard let given = headers[.requestID], (1...128).contains(given.utf8.count), given.utf8.allSatisfy(isPlain)
-        else { return UUID().uuidString.lowercased() }
+        else { return UUID.random().uuidString.lowercased() }
         return given
     }
 

@@ -187,7 +187,9 @@ package struct ReceiptRoutes: Sendable {
 
     /// The rows that these submissions are.
     private func known(_ submissions: [Submission]) async throws -> [UUID: ReceiptView] {
-        try await withThrowingTaskGroup(of: ReceiptView.self) { group in
+        // Most posts are new, and a group has its price.
+        guard !submissions.isEmpty else { return [:] }
+        return try await withThrowingTaskGroup(of: ReceiptView.self) { group in
             for submission in submissions { group.addTask { try await known(submission) } }
             return try await group.reduce(into: [:]) { $0[$1.id] = $1 }
         }

@@ -1,0 +1,18 @@
+import Foundation
+import Testing
+
+@testable import Purchases
+
+/// Goal: a random id is RFC 9562's version 4, and nothing else of it is ever fixed. Method: every bit of many, and that none
+/// comes twice.
+@Suite struct RandomUUIDTests {
+    @Test func isOfVersion4AndOtherwiseRandom() {
+        let ids = (0..<10_000).map { _ in UUID.random() }
+        #expect(Set(ids).count == ids.count)
+        let all = ids.map { id in withUnsafeBytes(of: id.uuid, Array.init) }
+        let ever = (0..<16).map { place in all.reduce(0) { $0 | $1[place] } }
+        let always = (0..<16).map { place in all.reduce(0xFF) { $0 & $1[place] } }
+        #expect(ever == (0..<16).map { $0 == 6 ? 0x4F : $0 == 8 ? 0xBF : 0xFF })
+        #expect(always == (0..<16).map { $0 == 6 ? 0x40 : $0 == 8 ? 0x80 : 0x00 })
+    }
+}
