@@ -96,7 +96,8 @@ let package = Package(
             dependencies: [hummingbird, x509, asn1, crypto, cryptoExtras, log, lifecycle, nioCore, httpTypes],
             exclude: ["Guide.md"],
             swiftSettings: house),
-        .target(name: "FaultProxy", swiftSettings: house),
+        .systemLibrary(name: "CEpoll"),
+        .target(name: "FaultProxy", dependencies: ["CEpoll"], swiftSettings: house),
         .target(
             name: "Adversary",
             dependencies: [

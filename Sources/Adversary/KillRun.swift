@@ -49,7 +49,8 @@ package final class KillRun: Sendable {
         let start = ContinuousClock.now
         return try await PrivateServers.run(script: plan.script) { servers in
             var shape = World.Shape(
-                executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed)
+                executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed,
+                openFiles: plan.openFiles)
             func members(_ kind: Member.Role) -> Int { kinds.contains(kind) ? Self.members : 0 }
             (shape.ingests, shape.workers, shape.schedulers) = (members(.ingest), members(.worker), members(.scheduler))
             shape.alls = members(.all)

@@ -14,12 +14,14 @@ package struct Matrix: Sendable {
         package var executable: String
         /// The program of the version before, if there is one.
         package var previous: String?
+        /// How many files this process may open.
+        package var openFiles: Int
         /// Whether a rate that does not come back fails its fault.
         package var judgesRates: Bool
 
         package init(
             drills: [Drill], seed: UInt64, scale: Double, rate: Double, script: String, executable: String,
-            previous: String? = nil, judgesRates: Bool = true
+            previous: String? = nil, openFiles: Int, judgesRates: Bool = true
         ) {
             self.drills = drills
             self.seed = seed
@@ -28,6 +30,7 @@ package struct Matrix: Sendable {
             self.script = script
             self.executable = executable
             self.previous = previous
+            self.openFiles = openFiles
             self.judgesRates = judgesRates
         }
     }
@@ -101,8 +104,8 @@ package struct Matrix: Sendable {
         let start = ContinuousClock.now
         do {
             var shape = World.Shape(
-                executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed &+ UInt64(drill.number)
-            )
+                executable: plan.executable, scale: plan.scale, rate: plan.rate,
+                seed: plan.seed &+ UInt64(drill.number), openFiles: plan.openFiles)
             if drill.need == .previous { shape.previous = plan.previous }
             shape.declaresQueues = drill.declaresQueues
             row = try await World.run(shape, on: servers, name: "drill\(index)") { world in

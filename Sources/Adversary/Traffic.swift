@@ -9,6 +9,8 @@ import Synchronization
 final class Traffic: Sendable {
     /// Buyers and their posts that are open at the same time; beyond it the load stops growing and says so.
     static let openMax = 60_000
+    /// A group of tasks goes through all of them when one ends: so many groups.
+    private static let streets = 64
     private static let timeout = TimeAmount.seconds(20)
     /// An app waits so long before it tries again.
     private static let pauses: [Duration] = [.milliseconds(100), .milliseconds(200), .milliseconds(500), .seconds(1)]
@@ -17,7 +19,7 @@ final class Traffic: Sendable {
     let journal = Journal()
     /// Addresses of the ingests that are up.
     private let addresses: @Sendable () -> [String]
-    private let http: HTTPClient
+    private let pools: [HTTPClient]
     private let rate: Mutex<Double>
     private let mix: Mutex<Shop.Mix>
     private let isOver = Atomic<Bool>(false)
@@ -26,9 +28,9 @@ final class Traffic: Sendable {
     /// Requests open at each address.
     private let openRequests = Mutex<[String: Int]>([:])
 
-    init(shop: Shop, rate: Double, seed: UInt64, http: HTTPClient, addresses: @escaping @Sendable () -> [String]) {
+    init(shop: Shop, rate: Double, seed: UInt64, pools: [HTTPClient], addresses: @escaping @Sendable () -> [String]) {
         self.shop = shop
-        self.http = http
+        self.pools = pools
         self.addresses = addresses
         self.rate = Mutex(rate)
         mix = Mutex(Shop.Mix())
@@ -50,8 +52,11 @@ final class Traffic: Sendable {
 
     /// Runs until `stop`, and until every app has its answer or the task is cancelled.
     func run() async {
+        let streets = (0..<Self.streets).map { _ in AsyncStream<Void>.makeStream() }
         await withDiscardingTaskGroup { group in
+            for street in streets { group.addTask { await self.serve(street.stream) } }
             var next = ContinuousClock.now
+            var buyers = 0
             while !isOver.load(ordering: .relaxed), !Task.isCancelled {
                 if isPaused.load(ordering: .relaxed) {
                     try? await Task.sleep(for: .milliseconds(20))
@@ -72,13 +77,24 @@ final class Traffic: Sendable {
                     journal.ended()
                     continue
                 }
+                streets[buyers % streets.count].continuation.yield()
+                buyers += 1
+            }
+            for street in streets { street.continuation.finish() }
+            if Task.isCancelled { group.cancelAll() }
+        }
+    }
+
+    /// The buyers of a street, each a task.
+    private func serve(_ street: AsyncStream<Void>) async {
+        await withDiscardingTaskGroup { group in
+            for await _ in street {
                 group.addTask {
                     // Open until its last post: also between two of them.
                     defer { self.journal.ended() }
                     await self.buy()
                 }
             }
-            if Task.isCancelled { group.cancelAll() }
         }
     }
 
@@ -134,7 +150,9 @@ final class Traffic: Sendable {
             journal.record(post, status: 0, receiptID: nil, loss: "no ingest is up", seconds: 0)
             return .again(after: .zero)
         }
-        let address = addresses[random.withLock { Int($0.next() % UInt64(addresses.count)) }]
+        let (address, pool) = random.withLock { random in
+            (addresses[Int(random.next() % UInt64(addresses.count))], pools[Int(random.next() % UInt64(pools.count))])
+        }
         openRequests.withLock { $0[address, default: 0] += 1 }
         defer { openRequests.withLock { $0[address, default: 0] -= 1 } }
         var request = HTTPClientRequest(url: "\(address)/v1/receipts")
@@ -143,7 +161,7 @@ final class Traffic: Sendable {
         request.headers.add(name: "Authorization", value: "Bearer \(post.needsClaim ? Access.backend : Access.app)")
         request.body = .bytes(ByteBuffer(bytes: post.body))
         do {
-            let response = try await http.execute(request, timeout: Self.timeout)
+            let response = try await pool.execute(request, timeout: Self.timeout)
             let body = try await response.body.collect(upTo: 1 << 20)
             let status = Int(response.status.code)
             let seconds = (ContinuousClock.now - start) / .seconds(1)

@@ -30,6 +30,16 @@ final class World: Sendable {
         var schedulers = 2
         /// Processes of all three roles.
         var alls = 0
+        /// How many files the runner itself may open.
+        var openFiles: Int
+
+        /// Connections of clients to each process that takes posts. Every client has one of its own as far as files
+        /// go: while answers take 12 s, 200 posts a second keep 2,400 waiting. Each is three files of ours: its own
+        /// end, and the proxy's two.
+        var connectionsMax: Int {
+            let (reserve, filesPerConnection) = (2000, 3)
+            return min(4096, max(256, (openFiles - reserve) / filesPerConnection / max(1, ingests + alls)))
+        }
     }
 
     struct Failure: Error, CustomStringConvertible {
@@ -50,7 +60,8 @@ final class World: Sendable {
     /// Straight to the server.
     let database: Database
     let databaseURL: String
-    let http: HTTPClient
+    /// A pool of connections goes through all that it has for every request: several small ones.
+    private let pools: [HTTPClient]
     private let directory: String
     private let storeGroup: ServiceGroup
     private let storeRun: Task<Void, any Error>
@@ -73,11 +84,13 @@ final class World: Sendable {
         appleProxy = try FaultProxy(to: "http://127.0.0.1:\(storePort)")
         database = Self.database(databaseURL, connections: 3, timeout: .seconds(60))
         var configuration = HTTPClient.Configuration()
-        // Every client has a connection of its own: while answers take 12 s, 200 posts a second keep 2,400 waiting.
-        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 4096
+        let poolCount = 8
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = shape.connectionsMax / poolCount
         configuration.timeout.connect = .seconds(5)
         configuration.connectionPool.retryConnectionEstablishment = false
-        http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+        pools = (0..<poolCount).map { [configuration] _ in
+            HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+        }
         var environment = [
             "MAKEGOOD_CONFIG": "\(directory)/makegood.json", "MAKEGOOD_QUEUE_PREFIX": queuePrefix,
             "MAKEGOOD_HTTP_PORT": "0", "MAKEGOOD_OPERATIONS_PORT": "0", "MAKEGOOD_TIME_SCALE": "\(shape.scale)",
@@ -105,7 +118,7 @@ final class World: Sendable {
         }
         self.members = members
         shop = Shop(store: store, seed: shape.seed)
-        traffic = Traffic(shop: shop, rate: shape.rate, seed: shape.seed &+ 1, http: http) { [members] in
+        traffic = Traffic(shop: shop, rate: shape.rate, seed: shape.seed &+ 1, pools: pools) { [members] in
             members.compactMap(\.address)
         }
     }
@@ -154,7 +167,7 @@ final class World: Sendable {
         store.clearFaults()
         await storeGroup.triggerGracefulShutdown()
         _ = await storeRun.result
-        try? await http.shutdown()
+        for pool in pools { try? await pool.shutdown() }
         // Queues and database go with the servers.
         if !Task.isCancelled { _ = try? await servers.psql("drop database if exists \(name) with (force)") }
     }
@@ -305,7 +318,7 @@ extension World {
     func ask(_ member: Member, _ path: String) async -> (status: Int, body: String)? {
         guard let port = member.operationsPort else { return nil }
         let request = HTTPClientRequest(url: "http://127.0.0.1:\(port)\(path)")
-        guard let response = try? await http.execute(request, timeout: .seconds(2)),
+        guard let response = try? await pools[0].execute(request, timeout: .seconds(2)),
             let body = try? await response.body.collect(upTo: 4 << 20)
         else { return nil }
         return (Int(response.status.code), String(buffer: body))

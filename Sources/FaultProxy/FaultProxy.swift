@@ -4,7 +4,7 @@ import Synchronization
 
 /// A TCP proxy between a process and a server that misbehaves on command. It listens on loopback.
 ///
-/// One thread, one poll(2) for all its connections. What is set is in force when the call returns: every step of the
+/// One thread and one epoll(7) for all its connections. What is set is in force when the call returns: every step of the
 /// thread and every command happen under one lock. Ended by `end`.
 package final class FaultProxy: Sendable {
     /// What happens to the connections, until something else is set.
@@ -70,22 +70,39 @@ package final class FaultProxy: Sendable {
     /// Everything that changes, under one lock.
     private struct State {
         var conditions = Conditions()
-        var links: [Link] = []
+        /// By number; from 1.
+        var links: [UInt64: Link] = [:]
+        var linkCount: UInt64 = 0
+        /// Those that keep something back until its time has come.
+        var late: Set<UInt64> = []
         var trap: Trap?
         var sprung = 0
         var target: Target
         var isEnded = false
 
         mutating func breakLinks(reset: Bool) {
-            for link in links { link.close(reset: reset) }
-            links = []
+            for link in links.values { link.close(reset: reset) }
+            links = [:]
+            late = []
         }
+
+        /// When the first of the late ones is due.
+        var deadline: ContinuousClock.Instant? {
+            late.lazy.compactMap { links[$0]?.due(conditions) }.min()
+        }
+    }
+
+    /// What the proxy's own descriptors are called; those of link n are 2n and 2n + 1.
+    private enum Token {
+        static let wake: UInt64 = 0
+        static let listener: UInt64 = 1
     }
 
     package let port: Int
     private let listener: Int32
     /// Written to when the thread has to look again.
     private let wake: (read: Int32, write: Int32)
+    private let readiness: Readiness
     private let state: Mutex<State>
     private let observer: (@Sendable () -> Observer)?
 
@@ -95,12 +112,13 @@ package final class FaultProxy: Sendable {
     package init(to url: String, observer: (@Sendable () -> Observer)? = nil) throws {
         guard let target = Target(url), let (listener, port) = Sockets.listen() else { throw Failure() }
         var ends: [Int32] = [0, 0]
-        guard pipe(&ends) == 0 else { throw Failure() }
+        guard pipe(&ends) == 0, let readiness = Readiness() else { throw Failure() }
         for end in ends { Sockets.prepare(end) }
         self.listener = listener
         self.port = port
         self.observer = observer
         wake = (ends[0], ends[1])
+        self.readiness = readiness
         state = Mutex(State(target: target))
         Thread.detachNewThread { [self] in run() }
     }
@@ -137,7 +155,7 @@ package final class FaultProxy: Sendable {
 
     /// Sends bytes to every client as if the server had, also while nothing passes. Only while no frame is on its way.
     package func inject(_ bytes: [UInt8]) {
-        change { state in for link in state.links { link.inject(bytes) } }
+        change { state in for link in state.links.values { link.inject(bytes) } }
     }
 
     /// Breaks one connection: the first that sends these bytes from now on.
@@ -170,48 +188,61 @@ package final class FaultProxy: Sendable {
     // MARK: The thread
 
     private func run() {
+        readiness.watch(wake.read, .readable, token: Token.wake)
+        readiness.watch(listener, .readable, token: Token.listener)
         while true {
-            guard var wait = state.withLock({ state in state.isEnded ? nil : watch(&state) }) else { break }
-            let ready = wait.wait()
-            state.withLock { state in
-                guard !state.isEnded else { return }
-                if ready.contains(wake.read) { Sockets.drain(wake.read) }
-                if ready.contains(listener) { accept(&state) }
-                turn(&state, ready)
-            }
+            let (isEnded, deadline) = state.withLock { ($0.isEnded, $0.deadline) }
+            if isEnded { break }
+            let ready = readiness.wait(until: deadline)
+            state.withLock { turn(&$0, ready) }
         }
+        readiness.close()
         for descriptor in [listener, wake.read, wake.write] { close(descriptor) }
     }
 
-    private func watch(_ state: inout sending State) -> Wait {
-        var wait = Wait()
-        wait.add(wake.read, POLLIN)
-        wait.add(listener, POLLIN)
-        for link in state.links { link.watch(state.conditions, &wait) }
-        return wait
+    /// - Parameter ready: may name links that were closed meanwhile.
+    private func turn(_ state: inout sending State, _ ready: Set<UInt64>) {
+        guard !state.isEnded else { return }
+        var numbers = state.late.union(ready.map { $0 / 2 })
+        if ready.contains(Token.wake) {
+            Sockets.drain(wake.read)
+            // What they wait for may be another thing now.
+            numbers.formUnion(state.links.keys)
+        }
+        if ready.contains(Token.listener) { numbers.formUnion(accept(&state)) }
+        let now = ContinuousClock.now
+        for number in numbers {
+            guard let link = state.links[number] else { continue }
+            link.move(state.conditions, &state.trap, ready: ready, at: now)
+            if link.wasTrapped { state.sprung += 1 }
+            if link.isOver {
+                link.close(reset: false)
+                state.links[number] = nil
+                state.late.remove(number)
+                continue
+            }
+            link.watch(state.conditions)
+            if link.due(state.conditions) == nil { state.late.remove(number) } else { state.late.insert(number) }
+        }
     }
 
-    private func accept(_ state: inout sending State) {
+    /// The numbers of the new ones.
+    private func accept(_ state: inout sending State) -> [UInt64] {
+        var numbers: [UInt64] = []
         while true {
             let client = Glibc.accept(listener, nil, nil)
-            guard client >= 0 else { return }
+            guard client >= 0 else { return numbers }
             Sockets.prepare(client)
             guard !state.conditions.refuses, let server = state.target.connect() else {
                 Sockets.close(client, reset: false)
                 continue
             }
-            state.links.append(Link(client: client, server: server, observer: observer?()))
+            state.linkCount += 1
+            let number = state.linkCount
+            state.links[number] = Link(
+                client: client, server: server, tokens: (2 * number, 2 * number + 1), readiness: readiness,
+                observer: observer?())
+            numbers.append(number)
         }
-    }
-
-    /// - Parameter ready: a descriptor that was closed meanwhile may be another link's by now, which does no harm.
-    private func turn(_ state: inout sending State, _ ready: Set<Int32>) {
-        let now = ContinuousClock.now
-        for link in state.links {
-            link.move(state.conditions, &state.trap, ready: ready, at: now)
-            if link.wasTrapped { state.sprung += 1 }
-        }
-        for link in state.links where link.isOver { link.close(reset: false) }
-        state.links.removeAll(where: \.isOver)
     }
 }

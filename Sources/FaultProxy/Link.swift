@@ -7,31 +7,11 @@ struct Trap {
     let moment: FaultProxy.Moment
 }
 
-/// What poll(2) shall look at, and for how long.
-struct Wait {
-    private var entries: [pollfd] = []
-    private var deadline: ContinuousClock.Instant?
-
-    mutating func add(_ descriptor: Int32, _ events: Int32) {
-        entries.append(pollfd(fd: descriptor, events: Int16(events), revents: 0))
-    }
-
-    mutating func end(by instant: ContinuousClock.Instant) { deadline = min(deadline ?? instant, instant) }
-
-    /// Waits; which of the descriptors have something to read or have failed, or can be written to.
-    mutating func wait() -> Set<Int32> {
-        var milliseconds: Int32 = -1
-        if let deadline {
-            let left = ((deadline - ContinuousClock.now) / .milliseconds(1)).rounded(.up)
-            milliseconds = Int32(max(0, min(left, 1000)))
-        }
-        _ = poll(&entries, nfds_t(entries.count), milliseconds)
-        return Set(entries.lazy.filter { $0.revents != 0 }.map(\.fd))
-    }
-}
-
 /// One client's connection and the one to the server for it. Used under the proxy's lock.
 final class Link {
+    /// Its descriptors' names at the proxy's `Readiness`.
+    let tokens: (client: UInt64, server: UInt64)
+    private let readiness: Readiness
     private let observer: FaultProxy.Observer?
     private var toServer: Pipe
     private var toClient: Pipe
@@ -41,25 +21,43 @@ final class Link {
     private(set) var wasTrapped = false
     private(set) var isOver = false
     private var isClosed = false
+    private var watched: (client: Readiness.Events, server: Readiness.Events) = ([], [])
 
-    init(client: Int32, server: Int32, observer: FaultProxy.Observer?) {
+    init(
+        client: Int32, server: Int32, tokens: (client: UInt64, server: UInt64), readiness: Readiness,
+        observer: FaultProxy.Observer?
+    ) {
+        self.tokens = tokens
+        self.readiness = readiness
         self.observer = observer
         toServer = Pipe(source: client, sink: server)
         toClient = Pipe(source: server, sink: client)
     }
 
-    /// Adds what it waits for.
-    func watch(_ conditions: FaultProxy.Conditions, _ wait: inout Wait) {
-        toServer.watch(conditions.toServer, &wait)
-        toClient.watch(conditions.toClient, &wait)
+    /// Has both descriptors watched for what it waits for.
+    func watch(_ conditions: FaultProxy.Conditions) {
+        watch(
+            client: toServer.sourceEvents(conditions.toServer).union(toClient.sinkEvents(conditions.toClient)),
+            server: toClient.sourceEvents(conditions.toClient).union(toServer.sinkEvents(conditions.toServer)))
+    }
+
+    private func watch(client: Readiness.Events, server: Readiness.Events) {
+        readiness.watch(toServer.source, client, before: watched.client, token: tokens.client)
+        readiness.watch(toServer.sink, server, before: watched.server, token: tokens.server)
+        watched = (client, server)
+    }
+
+    /// When what it keeps back may be written; nil if it waits for nothing but its descriptors.
+    func due(_ conditions: FaultProxy.Conditions) -> ContinuousClock.Instant? {
+        [toServer.due(conditions.toServer), toClient.due(conditions.toClient)].compactMap(\.self).min()
     }
 
     /// Reads what is ready to be read, and writes what can be written now.
     func move(
-        _ conditions: FaultProxy.Conditions, _ trap: inout Trap?, ready: Set<Int32>, at now: ContinuousClock.Instant
+        _ conditions: FaultProxy.Conditions, _ trap: inout Trap?, ready: Set<UInt64>, at now: ContinuousClock.Instant
     ) {
         wasTrapped = false
-        if ready.contains(toServer.source), let bytes = toServer.read(conditions.toServer, at: now) {
+        if ready.contains(tokens.client), let bytes = toServer.read(conditions.toServer, at: now) {
             if let sprung = trap, toServer.hasSeen(sprung.bytes, endingIn: bytes) {
                 trap = nil
                 wasTrapped = true
@@ -73,7 +71,7 @@ final class Link {
             observer?(.toServer, bytes[...])
         }
         toServer.write(conditions.toServer, at: now)
-        if ready.contains(toClient.source), let bytes = toClient.read(conditions.toClient, at: now) {
+        if ready.contains(tokens.server), let bytes = toClient.read(conditions.toClient, at: now) {
             if isDoomed {
                 isOver = true
                 return
@@ -92,6 +90,7 @@ final class Link {
         guard !isClosed else { return }
         isClosed = true
         isOver = true
+        watch(client: [], server: [])
         for descriptor in [toServer.source, toServer.sink] { Sockets.close(descriptor, reset: reset) }
     }
 }
@@ -121,11 +120,17 @@ private struct Pipe {
 
     var isOver: Bool { hasFailed || (isAtEnd && kept.isEmpty) }
 
-    func watch(_ conditions: FaultProxy.Conditions.Stream, _ wait: inout Wait) {
-        guard !conditions.isHeld else { return }
-        if !isAtEnd, keptBytes < Self.keptMax { wait.add(source, POLLIN) }
-        guard let first = kept.first else { return }
-        if isFull { wait.add(sink, POLLOUT) } else { wait.end(by: max(first.due, freeAt)) }
+    func sourceEvents(_ conditions: FaultProxy.Conditions.Stream) -> Readiness.Events {
+        conditions.isHeld || isAtEnd || keptBytes >= Self.keptMax ? [] : .readable
+    }
+
+    func sinkEvents(_ conditions: FaultProxy.Conditions.Stream) -> Readiness.Events {
+        conditions.isHeld || !isFull ? [] : .writable
+    }
+
+    func due(_ conditions: FaultProxy.Conditions.Stream) -> ContinuousClock.Instant? {
+        guard !conditions.isHeld, !isFull, let first = kept.first else { return nil }
+        return max(first.due, freeAt)
     }
 
     mutating func read(

@@ -41,6 +41,9 @@ struct ChaosOptions: ParsableArguments {
         }
     }
 
+    /// How many files this process may open, with a connection of its own for every client and two at a proxy.
+    static var openFiles: Int { get throws { try OpenFiles.limit(raisedTo: 65_536) } }
+
     /// This program.
     static var executable: String { URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().path }
 }
@@ -75,7 +78,8 @@ struct ChaosMatrixCommand: AsyncParsableCommand {
     func run() async throws {
         let plan = Matrix.Plan(
             drills: Drill.select(faults) ?? [], seed: options.seed ?? .random(in: 0...999_999), scale: options.scale,
-            rate: options.rate, script: options.local, executable: ChaosOptions.executable, previous: previous)
+            rate: options.rate, script: options.local, executable: ChaosOptions.executable, previous: previous,
+            openFiles: try ChaosOptions.openFiles)
         let start = ContinuousClock.now
         let isJSON = json
         let rows = try await Interrupted.ends {
@@ -130,7 +134,7 @@ struct ChaosKillsCommand: AsyncParsableCommand {
     func run() async throws {
         let plan = Matrix.Plan(
             drills: [], seed: options.seed ?? .random(in: 0...999_999), scale: options.scale, rate: options.rate,
-            script: options.local, executable: ChaosOptions.executable)
+            script: options.local, executable: ChaosOptions.executable, openFiles: try ChaosOptions.openFiles)
         let (count, pause, isAllInOne) = (count, Duration.seconds(pause), allInOne)
         let row = try await Interrupted.ends {
             try await KillRun(plan, count: count, pause: pause, isAllInOne: isAllInOne) { Terminal.tell($0) }.run()

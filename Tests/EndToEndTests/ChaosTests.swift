@@ -36,7 +36,7 @@ extension EndToEnd {
             try await Matrix(
                 .init(
                     drills: drills, seed: seed, scale: 0.1, rate: 40, script: System.localScript,
-                    executable: System.binary, judgesRates: false)
+                    executable: System.binary, openFiles: 1024, judgesRates: false)
             ) { print($0) }.run()
         }
     }
