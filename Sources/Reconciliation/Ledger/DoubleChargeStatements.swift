@@ -15,16 +15,55 @@ package struct DoubleCharge: Sendable, Equatable {
 }
 
 extension Statements {
+    /// Grants of a span of time, whose purchases are compared with those before them. Its ends are the database's times.
+    package struct DoubleChargeStep: Sendable {
+        package let since: String
+        package let until: String
+        /// Something is left after it.
+        package let isMore: Bool
+    }
+
+    package struct DoubleChargeTurn: Sendable {
+        /// Who began so lately is left alone.
+        package var interval: Duration
+        /// No step is longer.
+        package var span: Duration
+    }
+
+    /// What is to be searched next; no row while another scheduler is at it. Two that come at the same moment may both
+    /// search, and flag what they find once.
+    package static let takeDoubleChargeStep = Statement<DoubleChargeTurn, DoubleChargeStep>(
+        "double_charges.take",
+        """
+        update double_charge_progress set taken_at = now()
+        where taken_at not between now() - make_interval(secs => $1) and now()
+        returning least(searched_to, now())::text, least(searched_to + make_interval(secs => $2), now())::text,
+          searched_to + make_interval(secs => $2) < now()
+        """,
+        bind: { [.double($0.interval.inSeconds), .double($0.span.inSeconds)] },
+        read: { row throws(PostgresError) in
+            DoubleChargeStep(since: try row.text(0), until: try row.text(1), isMore: try row.bool(2))
+        })
+
+    /// All before the step's end is searched.
+    package static let endDoubleChargeStep = Statement<DoubleChargeStep, Void>(
+        "double_charges.end", "update double_charge_progress set searched_to = $1::timestamptz",
+        bind: { [.text($0.until)] })
+
     package struct DoubleChargeQuestion: Sendable {
-        /// Grants of this time until now are looked at.
-        package var lookBack: Duration
+        package var step: DoubleChargeStep
+        /// So long before the step too: verdicts that were being written while the step before it was searched.
+        package var overlap: Duration
         /// Two purchases of one user and product within this time.
         package var window: Duration
     }
 
-    /// Purchases that follow another one of the same user and product closely, where one of the user's was granted lately
-    /// and nobody has flagged them. Each is compared with the one before it, so that a user who buys a thousand costs a
-    /// thousand look-ups. No periods: a subscription is charged again by its nature.
+    /// More are found when these are flagged.
+    package static let doubleChargesMax = 1000
+
+    /// Purchases that follow another one of the same user and product closely, where one of the user's was granted in
+    /// the step and nobody has flagged them. Each is compared with the one before it, so that a user who buys a thousand
+    /// costs a thousand look-ups. No periods: a subscription is charged again by its nature.
     package static let findDoubleCharges = Statement<DoubleChargeQuestion, DoubleCharge>(
         "double_charges.find",
         """
@@ -32,7 +71,8 @@ extension Statements {
           select g.transaction_id, r.app_id, r.user_id, r.product_id, g.receipt_id, t.purchased_at,
             lag(g.transaction_id) over w as earlier, lag(t.purchased_at) over w as earlier_at
           from (select distinct app_id, user_id, product_id, environment from grants
-            where granted_at >= now() - make_interval(secs => $1) and binding_source <> 'shared') r
+            where granted_at >= $1::timestamptz - make_interval(secs => $3) and granted_at < $2::timestamptz
+              and binding_source <> 'shared') r
           cross join lateral (select transaction_id, receipt_id from grants
             where app_id = r.app_id and user_id = r.user_id and granted_at >= now() - interval '30 days'
               and product_id = r.product_id and environment = r.environment and binding_source <> 'shared' offset 0) g
@@ -41,12 +81,17 @@ extension Statements {
               and expires_at is null offset 0) t
           window w as (partition by r.app_id, r.user_id, r.product_id, r.environment
             order by t.purchased_at, g.transaction_id)) p
-        where purchased_at - earlier_at <= make_interval(secs => $2)
+        where purchased_at - earlier_at <= make_interval(secs => $4)
           and (select true from double_charges where transaction_id = p.transaction_id limit 1) is null
         order by transaction_id
-        limit 1000
+        limit \(doubleChargesMax)
         """,
-        bind: { [.double($0.lookBack.inSeconds), .double($0.window.inSeconds)] },
+        bind: {
+            [
+                .text($0.step.since), .text($0.step.until), .double($0.overlap.inSeconds),
+                .double($0.window.inSeconds),
+            ]
+        },
         read: { row throws(PostgresError) in
             DoubleCharge(
                 transactionID: try row.text(0), appID: try row.text(1), userID: try row.text(2),

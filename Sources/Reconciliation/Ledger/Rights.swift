@@ -328,6 +328,7 @@ package struct Rights: Sendable {
         table(
             "goods_by_day_progress",
             [.scheduler: [.select, .update("summed_to", "complete_to", "complete_xid")]]),
+        table("double_charge_progress", [.scheduler: [.select, .update("searched_to", "taken_at")]]),
         table(
             "audits",
             [

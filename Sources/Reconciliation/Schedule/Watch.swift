@@ -20,7 +20,11 @@ package struct Watch: Service {
     package func run() async throws {
         await cancelWhenGracefulShutdown {
             await withDiscardingTaskGroup { group in
-                group.addTask { await every(Self.checkInterval, check) }
+                group.addTask {
+                    // Schedulers that are started together, or again and again, do not all check at once.
+                    try? await Task.sleep(for: Self.checkInterval * Double.random(in: 0..<1))
+                    await every(Self.checkInterval, check)
+                }
                 group.addTask { await every(Self.backlogInterval, measure) }
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
                 group.addTask { await every(Self.backlogInterval, measureTrust) }

@@ -218,8 +218,13 @@ import Testing
                 #expect(claimed.count == 1)
                 try await database.run(Statements.backlog, ())
                 try await database.run(Statements.feedLag, ())
-                let question = Statements.DoubleChargeQuestion(lookBack: .seconds(60), window: .seconds(60))
+                let step = try #require(
+                    try await database.run(
+                        Statements.takeDoubleChargeStep, .init(interval: .seconds(60), span: .seconds(7200))
+                    ).first)
+                let question = Statements.DoubleChargeQuestion(step: step, overlap: .zero, window: .seconds(60))
                 #expect(try await database.run(Statements.findDoubleCharges, question) == [])
+                try await database.run(Statements.endDoubleChargeStep, step)
                 try await database.run(
                     Statements.flagDoubleCharges,
                     [
@@ -231,8 +236,8 @@ import Testing
                 _ = try await database.run(Statements.sumGoods, .seconds(3600))
                 #expect(try await database.run(Statements.sumGoodsAgain, .seconds(300)) == [])
                 try await database.run(Statements.createPayloadPartitions, 3)
-                let step = Statements.RetentionStep(days: 90, appsAskingByID: [], batch: 10)
-                #expect(try await database.run(Statements.retainPayloads, step).first?.isMore == false)
+                let retention = Statements.RetentionStep(days: 90, appsAskingByID: [], batch: 10)
+                #expect(try await database.run(Statements.retainPayloads, retention).first?.isMore == false)
                 #expect(try await database.run(Statements.payloadPlaces, ()).count == 3)
                 #expect(try await database.run(Statements.keptPayloads, ()).count == 3)
                 #expect(try await Invariant.check(database, span: .all) == [])

@@ -297,7 +297,8 @@ import Testing
             }
             try await lab.settle(try await lab.post("u4"), .purchase("d") { $0.productID = "gems" })
             let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
-            for _ in 0..<2 { #expect(await sweep.sweep(lookBack: .seconds(3600))) }
+            var span = DoubleChargeSweep.spanMax
+            for _ in 0..<2 { await sweep.sweep(&span, unlessWithin: .zero) }
             #expect(
                 try await lab.texts(
                     "select concat_ws(' ', transaction_id, first_transaction_id) from v_double_charges order by 1")

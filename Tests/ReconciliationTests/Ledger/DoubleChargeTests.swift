@@ -1,0 +1,115 @@
+import Foundation
+import Postgres
+import Purchases
+import TestRandom
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: each purchase that follows another closely is flagged once, however the grants are cut into steps, whoever
+/// searches and whatever fails meanwhile; and no scheduler searches what another one just did (P6, Migrations/0034).
+@Suite(.timeLimit(.minutes(4))) struct DoubleChargeTests {
+    @Test("P6: every pair of a day is flagged, in steps of any length, more than a step may find at once included")
+    func steps() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            var random = SeededRandom(announcing: "double charges")
+            // Most within five minutes, and a thousand and more of them within one step.
+            try await lab.buyTwice(1500, spread: "5 minutes", &random, prefix: "a")
+            try await lab.buyTwice(500, spread: "1 day", &random, prefix: "b")
+            try await lab.beginBefore("1 day 1 hour")
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            var span = Duration.seconds(Int.random(in: 300...7200, using: &random))
+            await sweep.sweep(&span, unlessWithin: .zero)
+            #expect(try await lab.flagged() == 2000, "seed \(random.seed)")
+            #expect(try await lab.searchedSecondsAgo() < 60)
+            await sweep.sweep(&span, unlessWithin: .zero)
+            #expect(try await lab.number("select count(*) from events where type like '%double%'") == 2000, "told once")
+        }
+    }
+
+    @Test("who began lately is left alone; one that is gone, or that began in a clock's future, is not")
+    func turns() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            let turn = Statements.DoubleChargeTurn(interval: .seconds(60), span: .seconds(900))
+            func take() async throws -> Int {
+                try await lab.ledger.run(Statements.takeDoubleChargeStep, turn).count
+            }
+            #expect(try await take() == 1)
+            #expect(try await take() == 0)
+            for moment in ["now() - interval '61 seconds'", "now() + interval '1 hour'"] {
+                try await lab.run("update double_charge_progress set taken_at = \(moment)")
+                #expect(try await take() == 1, "\(moment)")
+                #expect(try await take() == 0)
+            }
+            // Nothing was ended: the hour before the migration is still to be searched, in steps.
+            #expect(try await lab.searchedSecondsAgo() >= 3600)
+        }
+    }
+
+    @Test("a verdict that was being written while its time was searched is found by the next step")
+    func late() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            var random = SeededRandom(announcing: "late double charges")
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            var span = DoubleChargeSweep.spanMax
+            await sweep.sweep(&span, unlessWithin: .zero)
+            #expect(try await lab.flagged() == 0)
+            try await lab.buyTwice(3, spread: "5 seconds", &random, prefix: "a", before: "3 seconds")
+            await sweep.sweep(&span, unlessWithin: .zero)
+            #expect(try await lab.flagged() == 3)
+        }
+    }
+
+    @Test("where the search fails nothing counts as searched, and the next step is half as long")
+    func failure() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            var random = SeededRandom(announcing: "failed searches")
+            try await lab.buyTwice(3, spread: "30 minutes", &random, prefix: "a")
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            var span = Duration.seconds(100)
+            try await lab.run("alter table transactions rename to away")
+            await sweep.sweep(&span, unlessWithin: .zero)
+            #expect(span == .seconds(50))
+            #expect(try await lab.searchedSecondsAgo() >= 3600)
+            try await lab.run("alter table away rename to transactions")
+            await sweep.sweep(&span, unlessWithin: .zero)
+            #expect(try await lab.flagged() == 3)
+            #expect(span == DoubleChargeSweep.spanMax)
+        }
+    }
+}
+
+extension LedgerLab {
+    /// Pairs of purchases a minute apart, each of a user of its own, granted at random times of the time until now.
+    fileprivate func buyTwice(
+        _ pairs: Int, spread: String, _ random: inout SeededRandom, prefix: String, before: String = "0 seconds"
+    ) async throws {
+        _ = try await texts("select setseed(\(Double.random(in: -1...1, using: &random)))::text")
+        try await run(
+            """
+            with pair as materialized (
+              select '\(prefix)' || n as id, now() - interval '\(before)' - random() * interval '\(spread)' as at
+              from generate_series(1, \(pairs)) n),
+            purchase as (
+              select id || '-' || s as id, id as usr, at - (1 - s) * interval '1 minute' as bought, at
+              from pair cross join generate_series(0, 1) s),
+            given as (
+              insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
+                quantity, goods, binding_source, granted_at)
+              select id, id, 'game', 'Production', usr, gen_random_uuid(), 'coins', 1, '[]', 'poster', at from purchase)
+            insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, kind,
+              quantity, purchased_at, ownership, facts)
+            select id, 'game', 'Production', id, 'coins', 'Consumable', 1, bought, 'PURCHASED', '{}' from purchase
+            """)
+    }
+
+    fileprivate func beginBefore(_ time: String) async throws {
+        try await run("update double_charge_progress set searched_to = now() - interval '\(time)'")
+    }
+
+    fileprivate func flagged() async throws -> Int { try await number("select count(*) from double_charges") }
+
+    fileprivate func searchedSecondsAgo() async throws -> Int {
+        try await number("select extract(epoch from now() - searched_to)::bigint from double_charge_progress")
+    }
+}
