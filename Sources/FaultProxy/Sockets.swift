@@ -3,6 +3,9 @@ import Glibc
 
 /// The calls of sys/socket.h that a proxy needs. Every descriptor is non-blocking and closed on exec.
 enum Sockets {
+    /// Clients that wait to be accepted: when a process comes back all of its clients come at once. The kernel's most.
+    private static let backlog: Int32 = 4096
+
     /// On a free port of loopback.
     static func listen() -> (descriptor: Int32, port: Int)? {
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
@@ -12,7 +15,7 @@ enum Sockets {
         var length = socklen_t(MemoryLayout<sockaddr_in>.size)
         let isBound = withUnsafeMutablePointer(to: &address) { pointer in
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
-                bind(listener, address, length) == 0 && Glibc.listen(listener, 128) == 0
+                bind(listener, address, length) == 0 && Glibc.listen(listener, backlog) == 0
                     && getsockname(listener, address, &length) == 0
             }
         }
