@@ -34,12 +34,9 @@ final class World: Sendable {
         var openFiles: Int
 
         /// Connections of clients to each process that takes posts. Every client has one of its own as far as files
-        /// go: while answers take 12 s, 200 posts a second keep 2,400 waiting. Each is three files of ours: its own
-        /// end, and the proxy's two.
-        var connectionsMax: Int {
-            let (reserve, filesPerConnection) = (2000, 3)
-            return min(4096, max(256, (openFiles - reserve) / filesPerConnection / max(1, ingests + alls)))
-        }
+        /// go: while answers take 12 s, 200 posts a second keep 2,400 waiting. Each is three files of ours, its own
+        /// end and the proxy's two; a quarter of all is left for everything else.
+        var connectionsMax: Int { min(4096, openFiles / 4 / max(1, ingests + alls)) }
     }
 
     struct Failure: Error, CustomStringConvertible {
@@ -85,7 +82,8 @@ final class World: Sendable {
         database = Self.database(databaseURL, connections: 3, timeout: .seconds(60))
         var configuration = HTTPClient.Configuration()
         let poolCount = 8
-        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = shape.connectionsMax / poolCount
+        let connectionsMax = max(1, shape.connectionsMax / poolCount)
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = connectionsMax
         configuration.timeout.connect = .seconds(5)
         configuration.connectionPool.retryConnectionEstablishment = false
         pools = (0..<poolCount).map { [configuration] _ in
