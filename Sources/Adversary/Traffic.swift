@@ -11,7 +11,8 @@ final class Traffic: Sendable {
     static let openMax = 60_000
     /// A group of tasks goes through all of them when one ends: so many groups.
     private static let streets = 64
-    private static let timeout = TimeAmount.seconds(20)
+    /// An app waits so long for an answer.
+    static let timeout = TimeAmount.seconds(20)
     /// An app waits so long before it tries again.
     private static let pauses: [Duration] = [.milliseconds(100), .milliseconds(200), .milliseconds(500), .seconds(1)]
 

@@ -84,7 +84,8 @@ final class World: Sendable {
         let poolCount = 8
         let connectionsMax = max(1, shape.connectionsMax / poolCount)
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = connectionsMax
-        configuration.timeout.connect = .seconds(5)
+        // An app that waits for one of its connections is as patient as one that waits for the answer.
+        configuration.timeout.connect = Traffic.timeout
         configuration.connectionPool.retryConnectionEstablishment = false
         pools = (0..<poolCount).map { [configuration] _ in
             HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
