@@ -134,6 +134,10 @@ extension Drill {
             stage.expect(
                 "more came than before", times > 1,
                 "\((times * 10).rounded() / 10) times as many, \(stage.answers.count) answers meanwhile")
+            // Who posted in those seconds is judged by the answer, also where it comes after them.
+            try await stage.expect("those who piled up have their answers", within: .seconds(90)) {
+                stage.world.traffic.journal.open < Int(stage.world.shape.rate)
+            }
             stage.expectAnswers([503])
         },
     ]
