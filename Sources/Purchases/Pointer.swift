@@ -15,17 +15,17 @@ package struct Pointer: Sendable, Equatable {
         self.attempt = attempt
     }
 
-    package var text: String { "receipt \(receiptID.uuidString.lowercased()) \(attempt)" }
+    package var text: String { "receipt \(receiptID.text) \(attempt)" }
 
     /// Nil for anything that is not exactly such a text: a dead letter.
     package init?(_ bytes: [UInt8]) {
-        guard bytes.count <= Self.bytesMax, let text = String(validating: bytes, as: UTF8.self) else { return nil }
-        let words = text.split(separator: " ", omittingEmptySubsequences: false)
-        guard words.count == 3, words[0] == "receipt", words[1].utf8.count == 36,
-            let receiptID = UUID(uuidString: String(words[1])), let attempt = Int(words[2]), attempt >= 0
+        guard bytes.count <= Self.bytesMax else { return nil }
+        let words = bytes.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
+        guard words.count == 3, words[0].elementsEqual("receipt".utf8), let receiptID = UUID(text: words[1]),
+            let attempt = Int(String(decoding: words[2], as: UTF8.self)), attempt >= 0,
+            // One pointer has one text: "+1" and "01" are not what we publish.
+            words[2].elementsEqual(String(attempt).utf8)
         else { return nil }
         self.init(receiptID: receiptID, attempt: attempt)
-        // One pointer has one text: "+1", "01" and capital letters are not what we publish.
-        guard self.text == text else { return nil }
     }
 }

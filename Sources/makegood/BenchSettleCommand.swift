@@ -93,7 +93,7 @@ private struct SettleTrial {
             let proof = Proof.signedTransaction("\(id.uuidString).bench.bench")
             return (
                 Submission(
-                    appID: Self.app, userID: user, orderID: hasOrders ? id.uuidString.lowercased() : nil, proof: proof),
+                    appID: Self.app, userID: user, orderID: hasOrders ? id.text : nil, proof: proof),
                 transaction
             )
         }

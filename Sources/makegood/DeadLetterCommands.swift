@@ -89,9 +89,9 @@ extension JSON {
                 switch line {
                 case .receipt(let row):
                     Line(
-                        receiptId: row.receiptID.uuidString.lowercased(), appId: row.appID, state: row.state.rawValue,
+                        receiptId: row.receiptID.text, appId: row.appID, state: row.state.rawValue,
                         reason: row.reason, attempt: row.attempt)
-                case .unknown(let id): Line(receiptId: id.uuidString.lowercased())
+                case .unknown(let id): Line(receiptId: id.text)
                 case .unreadable(let text): Line(unreadable: text)
                 }
             }
@@ -103,9 +103,9 @@ extension Reconciliation.DeadLetter.Line {
     fileprivate var sentence: String {
         switch self {
         case .receipt(let row):
-            "\(row.receiptID.uuidString.lowercased()) of \(row.appID): \(row.state.rawValue)"
+            "\(row.receiptID.text) of \(row.appID): \(row.state.rawValue)"
                 + (row.reason.map { ", \($0)" } ?? "") + ", attempt \(row.attempt)"
-        case .unknown(let id): "\(id.uuidString.lowercased()): no such receipt in this database"
+        case .unknown(let id): "\(id.text): no such receipt in this database"
         case .unreadable(let text): "unreadable: \(text)"
         }
     }

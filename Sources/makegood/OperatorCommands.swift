@@ -255,8 +255,8 @@ struct SupportCommand: AsyncParsableCommand {
             }
             let lines = reports.map { report in
                 [
-                    "id": report.id.uuidString.lowercased(), "app": report.appID, "user": report.userID,
-                    "orderId": report.orderID?.uuidString.lowercased(), "transactionId": report.transactionID,
+                    "id": report.id.text, "app": report.appID, "user": report.userID,
+                    "orderId": report.orderID?.text, "transactionId": report.transactionID,
                     "message": report.message, "reportedAt": report.reportedAt.formatted(.iso8601),
                 ].compactMapValues { $0 }
             }

@@ -1,6 +1,7 @@
 import AppStoreSimulator
 import ArgumentParser
 import Foundation
+import Purchases
 
 /// `makegood simulate tokens`: signs purchases beforehand, so that signing does not compete with what is measured.
 struct SimulateTokensCommand: AsyncParsableCommand {
@@ -59,7 +60,7 @@ struct SimulateTokensCommand: AsyncParsableCommand {
                 var sales: [Sale] = []
                 if let tokens {
                     for token in tokens[written..<min(written + Self.batch, count)] {
-                        request.appAccountToken = token.uuidString.lowercased()
+                        request.appAccountToken = token.text
                         sales += try await simulator.sell(request)
                     }
                 } else {

@@ -2,6 +2,7 @@ import Foundation
 import HTTPTypes
 package import Hummingbird
 import NIOCore
+import Purchases
 import Synchronization
 
 /// `GET /v1/events?after=CURSOR&limit=N&wait=S`: the app backend's feed, in commit order and without gaps.
@@ -87,7 +88,7 @@ package struct EventRoutes: Sendable {
             var userID = event.userID
             if case .id(let id)? = user { userID = id }
             var members: [JSONValue.Member] = [
-                .init("id", .string(event.id.uuidString.lowercased())),
+                .init("id", .string(event.id.text)),
                 .init("type", .string(event.type)),
                 .init("appId", .string(event.appID)),
                 .init("userId", .string(userID)),
@@ -95,7 +96,7 @@ package struct EventRoutes: Sendable {
             if user == .erased { members.append(.init("erased", .bool(true))) }
             members += [
                 .init("transactionId", .string(event.transactionID)),
-                .init("receiptId", .string(event.receiptID.uuidString.lowercased())),
+                .init("receiptId", .string(event.receiptID.text)),
                 .init("at", .string(event.at.rfc3339)),
                 .init("data", try JSONValue(parsing: Array(event.body.utf8))),
             ]

@@ -90,7 +90,7 @@ package struct AnswerMiddleware: RouterMiddleware {
     /// Taken over if it is short and plain, made otherwise: it goes into logs and back into headers.
     static func requestID(_ headers: HTTPFields) -> String {
         guard let given = headers[.requestID], (1...128).contains(given.utf8.count), given.utf8.allSatisfy(isPlain)
-        else { return UUID.random().uuidString.lowercased() }
+        else { return UUID.random().text }
         return given
     }
 

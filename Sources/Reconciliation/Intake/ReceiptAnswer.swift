@@ -27,7 +27,7 @@ package struct ReceiptAnswer: Sendable {
 
     package var json: JSONValue {
         var members: [JSONValue.Member] = [
-            .init("id", .string(view.id.uuidString.lowercased())),
+            .init("id", .string(view.id.text)),
             .init("state", .string(view.state.rawValue)),
         ]
         if let reason = view.reason { members.append(.init("reason", .string(reason))) }

@@ -131,7 +131,7 @@ extension Statements {
                 .texts(results.map(\.state?.rawValue)), .texts(results.map(\.reason?.rawValue)),
                 .bools(results.map(\.counts)), .doubles(results.map(\.dueIn.inSeconds)),
                 .int32s(results.map(\.httpStatus)), .ints(results.map(\.code)),
-                .texts(results.map(\.errand.token?.uuidString)),
+                .texts(results.map(\.errand.token?.text)),
             ]
         })
 
@@ -203,7 +203,7 @@ struct ErrandColumns {
             .texts(errands.map(\.appID)), .texts(errands.map(\.errand.transaction.environment)),
             .texts(errands.map(\.errand.transaction.originalID)),
             .dates(errands.map(\.errand.transaction.purchasedAt)),
-            .texts(errands.map(\.errand.token?.uuidString)),
+            .texts(errands.map(\.errand.token?.text)),
         ]
     }
 }

@@ -195,7 +195,7 @@ extension Statements {
                 .texts(all.map(\.id)), .texts(all.map(\.originalID)), .texts(all.map(\.productID)),
                 .texts(all.map(\.kind?.rawValue)), .int32s(all.map(\.quantity)), .dates(all.map(\.purchasedAt)),
                 .dates(all.map(\.expiresAt)), .dates(all.map(\.revokedAt)),
-                .texts(all.map(\.appAccountToken?.uuidString)),
+                .texts(all.map(\.appAccountToken?.text)),
                 .texts(all.map(\.ownership)), .texts(all.map(\.customerID)), .dates(all.map(\.signedAt)),
                 .jsons(all.map(\.facts)), .text(page.revision), .double(page.lease.inSeconds), .int(page.reader),
             ]

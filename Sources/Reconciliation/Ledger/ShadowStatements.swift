@@ -55,7 +55,7 @@ extension Statements {
                 .texts(transactions.map(\.environment)), .texts(transactions.map(\.originalID)),
                 .texts(rows.map(\.userID)), .texts(transactions.map(\.productID)),
                 .jsons(rows.map { GoodsJSON.encode($0.goods) }), .texts(rows.map(\.source.rawValue)),
-                .texts(rows.map(\.orderID?.uuidString)), .texts(transactions.map(\.appAccountToken?.uuidString)),
+                .texts(rows.map(\.orderID?.text)), .texts(transactions.map(\.appAccountToken?.text)),
                 .dates(transactions.map(\.purchasedAt)), .uuids(rows.map(\.receiptID)),
             ]
         })
@@ -87,7 +87,7 @@ extension Statements {
             [
                 .texts(questions.map(\.appID)), .texts(questions.map(\.transaction.id)),
                 .texts(questions.map(\.transaction.environment)), .texts(questions.map(\.transaction.originalID)),
-                .texts(questions.map(\.transaction.appAccountToken?.uuidString)),
+                .texts(questions.map(\.transaction.appAccountToken?.text)),
             ]
         },
         read: { row throws(PostgresError) in

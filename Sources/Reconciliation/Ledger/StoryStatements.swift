@@ -18,7 +18,7 @@ package enum StorySubject: Sendable, Equatable {
 
     package var id: String {
         switch self {
-        case .receipt(let id), .order(let id): id.uuidString.lowercased()
+        case .receipt(let id), .order(let id): id.text
         case .transaction(let id): id
         }
     }

@@ -1,12 +1,13 @@
 import Foundation
 import Logging
+import Purchases
 
 /// Every metadata key of this module. No key carries a payload, a token or a full user id.
 enum LogKeys {
     /// As OpenTelemetry's log model names it, so that tools find it.
     static let trace = "trace_id"
 
-    static func receipt(_ id: UUID) -> Logger.Metadata { ["receipt.id": "\(id.uuidString.lowercased())"] }
+    static func receipt(_ id: UUID) -> Logger.Metadata { ["receipt.id": "\(id.text)"] }
 
     static func halt(_ halt: Halt) -> Logger.Metadata {
         [

@@ -109,7 +109,7 @@ extension OrderView {
     ///   - priceDiffers: the app showed another price than was promised.
     package func json(isRepeated: Bool = false, priceDiffers: Bool = false, ignored: [String] = []) -> JSONValue {
         var members: [JSONValue.Member] = [
-            .init("id", .string(id.uuidString.lowercased())),
+            .init("id", .string(id.text)),
             .init("state", .string(state.rawValue)),
             .init("productId", .string(productID)),
         ]

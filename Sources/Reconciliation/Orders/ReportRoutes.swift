@@ -2,6 +2,7 @@ import Foundation
 import HTTPTypes
 package import Hummingbird
 import Metrics
+import Purchases
 
 /// `POST /v1/orders/{id}/reports` and `POST /v1/client-reports`: what an app saw go wrong (S0-20).
 ///
@@ -89,9 +90,9 @@ package struct ReportRoutes: Sendable {
             Counter(label: "makegood_client_reports_total", dimensions: [("kind", report.kind.rawValue)]).increment()
         }
         var members: [JSONValue.Member] = [
-            .init("id", .string(report.id.uuidString.lowercased())), .init("kind", .string(report.kind.rawValue)),
+            .init("id", .string(report.id.text)), .init("kind", .string(report.kind.rawValue)),
         ]
-        if let orderID = stored.orderID { members.append(.init("orderId", .string(orderID.uuidString.lowercased()))) }
+        if let orderID = stored.orderID { members.append(.init("orderId", .string(orderID.text))) }
         // A person looks at it; nothing else is on its way.
         if report.kind == .paidWithoutProof { members.append(.init("isHeld", .bool(true))) }
         if !fields.unknown.isEmpty {

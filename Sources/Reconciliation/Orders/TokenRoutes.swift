@@ -1,6 +1,7 @@
 import Foundation
 import HTTPTypes
 package import Hummingbird
+import Purchases
 
 /// `PUT /v1/users/{id}/tokens/{uuid}` and `POST /v1/users/{id}/token`: one token, one user, per app.
 ///
@@ -71,7 +72,7 @@ package struct TokenRoutes: Sendable {
     private static func response(_ token: UserToken) -> Response {
         Response(
             json: .object([
-                .init("token", .string(token.token.uuidString.lowercased())),
+                .init("token", .string(token.token.text)),
                 .init("source", .string(token.source.rawValue)),
                 .init("registeredAt", .string(token.registeredAt.rfc3339)),
             ]), status: token.isNew ? .created : .ok)

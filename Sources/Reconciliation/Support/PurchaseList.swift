@@ -31,7 +31,7 @@ extension ListedTopUp {
             if let value { members.append(.init(name, value)) }
         }
         add("transactionId", transactionId.map(JSONValue.string))
-        add("receiptId", receiptId.map { .string($0.uuidString.lowercased()) })
+        add("receiptId", receiptId.map { .string($0.text) })
         add("productId", productId.map(JSONValue.string))
         add("quantity", quantity.map(JSONValue.integer))
         add("environment", environment.map(JSONValue.string))

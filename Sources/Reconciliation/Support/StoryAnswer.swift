@@ -44,7 +44,7 @@ extension Story {
 
     private func json(_ receipt: StoryRows.Receipt) -> JSONValue {
         var members: [JSONValue.Member] = [
-            .init("id", .string(receipt.id.uuidString.lowercased())),
+            .init("id", .string(receipt.id.text)),
             .init("state", .string(receipt.shownState.rawValue)),
         ]
         if let reason = receipt.reason { members.append(.init("reason", .string(reason))) }

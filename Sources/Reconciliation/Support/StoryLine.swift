@@ -77,7 +77,7 @@ private struct StoryTeller {
     }
 
     private func orders(_ order: StoryRows.Order) -> [StoryLine] {
-        let id = order.id.uuidString.lowercased()
+        let id = order.id.text
         let goods = order.goods.flatMap { try? JSONValue(parsing: Array($0.utf8)) }
         let promise = order.goods.map { ", promised \(Self.text(goods: $0)) if paid by \(order.payBy.rfc3339)" } ?? ""
         let item = order.item.map { " (\($0))" } ?? ""
@@ -119,7 +119,7 @@ private struct StoryTeller {
             facts += [
                 ("originalTransactionId", .string(transaction.originalTransactionId)),
                 ("type", transaction.kind.map(JSONValue.string)),
-                ("appAccountToken", transaction.appAccountToken.map { .string($0.uuidString.lowercased()) }),
+                ("appAccountToken", transaction.appAccountToken.map { .string($0.text) }),
                 ("ownership", transaction.ownership.map(JSONValue.string)),
                 ("signedAt", transaction.signedAt.map { .string($0.rfc3339) }), ("apple", apple),
             ]
@@ -138,7 +138,7 @@ private struct StoryTeller {
     }
 
     private func receipts(_ receipt: StoryRows.Receipt) -> [StoryLine] {
-        let id = receipt.id.uuidString.lowercased()
+        let id = receipt.id.text
         let kind = Proof.Kind(rawValue: receipt.kind).map(Self.text) ?? receipt.kind
         // Where the post names nobody, its order does.
         let poster = (receipt.userId ?? owner(ofOrder: receipt.orderId)).map(name)
@@ -181,7 +181,7 @@ private struct StoryTeller {
             attempt.at, .attempt,
             "try \(attempt.attempt) brought nothing: \(([attempt.reason ?? "no reason"] + words).joined(separator: ", "))",
             [
-                ("receiptId", .string(attempt.receiptId.uuidString.lowercased())),
+                ("receiptId", .string(attempt.receiptId.text)),
                 ("attempt", .integer(attempt.attempt)),
                 ("reason", attempt.reason.map(JSONValue.string)), ("service", attempt.service.map(JSONValue.string)),
                 ("environment", attempt.environment.map(JSONValue.string)),
@@ -207,7 +207,7 @@ private struct StoryTeller {
         return StoryLine(
             outcome.decidedAt, .decided, text,
             [
-                ("receiptId", .string(outcome.receiptId.uuidString.lowercased())), ("transactionId", .string(id)),
+                ("receiptId", .string(outcome.receiptId.text)), ("transactionId", .string(id)),
                 ("state", .string(state)), ("reason", reason.map(JSONValue.string)),
                 ("owner", state == "already_granted" ? grant.map { .string(name($0.userId)) } : nil),
             ])
@@ -224,7 +224,7 @@ private struct StoryTeller {
             text += "; " + (BindingSource(rawValue: grant.bindingSource)?.because ?? grant.bindingSource)
             facts += [
                 ("bindingSource", .string(grant.bindingSource)),
-                ("receiptId", .string(grant.receiptId.uuidString.lowercased())),
+                ("receiptId", .string(grant.receiptId.text)),
             ]
             let reasons = reasons(grant)
             if !reasons.isEmpty {
@@ -287,13 +287,13 @@ private struct StoryTeller {
     private func doubleCharge(_ charge: StoryRows.DoubleCharge) -> StoryLine {
         var text = "transaction \(charge.transactionId) may be a second charge"
         if let first = charge.firstTransactionId { text += " for what transaction \(first) bought" }
-        if let order = charge.orderId { text += " on order \(order.uuidString.lowercased())" }
+        if let order = charge.orderId { text += " on order \(order.text)" }
         return StoryLine(
             charge.flaggedAt, .possibleDoubleCharge, "\(text); both were given",
             [
                 ("transactionId", .string(charge.transactionId)),
                 ("firstTransactionId", charge.firstTransactionId.map(JSONValue.string)),
-                ("orderId", charge.orderId.map { .string($0.uuidString.lowercased()) }),
+                ("orderId", charge.orderId.map { .string($0.text) }),
             ], .possibleDoubleCharge)
     }
 
@@ -307,7 +307,7 @@ private struct StoryTeller {
             report.reportedAt, .reported, text,
             [
                 ("kind", .string(report.kind)), ("user", report.userId.map { .string(name($0)) }),
-                ("orderId", report.orderId.map { .string($0.uuidString.lowercased()) }),
+                ("orderId", report.orderId.map { .string($0.text) }),
                 ("transactionId", report.transactionId.map(JSONValue.string)),
                 ("message", audience.isSupport ? report.message.map(JSONValue.string) : nil),
                 ("handledAt", report.handledAt.map { .string($0.rfc3339) }),
@@ -330,7 +330,7 @@ private struct StoryTeller {
     }
 
     private func event(_ event: StoryRows.Event) -> StoryLine {
-        let id = event.eventId.uuidString.lowercased()
+        let id = event.eventId.text
         return StoryLine(
             event.at, .told,
             "the app backend may read \(event.type) of transaction \(event.transactionId) as event \(id)",
@@ -344,7 +344,7 @@ private struct StoryTeller {
         let id = errand.transactionId
         let what =
             errand.token.map {
-                "purchases of \(errand.originalTransactionId) carry token \($0.uuidString.lowercased())"
+                "purchases of \(errand.originalTransactionId) carry token \($0.text)"
             }
             ?? "transaction \(id) is finished"
         let because = errand.reason.map { ", because \($0)" } ?? ""
@@ -363,7 +363,7 @@ private struct StoryTeller {
             [
                 ("transactionId", .string(id)), ("errand", .string(errand.kind)), ("state", .string(errand.state)),
                 ("reason", errand.reason.map(JSONValue.string)), ("attempt", .integer(errand.attempt)),
-                ("appAccountToken", errand.token.map { .string($0.uuidString.lowercased()) }),
+                ("appAccountToken", errand.token.map { .string($0.text) }),
                 ("httpStatus", errand.httpStatus.map(JSONValue.integer)),
                 ("code", errand.code.map(JSONValue.integer)),
                 ("nextTryAt", errand.dueAt.map { .string($0.rfc3339) }),

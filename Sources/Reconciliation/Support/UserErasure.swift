@@ -1,5 +1,6 @@
 import Foundation
 package import Postgres
+import Purchases
 
 /// What a person may do about one user: erase the id, take it back in, see what stands under it. Audited, and may be
 /// repeated. Grants and transactions stay: they are what was paid.
@@ -56,7 +57,7 @@ package struct UserErasure: Sendable {
     /// every table. False: there is no such user, or he is part of another account, whose purchases these are.
     package func erase(_ name: UserName) async throws(PostgresError) -> Bool {
         guard try await account(of: name) == nil else { return false }
-        let tombstone = "erased_\(UUID().uuidString.lowercased())"
+        let tombstone = "erased_\(UUID().text)"
         let statement = keys == nil ? Statements.eraseClearUser : Statements.eraseProtectedUser
         // The accounts that became part of this one were his as well.
         var ids = try await database.run(Statements.idsMergedInto, name)

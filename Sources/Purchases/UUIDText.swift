@@ -1,0 +1,57 @@
+package import Foundation
+
+/// Foundation's `uuidString` and `init(uuidString:)` go through printf and scanf, a microsecond or two each, and every
+/// receipt has half a dozen ids written and read.
+extension UUID {
+    /// 36 characters, lower case (RFC 9562, 4).
+    package var text: String {
+        withUnsafeBytes(of: uuid) { bytes in
+            String(unsafeUninitializedCapacity: 36) { text in
+                var place = 0
+                for (index, byte) in bytes.enumerated() {
+                    if Self.hasDash(before: index) {
+                        text[place] = UInt8(ascii: "-")
+                        place += 1
+                    }
+                    text[place] = Self.digit(byte >> 4)
+                    text[place + 1] = Self.digit(byte & 0xF)
+                    place += 2
+                }
+                return place
+            }
+        }
+    }
+
+    /// Nil for anything but what ``text`` writes.
+    package init?(text: some Collection<UInt8>) {
+        guard text.count == 36 else { return nil }
+        var rest = text[...]
+        var uuid: uuid_t = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        let isValid = withUnsafeMutableBytes(of: &uuid) { bytes in
+            for index in bytes.indices {
+                if Self.hasDash(before: index), rest.popFirst() != UInt8(ascii: "-") { return false }
+                guard let high = rest.popFirst().flatMap(Self.value), let low = rest.popFirst().flatMap(Self.value) else {
+                    return false
+                }
+                bytes[index] = high << 4 | low
+            }
+            return true
+        }
+        guard isValid else { return nil }
+        self.init(uuid: uuid)
+    }
+
+    private static func hasDash(before byte: Int) -> Bool { byte == 4 || byte == 6 || byte == 8 || byte == 10 }
+
+    private static func digit(_ value: UInt8) -> UInt8 {
+        value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") + value - 10
+    }
+
+    private static func value(_ digit: UInt8) -> UInt8? {
+        switch digit {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - UInt8(ascii: "0")
+        case UInt8(ascii: "a")...UInt8(ascii: "f"): digit - UInt8(ascii: "a") + 10
+        default: nil
+        }
+    }
+}
