@@ -25,6 +25,30 @@ import Testing
         #expect(try JSONValue(parsing: Array(text.utf8)) == .string(meaning))
     }
 
+    @Test("A string is read the same wherever in it stands what ends it, escapes or does not belong")
+    func places() throws {
+        for count in 0...20 {
+            for place in 0...count {
+                let (before, after) = (String(repeating: "~", count: place), String(repeating: "\u{7F}", count: count - place))
+                func parse(_ middle: String) throws -> JSONValue {
+                    try JSONValue(parsing: Array("\"\(before)\(middle)\(after)\"".utf8))
+                }
+                for middle in ["", " ", "é", "漢", "😀", "!", "#", "[", "]"] {
+                    #expect(try parse(middle) == .string(before + middle + after))
+                }
+                #expect(try parse(#"\""#) == .string(before + "\"" + after))
+                #expect(try parse(#"\\"#) == .string(before + #"\"# + after))
+                #expect(throws: JSONError(kind: .syntax, field: nil)) { try parse("\"") }
+                for control in UInt8(1)..<0x20 {
+                    #expect(throws: JSONError(kind: .syntax, field: nil)) {
+                        try parse(String(UnicodeScalar(control)))
+                    }
+                }
+                #expect(throws: JSONError(kind: .zeroCharacter, field: nil)) { try parse("\0") }
+            }
+        }
+    }
+
     @Test(
         "No JSON by RFC 8259",
         arguments: [
