@@ -48,6 +48,17 @@ extension Statements {
         package var limit: Int
     }
 
+    /// The SQL of ``DerivedID/event(appID:transactionID:type:revokedAt:)``, for events that nearly no verdict tells. Texts.
+    static func derivedEvent(_ app: String, _ transaction: String, _ type: String) -> String {
+        let parts = [app, transaction, type].map {
+            "int8send(octet_length(\($0))::int8) || convert_to(\($0), 'UTF8')"
+        }
+        return """
+            (select encode(set_byte(set_byte(id, 6, (get_byte(id, 6) & 15) | 128), 8, (get_byte(id, 8) & 63) | 128), 'hex')::uuid
+              from (select substring(sha256(\(parts.joined(separator: " || ")) || int8send(0)) for 16) as id) digest)
+            """
+    }
+
     /// Events below the oldest running transaction, by (xid, id): a cursor by id alone loses what commits late. A cursor
     /// from a time that this server has lost is before the first event of the next era.
     package static let readEvents = Statement<EventPage, Event>(

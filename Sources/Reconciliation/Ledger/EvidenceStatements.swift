@@ -93,7 +93,8 @@ extension Statements {
         cross join lateral (
           select \(orderFields) from orders
           where id = i.token and app_id = i.app and transaction_id is null offset 0) o
-        where (select true from support_decisions where app_id = i.app and transaction_id = i.id) is null
+        where ((select true from support_decisions limit 1)
+          and (select true from support_decisions where app_id = i.app and transaction_id = i.id)) is not true
         """,
         bind: { questions in
             [
@@ -239,11 +240,11 @@ extension Statements {
             let transactions = questions.map(\.transaction)
             return [
                 .texts(questions.map(\.appID)), .texts(questions.map(\.userID)),
-                .texts(questions.map(\.namedOrderID?.uuidString)), .texts(questions.map(\.installationID)),
+                .texts(questions.map(\.namedOrderID?.text)), .texts(questions.map(\.installationID)),
                 .texts(transactions.map(\.id)), .texts(transactions.map(\.purchaseKey)),
                 .texts(transactions.map(\.environment)), .texts(transactions.map(\.originalID)),
                 .texts(transactions.map(\.productID)), .dates(transactions.map(\.purchasedAt)),
-                .texts(transactions.map(\.appAccountToken?.uuidString)),
+                .texts(transactions.map(\.appAccountToken?.text)),
                 .bools(transactions.map { $0.isPeriod || $0.originalID != $0.id }),
                 .bools(transactions.map(\.isPeriod)), .bools(questions.map(\.isOnTrust)),
                 .texts(questions.map { $0.isPosted ? nil : $0.transaction.customerID }),

@@ -11,11 +11,8 @@ struct MatchColumns {
     private var orderFacts: [String?] = []
     private var chains: [Bool?] = []
     private var beside: [String?] = []
-    private var claimantEvents: [String?] = []
-    private var holderEvents: [String?] = []
+    private var proofs: [Bool?] = []
     private var transfers: [String?] = []
-    private var lostEvents: [String?] = []
-    private var gainedEvents: [String?] = []
     private var bonuses: [String?] = []
     private var judgedAt: [Date?] = []
 
@@ -24,35 +21,18 @@ struct MatchColumns {
     ) {
         let appID = verdict.appID
         owners.append(match?.userID)
-        orders.append(match?.order?.id.uuidString)
+        orders.append(match?.order?.id.text)
         let words = match?.reasons.map(\.rawValue) ?? []
         reasons.append(words.isEmpty ? nil : words.joined(separator: ","))
-        chargedOrders.append(match?.secondChargeOf?.uuidString)
+        chargedOrders.append(match?.secondChargeOf?.text)
         orderFacts.append(Self.facts(match, verdict.claim))
         chains.append(match?.takesChain ?? false)
         beside.append(transaction.flatMap { transaction in match.flatMap { Self.beside($0, transaction, appID) } })
         // What a token proves is worth telling where somebody else has it (note 2).
-        let isProof = match?.source == .orderToken || match?.source == .userToken
-        let disputed = isProof ? transaction : nil
-        claimantEvents.append(disputed.map { Self.disputeID($0, appID, "claimant") })
-        holderEvents.append(disputed.map { Self.disputeID($0, appID, "holder") })
-        let claimed = transfer == nil ? nil : transaction
+        proofs.append(match?.source == .orderToken || match?.source == .userToken)
         transfers.append(transfer?.rawValue)
-        lostEvents.append(claimed.map { Self.moveID($0, verdict, "lost") })
-        gainedEvents.append(claimed.map { Self.moveID($0, verdict, "gained") })
         bonuses.append(transaction.flatMap { Self.bonuses(match?.bonuses ?? [], $0) })
         judgedAt.append(verdict.claim.judgedAt)
-    }
-
-    /// A purchase may move again, but by another receipt.
-    private static func moveID(_ transaction: Transaction, _ verdict: Verdict, _ side: String) -> String {
-        DerivedID.event(
-            appID: verdict.appID, transactionID: transaction.id, type: "ownership.\(side).\(verdict.receiptID)"
-        ).uuidString
-    }
-
-    private static func disputeID(_ transaction: Transaction, _ appID: String, _ side: String) -> String {
-        DerivedID.event(appID: appID, transactionID: transaction.id, type: "ownership.disputed.\(side)").uuidString
     }
 
     /// What the event of the grant says of its order: its id, and where in the game the goods go. Without an order they
@@ -61,7 +41,7 @@ struct MatchColumns {
         let isPosters = match == nil || match?.userID == claim.userID
         guard let target = match?.order?.target ?? (isPosters ? claim.target : nil) else { return nil }
         // As it came from the database: JSON.
-        let orderID = match?.order.map { #","orderId":"\#($0.id.uuidString.lowercased())""# } ?? ""
+        let orderID = match?.order.map { #","orderId":"\#($0.id.text)""# } ?? ""
         return #"{"target":\#(target)\#(orderID)}"#
     }
 
@@ -72,7 +52,7 @@ struct MatchColumns {
             let id = DerivedID.event(appID: appID, transactionID: transaction.id, type: type)
             events.append(
                 .object([
-                    .init("id", .string(id.uuidString)), .init("type", .string(type)), .init("user", .string(userID)),
+                    .init("id", .string(id.text)), .init("type", .string(type)), .init("user", .string(userID)),
                     .init("body", .object([.init("productId", .string(transaction.productID))] + body)),
                 ]))
         }
@@ -84,7 +64,7 @@ struct MatchColumns {
         if let order = match.secondChargeOf {
             tell(
                 "purchase.possible_double_charge", match.userID,
-                [.init("orderId", .string(order.uuidString.lowercased()))])
+                [.init("orderId", .string(order.text))])
         }
         return events.isEmpty ? nil : JSONValue.array(events).text
     }
@@ -103,12 +83,11 @@ struct MatchColumns {
         ).text
     }
 
-    /// `$36` to `$49`.
+    /// `$36` to `$46`.
     var values: [Value] {
         [
             .texts(owners), .texts(orders), .texts(reasons), .texts(chargedOrders), .jsons(orderFacts), .bools(chains),
-            .jsons(beside), .texts(claimantEvents), .texts(holderEvents), .texts(transfers), .texts(lostEvents),
-            .texts(gainedEvents), .jsons(bonuses), .dates(judgedAt),
+            .jsons(beside), .bools(proofs), .texts(transfers), .jsons(bonuses), .dates(judgedAt),
         ]
     }
 }

@@ -37,6 +37,7 @@ package enum Schema {
         migration(32, "storefronts_of_a_day", PackageResources._032_storefronts_of_a_day_sql),
         migration(33, "recent_rows_alone", PackageResources._033_recent_rows_alone_sql),
         migration(34, "double_charge_progress", PackageResources._034_double_charge_progress_sql),
+        migration(35, "fewer_index_entries", PackageResources._035_fewer_index_entries_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -9,14 +9,17 @@ extension Statements {
           select i.receipt from unnest($1::uuid[], $4::text[], $5::text[], $36::text[]) as i(receipt, app, usr, owner)
             cross join lateral (select 1 from merges where app_id = i.app and user_id = any(array[i.usr, i.owner])
               limit 1) m
+          where (select true from merges limit 1)
           union all
           select i.receipt
-          from unnest($1::uuid[], $4::text[], $5::text[], $36::text[], $49::timestamptz[])
+          from unnest($1::uuid[], $4::text[], $5::text[], $36::text[], $46::timestamptz[])
               as i(receipt, app, usr, owner, judged_at)
             cross join lateral (select 1 from erasures
               where app_id = i.app and user_sha256 = any(array[
                   sha256(convert_to(i.usr, 'UTF8')), sha256(convert_to(i.owner, 'UTF8'))])
-                and erased_at > i.judged_at limit 1) e),
+                and erased_at > i.judged_at limit 1) e
+          where (select true from erasures
+            where erased_at > (select min(judged_at) from unnest($46::timestamptz[]) as i(judged_at)) limit 1)),
         mine as (
           select v.receipt
           from (select distinct receipt, attempt from unnest($1::uuid[], $2::int[]) as i(receipt, attempt)) v
@@ -41,12 +44,12 @@ extension Statements {
               $16::text[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[], $21::text[],
               $22::text[], $23::timestamptz[], $24::jsonb[], $25::text[], $26::text[], $27::text[], $28::int[],
               $29::int8[], $30::int[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::jsonb[],
-              $41::bool[], $42::jsonb[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::jsonb[])
+              $41::bool[], $42::jsonb[], $43::bool[], $44::text[], $45::jsonb[])
             as i(receipt, attempt, due_in, app, usr, possession, transaction, asked, cause, binding, environment,
               product, quantity, goods, purchase_key, original, kind, purchased_at, expires_at, revoked_at, token,
               ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
               customer, matched_owner, order_text, why, charged_order, order_facts, takes_chain, beside,
-              claimant_event, holder_event, transfer, lost_event, gained_event, bonuses)
+              proves_owner, transfer, bonuses)
           left join lateral (select true as is_refunded from transactions t
             where i.asked in ('grant', 'provisional') and t.transaction_id = i.transaction and t.app_id = i.app
               and t.environment = i.environment and t.revoked_at is not null
@@ -132,7 +135,7 @@ extension Statements {
     /// What passes to whoever shows it: `claimed`, `taken`, `moved`.
     static let settleMoves = """
         claimed as (                   -- what another user has, and the policy may move
-          select v.receipt, v.transaction, v.app, v.environment, v.usr, v.product, v.lost_event, v.gained_event,
+          select v.receipt, v.transaction, v.app, v.environment, v.usr, v.product,
             t.original_transaction_id as original, t.purchased_at, g.transaction_id as granted, h.user_id as holder,
             h.move, case when v.transfer = 'hold' then 'hold'
               when m.of_day < \(AppPolicy.movesPerDayMax) and m.of_month < \(AppPolicy.movesPerMonthMax) then 'move'

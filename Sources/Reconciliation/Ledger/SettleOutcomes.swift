@@ -25,8 +25,8 @@ extension Statements {
               when o.state = 'already_granted' and c.is_claimed then array['\(MatchReason.transferred.rawValue)']
               when o.state = 'already_granted' and c.fate = 'limit' then array['\(MatchReason.transferLimit.rawValue)']
               end as reasons,
-            case when o.state in ('granted', 'already_granted') and v.claimant_event is not null and g.user_id <> v.owner
-              then g.user_id end as holder, v.app, v.owner, v.product, v.claimant_event, v.holder_event,
+            case when o.state in ('granted', 'already_granted') and v.proves_owner and g.user_id <> v.owner
+              then g.user_id end as holder, v.app, v.owner, v.product,
             case when o.state = 'again' then 0
               when o.state = 'open' or m.mark = 'given' then 1
               when m.is_unconfirmed then case when v.asked = 'provisional' then 1 else 2 end
@@ -34,18 +34,23 @@ extension Statements {
               when o.state = 'granted' then 3
               when o.state = 'already_granted' then 4 else 5 end as rank
           from verdict v
+          cross join lateral (
+            select ((v.transaction, v.receipt) in (select transaction_id, receipt_id from won)) is true as is_won offset 0) w
+          -- Whoever has it. What we have given is not seen by this statement, and nobody else has that.
           left join lateral (
-            (select receipt_id, transaction_id, \(person("grants.user_id", of: "grants.app_id")) as user_id, app_id, environment,
-                binding_source
-              from grants where transaction_id = v.transaction)
-            union all
-            (select receipt_id, transaction_id, \(person("grants.user_id", of: "grants.app_id")), app_id, environment,
-                binding_source
-              from grants where purchase_key = v.purchase_key)
-            union all
-            (select null, v.transaction, v.imported_user, v.imported_app, v.imported_environment, null
-              where v.imported_user is not null)
-            limit 1) g on true
+            select receipt_id, transaction_id, \(person("had.user_id", of: "had.app_id")) as user_id, app_id, environment,
+              binding_source
+            from (
+              (select receipt_id, transaction_id, user_id, app_id, environment, binding_source
+                from grants where not w.is_won and transaction_id = v.transaction)
+              union all
+              (select receipt_id, transaction_id, user_id, app_id, environment, binding_source
+                from grants where not w.is_won and purchase_key = v.purchase_key)
+              union all
+              (select null, v.transaction, v.imported_user, v.imported_app, v.imported_environment, null
+                where v.imported_user is not null)
+              limit 1) had
+            offset 0) g on true
           cross join lateral (
             select g.app_id <> v.app or g.environment <> coalesce(v.environment, g.environment) as collides,
               (v.transaction, v.receipt) in (select transaction, receipt from claimed c
@@ -61,7 +66,7 @@ extension Statements {
           cross join lateral (
             select case
                 when v.transaction is null or v.decision = 'open' then v.decision
-                when (v.transaction, v.receipt) in (select transaction_id, receipt_id from won) then 'granted'
+                when w.is_won then 'granted'
                 when g.receipt_id is null and v.decision in ('grant', 'provisional') then 'again'
                 when g.transaction_id is null then v.decision
                 -- A bare id of another app or environment gets no hint either.
@@ -82,8 +87,7 @@ extension Statements {
             select mark, o.state = 'granted' and (mark = 'given' or p.is_open and mark is null) as is_unconfirmed
             from (select case
                 when o.state <> 'granted' then null
-                when v.decision = 'provisional'
-                  and (v.transaction, v.receipt) in (select transaction_id, receipt_id from won) then 'given'
+                when v.decision = 'provisional' and w.is_won then 'given'
                 when p.is_open and v.asked = 'grant' and v.decision = 'grant' then 'confirmed'
                 when p.is_open and v.asked = 'rejected' and v.reason in (\(takingBack)) then 'revoked'
                 end as mark offset 0) m) m),
@@ -113,7 +117,9 @@ extension Statements {
           left join lateral (
             select bool_or(\(waitsForWord) and ((p.transaction_id, p.receipt_id) in (
                 select transaction, receipt from outcome where mark in ('confirmed', 'revoked'))) is not true) as waits
-            from provisional_grants p where j.rank not in (0, 2) and p.receipt_id = j.receipt) w on true),
+            from provisional_grants p
+            where (select true from provisional_grants limit 1) and j.rank not in (0, 2) and p.receipt_id = j.receipt) w
+            on true),
         stored as (
           insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, reasons)
           select receipt, transaction, state, reason, binding, reasons from outcome
@@ -150,12 +156,12 @@ extension Statements {
         told as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
           select event_id::uuid, app, 'purchase.granted', owner, transaction, receipt,
-            jsonb_build_object('productId', product, 'quantity', quantity, 'environment', environment,
-              'originalTransactionId', original, 'purchasedAt', purchased_at, 'goods', \(goodsWithBonuses),
-              'bindingSource', binding)
-              || case when decision = 'provisional' then '{"provisional": true}'::jsonb else '{}'::jsonb end
-              || coalesce(order_facts, '{}'::jsonb)
+            case when decision = 'provisional' then body || '{"provisional": true}' || coalesce(order_facts, '{}')
+              when order_facts is null then body else body || order_facts end
           from verdict
+            cross join lateral (select jsonb_build_object('productId', product, 'quantity', quantity,
+              'environment', environment, 'originalTransactionId', original, 'purchasedAt', purchased_at,
+              'goods', \(goodsWithBonuses), 'bindingSource', binding) as body offset 0) b
           where decision in ('grant', 'provisional')
             and (transaction, receipt) in (select transaction_id, receipt_id from won)
           on conflict (event_id) do nothing),
@@ -168,20 +174,19 @@ extension Statements {
           on conflict (event_id) do nothing),
         disputed as (                  -- a proof for another owner than the one it was given to: nothing moves by itself
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
-          select e.id::uuid, o.app, 'ownership.disputed', e.usr, o.transaction, o.receipt,
-            jsonb_build_object('productId', o.product, 'isOwner', e.usr = o.holder)
-          from outcome o
-            cross join lateral (values (o.claimant_event, o.owner), (o.holder_event, o.holder)) e(id, usr)
+          select \(derivedEvent("o.app", "o.transaction", "'ownership.disputed.' || e.side")), o.app, 'ownership.disputed',
+            e.usr, o.transaction, o.receipt, jsonb_build_object('productId', o.product, 'isOwner', e.usr = o.holder)
+          from outcome o cross join lateral (values ('claimant', o.owner), ('holder', o.holder)) e(side, usr)
           where o.holder is not null and (o.receipt in (select receipt from summary where state = 'again')) is not true
           order by 1
           on conflict (event_id) do nothing),
         told_moves as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
-          select e.id::uuid, m.app, e.type, e.usr, m.transaction, m.receipt,
+          -- A purchase may move again, but by another receipt.
+          select \(derivedEvent("m.app", "m.transaction", "e.type || '.' || upper(m.receipt::text)")), m.app, e.type, e.usr,
+            m.transaction, m.receipt,
             jsonb_build_object('productId', m.product, 'originalTransactionId', m.original, 'bindingSource', 'transfer')
-          from moved m
-            cross join lateral (values (m.lost_event, 'ownership.lost', m.holder),
-              (m.gained_event, 'ownership.gained', m.usr)) e(id, type, usr)
+          from moved m cross join lateral (values ('ownership.lost', m.holder), ('ownership.gained', m.usr)) e(type, usr)
           order by 1
           on conflict (event_id) do nothing),
         owned as (

@@ -42,6 +42,19 @@ import Testing
         }
     }
 
+    @Test("the ids that the database derives are the program's, whatever the parts hold")
+    func derivedIDs() async throws {
+        try await LedgerLab.with { lab in
+            for parts in [["game", "1000", "ownership.lost"], ["", "", ""], ["spiel-ß", "漢字🎮", "e\u{301}"]] {
+                let literals = parts.map { "'\($0)'::text" }
+                let sql = "select \(Statements.derivedEvent(literals[0], literals[1], literals[2]))::text"
+                let id = DerivedID.event(appID: parts[0], transactionID: parts[1], type: parts[2])
+                let derived = try await lab.texts(sql)
+                #expect(derived == [id.uuidString.lowercased()])
+            }
+        }
+    }
+
     /// How many writers are still at work.
     private final class Busy: Sendable {
         private let count: Mutex<Int>
