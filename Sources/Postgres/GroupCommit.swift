@@ -2,7 +2,7 @@ internal import BlockingIO
 internal import Metrics
 internal import Synchronization
 
-/// Where batches are cut, encoded and answered, of all groups of the process: on the event loop the next batch would wait
+/// Where batches are cut, encoded and answered, of all groups of the process: in the pool the next batch would wait
 /// behind the requests that came meanwhile, and the database would wait with it. Nothing here blocks.
 private let commitThread = TaskThread(name: "group-commit")
 

@@ -5,12 +5,16 @@ import NIOPosix
 import Reconciliation
 
 extension Makegood {
-    /// The argument parser's own `main()`, but for the event loops and one more thing: a command line that cannot be read ends `inspect` with
-    /// its own "no judgement", 2, not with the parser's 64. Scripts rely on its three exit codes.
+    /// The argument parser's own `main()`, but for the event loops and one more thing: a command line that cannot be read
+    /// ends `inspect` with its own "no judgement", 2, not with the parser's 64. Scripts rely on its three exit codes.
     static func main() async {
         do {
             var command = try parseAsRoot()
-            useEventLoops(isService: command is any ServiceCommand)
+            // A service has as many event loops as its settings say; a tool as many as there are cores. What cannot be
+            // read is refused with all other settings.
+            if command is any ServiceCommand {
+                NIOSingletons.groupLoopCountSuggestion = (try? Settings.threads()) ?? Settings.threadsDefault
+            }
             if var asynchronous = command as? any AsyncParsableCommand {
                 try await asynchronous.run()
             } else {
@@ -24,13 +28,5 @@ extension Makegood {
             }
             exit(withError: error)
         }
-    }
-
-    /// Tasks run on the event loops, before the first of them starts (README, decisions). A service has as many loops
-    /// as its settings say; a tool as many as there are cores.
-    private static func useEventLoops(isService: Bool) {
-        // What cannot be read is refused with all other settings.
-        if isService { NIOSingletons.groupLoopCountSuggestion = (try? Settings.threads()) ?? Settings.threadsDefault }
-        NIOSingletons.unsafeTryInstallSingletonPosixEventLoopGroupAsConcurrencyGlobalExecutor()
     }
 }
