@@ -15,6 +15,7 @@ die() {
 declare -A process # name -> id
 inside=() # what enters the namespaces in which `start` shall run
 servers_are_ours=false
+server_is_sized=false # PostgreSQL runs with other settings than its own
 
 # start NAME [VARIABLE=VALUE...] COMMAND: runs makegood with a log of its own.
 # In a session of its own, so that Ctrl-C reaches it through us and in order; and told to end by the kernel should
@@ -80,6 +81,10 @@ cleanup() {
         ((${#running[@]} == 0)) || kill -s KILL "${running[@]}" 2> /dev/null
         wait 2> /dev/null
     fi
-    if $servers_are_ours; then deploy/local down; fi
+    if $servers_are_ours; then
+        deploy/local down
+    elif $server_is_sized; then
+        deploy/local restart postgres
+    fi
     exit "$status"
 }

@@ -18,7 +18,8 @@ package struct Settings: Sendable {
     package var namedStatements: Bool
     /// Connections that write batches.
     package var postgresWriters: Int
-    /// Event loops: everything of a process but its connections to database and broker, which have their own threads.
+    /// Event loops: the connections of clients and to Apple. Database and broker have threads of their own; tasks run on
+    /// Swift's pool, one thread for each core.
     package var threads: Int
     /// Receipts in flight from the queue of local proofs.
     package var localInFlight: Int

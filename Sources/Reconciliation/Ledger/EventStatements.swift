@@ -51,7 +51,7 @@ extension Statements {
     /// The SQL of ``DerivedID/event(appID:transactionID:type:revokedAt:)``, for events that nearly no verdict tells. Texts.
     static func derivedEvent(_ app: String, _ transaction: String, _ type: String) -> String {
         let parts = [app, transaction, type].map {
-            "int8send(octet_length(\($0))::int8) || convert_to(\($0), 'UTF8')"
+            "int8send(octet_length(convert_to(\($0), 'UTF8'))::int8) || convert_to(\($0), 'UTF8')"
         }
         return """
             (select encode(set_byte(set_byte(id, 6, (get_byte(id, 6) & 15) | 128), 8, (get_byte(id, 8) & 63) | 128), 'hex')::uuid
