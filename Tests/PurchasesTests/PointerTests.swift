@@ -46,10 +46,7 @@ import Testing
     func roundTrip(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         for _ in 0..<2000 {
-            let bits = (
-                UInt64.random(in: .min ... .max, using: &random), UInt64.random(in: .min ... .max, using: &random)
-            )
-            let id = withUnsafeBytes(of: bits) { UUID(uuid: $0.loadUnaligned(as: uuid_t.self)) }
+            let id = random.uuid()
             let pointer = Pointer(receiptID: id, attempt: Int.random(in: 0...Int(Int32.max), using: &random))
             #expect(Pointer(Array(pointer.text.utf8)) == pointer, "seed \(seed)")
         }

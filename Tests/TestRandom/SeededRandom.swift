@@ -1,4 +1,4 @@
-import Foundation
+package import Foundation
 
 /// Random numbers that a failing test can repeat. SplitMix64 (Steele, Lea, Flood, 2014).
 package struct SeededRandom: RandomNumberGenerator, Sendable {
@@ -28,6 +28,11 @@ package struct SeededRandom: RandomNumberGenerator, Sendable {
 }
 
 extension SeededRandom {
+    /// Any 128 bits, whatever version they claim.
+    package mutating func uuid() -> UUID {
+        withUnsafeBytes(of: (next(), next())) { UUID(uuid: $0.loadUnaligned(as: uuid_t.self)) }
+    }
+
     /// Characters of all lengths in UTF-8, controls and combining marks included.
     ///
     /// - Parameter length: how many.
