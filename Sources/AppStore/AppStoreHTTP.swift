@@ -1,6 +1,5 @@
 import AsyncHTTPClient
 import Foundation
-import Metrics
 import NIOCore
 import NIOHTTP1
 
@@ -12,6 +11,15 @@ struct AppStoreHTTP: Sendable {
     let now: @Sendable () -> Date
     /// Nil: every call is made at once.
     var gate: (any CallGate)?
+
+    private let metrics = CallMetrics()
+    private let deadlines = Deadlines()
+
+    init(http: HTTPClient, timeout: Duration, now: @escaping @Sendable () -> Date) {
+        self.http = http
+        self.timeout = timeout
+        self.now = now
+    }
 
     /// Bytes of an answer: a bound on memory, far above what a receipt lists.
     static let answerLimit = 8 * 1024 * 1024
@@ -54,7 +62,7 @@ struct AppStoreHTTP: Sendable {
         }
         let duration = clock.now - start
         let label = if case .failure(let error) = read.result { error.label } else { "ok" }
-        Self.record(host, outcome: label, duration: duration)
+        metrics.record(host, outcome: label, duration: duration)
         let call = ServiceCall(
             service: host.service, environment: host.environment, httpStatus: status, code: read.code,
             duration: duration)
@@ -82,37 +90,22 @@ struct AppStoreHTTP: Sendable {
             throw NoAnswer(
                 error: .rateLimited(until: header.flatMap { RetryAfter.date($0, now: now()) }), status: status)
         }
-        switch await Self.body(of: response, by: deadline, upTo: limit) {
+        switch await body(of: response, by: deadline, upTo: limit) {
         case .success(let body): return Answer(status: status, body: body)
         case .failure(let error): throw NoAnswer(error: error, status: status)
         }
     }
 
     /// The client's own deadline ends with the response head, so a body that drips would hold a worker for ever.
-    private static func body(
+    private func body(
         of response: HTTPClientResponse, by deadline: ContinuousClock.Instant, upTo limit: Int
     ) async -> Result<[UInt8], AppStoreError> {
-        await withTaskGroup(of: Result<[UInt8], AppStoreError>.self) { group in
-            group.addTask {
-                do {
-                    return .success(Array(try await response.body.collect(upTo: limit).readableBytesView))
-                } catch is NIOTooManyBytesError {
-                    return .failure(.garbage)
-                } catch {
-                    return .failure(mapped(error))
-                }
-            }
-            group.addTask {
-                do {
-                    try await Task.sleep(until: deadline, clock: .continuous)
-                    return .failure(.timedOut)
-                } catch {
-                    return .failure(.cancelled)
-                }
-            }
-            let first = await group.next() ?? .failure(.unreachable)
-            group.cancelAll()
-            return first
+        let (body, isLate) = await deadlines.run(by: deadline) {
+            Array(try await response.body.collect(upTo: limit).readableBytesView)
+        }
+        return body.mapError { error in
+            if error is NIOTooManyBytesError { return .garbage }
+            return isLate ? .timedOut : Self.mapped(error)
         }
     }
 
@@ -124,12 +117,6 @@ struct AppStoreHTTP: Sendable {
         case .deadlineExceeded, .readTimeout, .writeTimeout: return .timedOut
         default: return .unreachable
         }
-    }
-
-    private static func record(_ host: AppleHost, outcome: String, duration: Duration) {
-        let place = [("service", host.service.rawValue), ("environment", host.environment.rawValue)]
-        Counter(label: "makegood_apple_calls_total", dimensions: place + [("outcome", outcome)]).increment()
-        Timer(label: "makegood_apple_call_seconds", dimensions: place).recordNanoseconds(duration.wholeNanoseconds)
     }
 }
 

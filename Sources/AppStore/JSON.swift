@@ -191,19 +191,23 @@ extension JSON {
         private mutating func string() throws(SyntaxError) -> String {
             position += 1
             let start = position
-            while position < bytes.count {
-                switch bytes[position] {
-                case UInt8(ascii: "\""):
-                    let text = String(validating: bytes[start..<position], as: UTF8.self)
-                    position += 1
-                    guard let text, text.isStreamSafe else { throw SyntaxError() }
-                    return text
-                case UInt8(ascii: "\\"): return try escapedString(from: start)
-                case 0..<0x20: throw SyntaxError()
-                default: position += 1
-                }
+            position = Self.endOfPlain(bytes, from: start)
+            guard position < bytes.count else { throw SyntaxError() }
+            switch bytes[position] {
+            case UInt8(ascii: "\""):
+                let text = String(validating: bytes[start..<position], as: UTF8.self)
+                position += 1
+                guard let text, text.isStreamSafe else { throw SyntaxError() }
+                return text
+            case UInt8(ascii: "\\"): return try escapedString(from: start)
+            default: throw SyntaxError()
             }
-            throw SyntaxError()
+        }
+
+        /// The first byte from there on that does not stand for itself in a string.
+        private static func endOfPlain(_ bytes: [UInt8], from start: Int) -> Int {
+            bytes[start...].firstIndex { $0 < 0x20 || $0 == UInt8(ascii: "\"") || $0 == UInt8(ascii: "\\") }
+                ?? bytes.count
         }
 
         /// The rest of a string from its first backslash on.

@@ -262,6 +262,8 @@ enum Deployment {
         configuration.timeout.connect = .seconds(5)
         // A refused connection is an answer; the ladder decides when to try again.
         configuration.connectionPool.retryConnectionEstablishment = false
+        // Its attributes are made for each call, also where nobody traces.
+        configuration.tracing.tracer = nil
         return HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
     }
 }
