@@ -90,10 +90,8 @@ extension Statements {
         """
         select i.n, \(orderColumns)
         from unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) with ordinality as i(app, token, installation, id, n)
-        cross join lateral (
-          select \(orderFields) from orders
-          where id = i.token and app_id = i.app and transaction_id is null offset 0) o
-        where ((select true from support_decisions limit 1)
+        cross join lateral (select \(orderFields), app_id from orders where id = i.token offset 0) o
+        where o.app_id = i.app and o.transaction_id is null and ((select true from support_decisions limit 1)
           and (select true from support_decisions where app_id = i.app and transaction_id = i.id)) is not true
         """,
         bind: { questions in
@@ -112,7 +110,8 @@ extension Statements {
     /// the orders, the order. Key look-ups only.
     ///
     /// Orders are looked up by one index each, behind limits and `offset 0`, so that no plan reads the table, whatever
-    /// its statistics say; and nothing is asked by EXISTS, which a plan may answer by reading all of the other table.
+    /// its statistics say: an order by its id alone, and its app compared outside, because the plan of an empty table
+    /// takes any index of the app for as good, and is kept. Nothing is asked by EXISTS, which a plan may answer by reading all of the other table.
     package static let evidence = Statement<[EvidenceQuestion], EvidenceRow>(
         "matching.evidence",
         """
@@ -154,7 +153,8 @@ extension Statements {
         left join lateral (
           select \(person("orders.user_id", of: "i.app")) as user_id,
             transaction_id is null and not i.is_chain and d.user_id is null as decides
-          from orders where id = i.token and app_id = i.app offset 0) w on true
+          from (select app_id, user_id, transaction_id from orders where id = i.token offset 0) orders
+          where app_id = i.app offset 0) w on true
         left join lateral (
           select \(person("user_tokens.user_id", of: "i.app")) as user_id from user_tokens
           where w.decides is not true and app_id = i.app and token = i.token
@@ -232,7 +232,7 @@ extension Statements {
                 and placed_at between i.purchased_at - \(nearMax) and i.purchased_at + \(placedAfterMax)
               order by placed_at desc limit \(ordersMax)) near) k
           cross join lateral (
-            select \(orderFields) from orders where id = k.id and app_id = i.app
+            select \(orderFields) from (select * from orders where id = k.id offset 0) orders where app_id = i.app
               and (not i.is_chain or not \(isForgotten("orders.user_id", since: "placed_at"))) offset 0) f) o on true
         order by i.n
         """,

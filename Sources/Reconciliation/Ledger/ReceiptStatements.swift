@@ -145,8 +145,8 @@ extension Statements {
           from receipts where id = i.id offset 0) r
         left join lateral (select body from payloads where receipt_id = r.id
           and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
-        left join lateral (select user_id from orders where id::text = lower(r.order_id) and app_id = r.app_id
-          and r.user_id is null offset 0) o on true
+        left join lateral (select user_id, app_id from orders where id::text = lower(r.order_id) and r.user_id is null
+          offset 0) o on o.app_id = r.app_id
         """,
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in

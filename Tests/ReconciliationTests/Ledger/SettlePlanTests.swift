@@ -19,6 +19,8 @@ import Testing
     /// Of a verdict, and of a claimed row: 82 to 113, and 25. The bounds are twice that.
     private static let blocksOfVerdictMax = 200
     private static let blocksOfClaimMax = 50
+    /// 10 by its token alone, 16 where everything is asked; an index of the app has hundreds of leaves here.
+    private static let blocksOfQuestionMax = 60
 
     enum Statistics: CaseIterable { case quietHour, emptyTables, none }
 
@@ -141,6 +143,40 @@ import Testing
         }
     }
 
+    @Test("B7: 256 questions for orders by plans of an empty table, kept while 100,000 are placed", arguments: [true, false])
+    func evidence(isShort: Bool) async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
+            try await lab.run("alter table orders set (autovacuum_enabled = false)")
+            // As services run (`PostgresConfiguration.keepsPlans`).
+            for setting in ["plan_cache_mode = force_generic_plan", "enable_seqscan = off"] {
+                try await lab.database.run(Statement<Void, Void>("test.set.\(setting.prefix(4))", "set \(setting)"))
+            }
+            let questions = { (ids: [UUID]) in
+                ids.map { id in
+                    EvidenceQuestion(
+                        appID: "game", userID: "u1", namedOrderID: nil, installationID: nil,
+                        transaction: Verdict.Entry.purchase("of \(id)") { $0.appAccountToken = id }.transaction,
+                        isOneOfSeveral: !isShort)
+                }
+            }
+            #expect(try await EvidenceQuestion.answers(to: questions([UUID()]), in: lab.database) == [.none])
+            try await lab.run(
+                """
+                insert into orders (id, app_id, user_id, product_id)
+                select gen_random_uuid(), 'game', 'u' || n, 'coins' from generate_series(1, 100000) n
+                """)
+            let ids = try await lab.texts("select id::text from orders limit \(Self.batchRows)")
+                .compactMap(UUID.init(uuidString:))
+            let blocks = try await touched(lab) {
+                let known = try await EvidenceQuestion.answers(to: questions(ids), in: lab.database)
+                #expect(known.map { $0.orders.map(\.id) } == ids.map { [$0] })
+                try await lab.database.run(Self.flush)
+            }
+            print("evidence: \(Self.batchRows) questions touch \(blocks) blocks, \(isShort ? "by token" : "of all")")
+            #expect((Self.batchRows..<Self.batchRows * Self.blocksOfQuestionMax).contains(blocks))
+        }
+    }
+
     @Test("claiming stays an index walk with 100,000 due rows and old statistics")
     func claim() async throws {
         try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
@@ -196,9 +232,11 @@ import Testing
         return try await blocks(lab) - before
     }
 
+    /// To be run by the connection whose numbers count: a session tells them by itself once a second.
+    private static let flush = Statement<Void, Void>("test.flush", "select pg_stat_force_next_flush()")
+
     private func blocks(_ lab: LedgerLab) async throws -> Int {
-        // Of the connection that settles: a session tells its numbers by itself, once a second.
-        _ = try await lab.ledger.run(Statement<Void, Void>("test.flush", "select pg_stat_force_next_flush()"), ())
+        _ = try await lab.ledger.run(Self.flush, ())
         return try await lab.number(
             "select blks_hit + blks_read from pg_stat_database where datname = current_database()")
     }
