@@ -19,7 +19,7 @@ package struct SimulatorConfiguration: Sendable {
         port: Int = 0,
         stateDirectory: String? = nil,
         seed: UInt64? = nil,
-        purchasesMax: Int = 1_000_000,
+        purchasesMax: Int = 2_000_000,
         namesResponder: Bool = false
     ) {
         self.host = host

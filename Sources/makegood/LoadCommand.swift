@@ -8,7 +8,7 @@ import Synchronization
 /// `makegood load`: posts receipts to a running deployment and says what it took.
 struct LoadCommand: AsyncParsableCommand {
     /// Requests of one run; a simulator's ledger holds as many purchases.
-    private static let requestsMax = 1_000_000
+    private static let requestsMax = 2_000_000
     /// Accepted receipts that --until-granted watches.
     private static let watchedMax = 200
 
@@ -141,6 +141,7 @@ struct LoadCommand: AsyncParsableCommand {
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = connections + 1
         configuration.connectionPool.retryConnectionEstablishment = false
         configuration.httpVersion = .http1Only
+        configuration.tracing.tracer = nil
         return configuration
     }
 

@@ -95,14 +95,15 @@ package final class Door: Sendable {
 
     /// Compares with every key, each byte of each, whatever is found on the way: the time taken tells nothing.
     private static func key(_ credential: String, in keys: [AccessKey]) -> AccessKey? {
-        let hash = Array(SHA256.hash(data: Data(credential.utf8)))
-        var found: AccessKey?
-        for key in keys {
-            var difference = UInt8(truncatingIfNeeded: key.keySHA256.count ^ hash.count)
-            for (one, other) in zip(key.keySHA256, hash) { difference |= one ^ other }
-            if difference == 0 { found = key }
+        SHA256.hash(data: Array(credential.utf8)).withUnsafeBytes { hash in
+            var found: AccessKey?
+            for key in keys {
+                var difference = UInt8(truncatingIfNeeded: key.keySHA256.count ^ hash.count)
+                for (one, other) in zip(key.keySHA256, hash) { difference |= one ^ other }
+                if difference == 0 { found = key }
+            }
+            return found
         }
-        return found
     }
 
     /// The verifier of the section in force; made anew after a reload that changed it.
