@@ -111,7 +111,8 @@ extension Statements {
     ///
     /// Orders are looked up by one index each, behind limits and `offset 0`, so that no plan reads the table, whatever
     /// its statistics say: an order by its id alone, and its app compared outside, because the plan of an empty table
-    /// takes any index of the app for as good, and is kept. Nothing is asked by EXISTS, which a plan may answer by reading all of the other table.
+    /// takes any index of the app for as good, and is kept. Nothing is asked by EXISTS, which a plan may answer by reading
+    /// all of the other table.
     package static let evidence = Statement<[EvidenceQuestion], EvidenceRow>(
         "matching.evidence",
         """

@@ -22,7 +22,8 @@ extension Statements {
                 and p.receipt_id = g.receipt_id and p.granted_at is not null and p.confirmed_at is null)
             limit $3) confirmed),
           (select min(received_at) from receipts where app_id = $1 and user_id = $2),
-          exists (select from grants g join transactions t on t.transaction_id = g.transaction_id
+          exists (select from grants g cross join lateral (
+                select revoked_at from transactions where transaction_id = g.transaction_id offset 0) t
               where g.app_id = $1 and g.user_id = $2 and g.environment = 'Production' and t.revoked_at is not null)
             or exists (select from receipts r join outcomes o on o.receipt_id = r.id
               where r.app_id = $1 and r.user_id = $2 and (o.state = 'rejected' and o.reason = 'refunded'

@@ -46,7 +46,8 @@ extension Statements {
         "reports.store",
         """
         with linked as (
-          select id, user_id from orders where id = $4 and app_id = $2 and ($3::text is null or user_id = $3)),
+          select id, user_id from (select id, app_id, user_id from orders where id = $4 offset 0) o
+          where app_id = $2 and ($3::text is null or user_id = $3)),
         whose as (select coalesce($3, (select user_id from linked)) as user_id),
         new as (
           insert into client_reports (id, app_id, user_id, order_id, transaction_id, kind, message, app_version, details)

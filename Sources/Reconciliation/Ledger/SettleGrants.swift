@@ -50,10 +50,12 @@ extension Statements {
               ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
               customer, matched_owner, order_text, why, charged_order, order_facts, takes_chain, beside,
               proves_owner, transfer, bonuses)
-          left join lateral (select true as is_refunded from transactions t
-            where i.asked in ('grant', 'provisional') and t.transaction_id = i.transaction and t.app_id = i.app
-              and t.environment = i.environment and t.revoked_at is not null
-              and t.signed_at > coalesce(i.signed_at, '-infinity') limit 1) k
+          -- By its id alone: the index of refunds is empty to statistics of a time without any, and would be walked.
+          left join lateral (select true as is_refunded from (
+              select app_id, environment, revoked_at, signed_at from transactions
+              where i.asked in ('grant', 'provisional') and transaction_id = i.transaction offset 0) t
+            where t.app_id = i.app and t.environment = i.environment and t.revoked_at is not null
+              and t.signed_at > coalesce(i.signed_at, '-infinity')) k
             on true
           left join lateral (\(importedGrant("i", id: "transaction"))) imported on true
           left join lateral (

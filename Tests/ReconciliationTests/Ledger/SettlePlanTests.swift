@@ -11,8 +11,8 @@ import Testing
 /// Method: statistics of a quiet hour (20,000 ended receipts, none open), or of empty tables, or none; autovacuum off;
 /// then 100,000 open rows. With an index of the open rows whose predicate is the guard's, the quiet hour's statistics
 /// say that it is empty, and every look-up by id walks all of it. Counted are the blocks that the server touches for a
-/// batch, for time is the machine's: the trap is a thousand times as many. Eight batches, because from the sixth on a
-/// prepared statement has a generic plan.
+/// batch, for time is the machine's: the trap is a thousand times as many. Plans are kept from the first batch on, as
+/// services keep them.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct SettlePlanTests {
     private static let batches = 8
     private static let batchRows = 256
@@ -143,14 +143,55 @@ import Testing
         }
     }
 
-    @Test("B7: 256 questions for orders by plans of an empty table, kept while 100,000 are placed", arguments: [true, false])
+    @Test("256 verdicts and questions among 100,000 refunds and the statistics of a time without any")
+    func refunds() async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
+            for table in ["receipts", "grants", "transactions"] {
+                try await lab.run("alter table \(table) set (autovacuum_enabled = false)")
+            }
+            let sell = { (name: String, count: Int, revokedAt: String) in
+                try await lab.run(
+                    """
+                    insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id,
+                      quantity, purchased_at, facts, signed_at, revoked_at)
+                    select '\(name)' || n, 'game', 'Production', '\(name)' || n, 'coins', 1, now(), '{}', now(), \(revokedAt)
+                    from generate_series(1, \(count)) n
+                    """)
+            }
+            try await sell("sold", 20_000, "null")
+            try await lab.run("analyze")
+            let ids = try await fill(lab)
+            try await sell("refunded", 100_000, "now()")
+            let entries = (0..<Self.batchRows).map { Verdict.Entry.purchase("\($0)", kind: .nonConsumable) }
+            let verdicts = zip(ids, entries).map {
+                lab.verdict(Posted(id: $0, userID: "u1", appID: "game"), .transactions([$1]))
+            }
+            let settling = try await touched(lab) {
+                let settled = try await lab.ledger.run(
+                    Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                #expect(settled.count == Self.batchRows)
+            }
+            let questions = (1...Self.batchRows).map { number in
+                EvidenceQuestion(
+                    appID: "game", userID: "u1", namedOrderID: nil, installationID: nil,
+                    transaction: Verdict.Entry.purchase("new \(number)", of: "refunded\(number)", kind: .nonConsumable)
+                        .transaction)
+            }
+            let asking = try await touched(lab) {
+                _ = try await EvidenceQuestion.answers(to: questions, in: lab.database)
+            }
+            print("refunds: \(Self.batchRows) verdicts touch \(settling) blocks, as many questions \(asking)")
+            #expect((Self.batchRows..<Self.batchRows * Self.blocksOfVerdictMax).contains(settling))
+            #expect((Self.batchRows..<Self.batchRows * Self.blocksOfQuestionMax).contains(asking))
+        }
+    }
+
+    @Test(
+        "B7: 256 questions for orders by plans of an empty table, kept while 100,000 are placed",
+        arguments: [true, false])
     func evidence(isShort: Bool) async throws {
         try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
             try await lab.run("alter table orders set (autovacuum_enabled = false)")
-            // As services run (`PostgresConfiguration.keepsPlans`).
-            for setting in ["plan_cache_mode = force_generic_plan", "enable_seqscan = off"] {
-                try await lab.database.run(Statement<Void, Void>("test.set.\(setting.prefix(4))", "set \(setting)"))
-            }
             let questions = { (ids: [UUID]) in
                 ids.map { id in
                     EvidenceQuestion(
@@ -170,7 +211,6 @@ import Testing
             let blocks = try await touched(lab) {
                 let known = try await EvidenceQuestion.answers(to: questions(ids), in: lab.database)
                 #expect(known.map { $0.orders.map(\.id) } == ids.map { [$0] })
-                try await lab.database.run(Self.flush)
             }
             print("evidence: \(Self.batchRows) questions touch \(blocks) blocks, \(isShort ? "by token" : "of all")")
             #expect((Self.batchRows..<Self.batchRows * Self.blocksOfQuestionMax).contains(blocks))
@@ -232,11 +272,12 @@ import Testing
         return try await blocks(lab) - before
     }
 
-    /// To be run by the connection whose numbers count: a session tells them by itself once a second.
     private static let flush = Statement<Void, Void>("test.flush", "select pg_stat_force_next_flush()")
 
     private func blocks(_ lab: LedgerLab) async throws -> Int {
+        // Of both connections: a session tells its numbers by itself once a second.
         _ = try await lab.ledger.run(Self.flush, ())
+        try await lab.database.run(Self.flush)
         return try await lab.number(
             "select blks_hit + blks_read from pg_stat_database where datname = current_database()")
     }
