@@ -105,7 +105,8 @@ struct AppStoreHTTP: Sendable {
         }
         return body.mapError { error in
             if error is NIOTooManyBytesError { return .garbage }
-            return isLate ? .timedOut : Self.mapped(error)
+            // Whoever is cancelled at that moment has not waited for Apple in vain.
+            return isLate && !Task.isCancelled ? .timedOut : Self.mapped(error)
         }
     }
 

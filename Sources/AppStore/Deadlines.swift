@@ -1,7 +1,7 @@
 internal import Synchronization
 
-/// Cancels tasks that take too long, with one sleeping task for all of them: a timer for each costs more than what is
-/// timed. For limits of the same length: a shorter one that comes later ends late.
+/// Cancels tasks that take too long, with one task that looks at all of them: a timer for each costs more than what is
+/// timed. At most ``tick`` late.
 final class Deadlines: Sendable {
     private struct State {
         var running: [UInt64: (deadline: ContinuousClock.Instant, cancel: @Sendable () -> Void)] = [:]
@@ -9,11 +9,13 @@ final class Deadlines: Sendable {
         var isWatched = false
     }
 
+    static let tick: Duration = .milliseconds(250)
+
     private let state = Mutex(State())
 
     /// Runs `work` in a task of its own, which is cancelled at the deadline or with the caller.
     ///
-    /// - Returns: what it ended with, and whether the deadline had come before.
+    /// - Returns: what it ended with, and whether its deadline ended it.
     func run<Value: Sendable>(
         by deadline: ContinuousClock.Instant, _ work: @escaping @concurrent @Sendable () async throws -> Value
     ) async -> (result: Result<Value, any Error>, isLate: Bool) {
@@ -24,7 +26,8 @@ final class Deadlines: Sendable {
             defer { state.isWatched = true }
             return (state.lastID, !state.isWatched)
         }
-        if startsWatch { Task { await watch() } }
+        // Of no caller's priority or trace: it serves all of them.
+        if startsWatch { Task.detached { await self.watch() } }
         let result = await withTaskCancellationHandler {
             await task.result
         } onCancel: {
@@ -36,7 +39,7 @@ final class Deadlines: Sendable {
     /// Until nothing runs.
     private func watch() async {
         while let next = next() {
-            try? await Task.sleep(until: next, clock: .continuous)
+            try? await Task.sleep(until: min(next, .now + Self.tick), clock: .continuous)
             let now = ContinuousClock.now
             let late = state.withLock { state in
                 let late = state.running.filter { $0.value.deadline <= now }

@@ -48,6 +48,18 @@ import Testing
         #expect(again.isLate)
     }
 
+    @Test func `a deadline that comes later and is nearer is kept`() async throws {
+        let deadlines = Deadlines()
+        let far = Task { await deadlines.run(by: .now + Self.farAway) { try await Self.forever() } }
+        try await Task.sleep(for: .milliseconds(100))
+        let start = ContinuousClock.now
+        let near = await deadlines.run(by: start + .milliseconds(200)) { try await Self.forever() }
+        #expect(near.isLate)
+        #expect(ContinuousClock.now - start < .seconds(20))
+        far.cancel()
+        #expect(await !far.value.isLate)
+    }
+
     @Test func `a caller that is cancelled ends its work, and that is not late`() async {
         let deadlines = Deadlines()
         let caller = Task { await deadlines.run(by: .now + Self.farAway) { try await Self.forever() } }
