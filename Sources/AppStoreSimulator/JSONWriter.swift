@@ -92,13 +92,17 @@ struct JSONWriter {
     private mutating func quoted(_ value: String) {
         bytes.append(UInt8(ascii: "\""))
         var plain = Array(value.utf8)[...]
-        while let index = plain.firstIndex(where: { $0 < 0x20 || $0 == UInt8(ascii: "\"") || $0 == UInt8(ascii: "\\") }) {
+        while let index = plain.firstIndex(where: Self.isEscaped) {
             bytes.append(contentsOf: plain[..<index])
             escape(plain[index])
             plain = plain[(index + 1)...]
         }
         bytes.append(contentsOf: plain)
         bytes.append(UInt8(ascii: "\""))
+    }
+
+    private static func isEscaped(_ byte: UInt8) -> Bool {
+        byte < 0x20 || byte == UInt8(ascii: "\"") || byte == UInt8(ascii: "\\")
     }
 
     private mutating func escape(_ byte: UInt8) {
