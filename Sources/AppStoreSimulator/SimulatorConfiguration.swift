@@ -1,5 +1,8 @@
 /// What one simulator is started with.
 package struct SimulatorConfiguration: Sendable {
+    /// Purchases of a ledger, if nothing else is said.
+    package static let purchasesMaxDefault = 2_000_000
+
     /// The address to listen on: a name or a literal address.
     package var host: String
     /// The port to listen on; 0 lets the system choose (read it back from ``AppStoreSimulator/boundPort``).
@@ -19,7 +22,7 @@ package struct SimulatorConfiguration: Sendable {
         port: Int = 0,
         stateDirectory: String? = nil,
         seed: UInt64? = nil,
-        purchasesMax: Int = 2_000_000,
+        purchasesMax: Int = purchasesMaxDefault,
         namesResponder: Bool = false
     ) {
         self.host = host

@@ -1,3 +1,4 @@
+import AppStoreSimulator
 import ArgumentParser
 import AsyncHTTPClient
 import Foundation
@@ -8,7 +9,7 @@ import Synchronization
 /// `makegood load`: posts receipts to a running deployment and says what it took.
 struct LoadCommand: AsyncParsableCommand {
     /// Requests of one run; a simulator's ledger holds as many purchases.
-    private static let requestsMax = 2_000_000
+    private static let requestsMax = SimulatorConfiguration.purchasesMaxDefault
     /// Accepted receipts that --until-granted watches.
     private static let watchedMax = 200
 

@@ -5,8 +5,7 @@ import Purchases
 
 /// `makegood simulate tokens`: signs purchases beforehand, so that signing does not compete with what is measured.
 struct SimulateTokensCommand: AsyncParsableCommand {
-    /// What a ledger holds (``SimulatorConfiguration``).
-    private static let countMax = 2_000_000
+    private static let countMax = SimulatorConfiguration.purchasesMaxDefault
     /// Tokens signed between two writes: about 2 MB.
     private static let batch = 500
 
@@ -18,7 +17,7 @@ struct SimulateTokensCommand: AsyncParsableCommand {
             these sales at its next start; verifying the tokens needs only root.der.
             """)
 
-    @Option(help: ArgumentHelp("How many, 1 to 2000000 (about 4 KB each).", valueName: "number"))
+    @Option(help: ArgumentHelp("How many, 1 to \(countMax) (about 4 KB each).", valueName: "number"))
     var count: Int
 
     @Option(help: ArgumentHelp("The product sold.", valueName: "id"))
