@@ -37,8 +37,9 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         var queue: CommitQueue<Item>
         var submitters: [UInt64: Submitter] = [:]
         var activeWriters = 0
-        /// When the newest batch was taken.
+        /// When the newest batch was taken, and how many items it had.
         var flushedAt = ContinuousClock.now
+        var flushedItems = 0
         var wakesAt: ContinuousClock.Instant?
         var isClosed = false
         var closers: [CheckedContinuation<Void, Never>] = []
@@ -62,6 +63,13 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
             return true
         }
 
+        /// Until when more is waited for; nil: no longer. Whoever submits one by one waits for nobody.
+        func pause(of pace: Duration) -> ContinuousClock.Instant? {
+            guard flushedItems > 1, !queue.isCrowded else { return nil }
+            let start = flushedAt + pace
+            return start > .now ? start : nil
+        }
+
         /// When to ask again, where a writer was refused for patience alone and no earlier look is planned.
         func nextLook(of writers: Int, patience: Duration) -> ContinuousClock.Instant? {
             guard activeWriters > 0, activeWriters < writers, queue.hasUnflushed else { return nil }
@@ -80,6 +88,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     private let name: String
     private let writers: Int
     private let patience: Duration
+    private let pace: Duration
     private let batchRows: Recorder
     private let state: Mutex<State>
 
@@ -87,10 +96,13 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     ///   - name: what metrics call it: "receipts".
     ///   - writers: flushes that run at once at most; batches then commit in any order.
     ///   - patience: a flush that runs longer lets another begin beside it.
+    ///   - pace: from the start of a flush of several to the next, unless much waits by then: what comes in a stream
+    ///     shares its statements, which cost the database and us as much as a dozen items each.
     ///   - size: rows and bytes of one item, for the bounds.
     ///   - flush: one idempotent statement for all items. Answers one outcome per item, in the items' order.
     package init(
         name: String, limits: Limits = Limits(), writers: Int = 1, patience: Duration = .milliseconds(100),
+        pace: Duration = .milliseconds(5),
         size: @escaping @Sendable (Item) -> (rows: Int, bytes: Int),
         flush: @escaping @concurrent @Sendable ([Item]) async throws(PostgresError) -> [Outcome]
     ) {
@@ -98,6 +110,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         self.name = name
         self.writers = writers
         self.patience = patience
+        self.pace = pace
         self.size = size
         self.flush = flush
         batchRows = Recorder(label: PostgresMetrics.batchRows, dimensions: [("batch", name)])
@@ -155,10 +168,13 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         while true {
             // Callers that were woken by the last batch, or arrive in one burst, get into this one.
             await Task.yield()
+            if let start = state.withLock({ $0.pause(of: pace) }) {
+                try? await Task.sleep(until: start, clock: .continuous)
+            }
             let step = state.withLock { state in
                 let step = state.queue.next(at: .now)
                 switch step {
-                case .flush: state.flushedAt = .now
+                case .flush(let batch): (state.flushedAt, state.flushedItems) = (.now, batch.entries.count)
                 case .giveUp: break
                 case .sleep, .idle: state.activeWriters -= 1
                 }

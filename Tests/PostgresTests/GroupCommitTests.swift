@@ -157,6 +157,65 @@ import Testing
         }
     }
 
+    /// What comes in a stream shares its statements; who submits one by one waits for nobody.
+    @Test func whatComesInAStreamSharesItsStatements() async throws {
+        let gate = Gate()
+        let batches = Mutex<[Int]>([])
+        func group(pace: Duration) -> GroupCommit<Int, Int> {
+            GroupCommit<Int, Int>(
+                name: "test", pace: pace, size: { _ in (1, 1) },
+                flush: { items throws(PostgresError) in
+                    batches.withLock { $0.append(items.count) }
+                    if items == [0] { await gate.wait() }
+                    return items
+                })
+        }
+        let patient = group(pace: .seconds(3600))
+        for item in 1...50 { #expect(try await patient.submit(item) == item) }
+        #expect(batches.withLock { $0 } == Array(repeating: 1, count: 50))
+
+        batches.withLock { $0 = [] }
+        let paced = group(pace: .seconds(2))
+        func submit(_ items: ClosedRange<Int>, _ tasks: inout ThrowingTaskGroup<Void, any Error>) async throws {
+            let held = paced.held.rows
+            for item in items { tasks.addTask { #expect(await Self.answer(paced, item) == .success(item)) } }
+            while paced.held.rows < held + items.count { try await Task.sleep(for: .milliseconds(1)) }
+        }
+        try await withThrowingTaskGroup(of: Void.self) { tasks in
+            try await submit(0...0, &tasks)
+            while batches.withLock({ $0.isEmpty }) { try await Task.sleep(for: .milliseconds(1)) }
+            try await submit(1...3, &tasks)
+            gate.open()
+            while paced.held.rows > 0 { try await Task.sleep(for: .milliseconds(1)) }
+            for item in 4...6 {
+                try await submit(item...item, &tasks)
+                try await Task.sleep(for: .milliseconds(20))
+            }
+            try await tasks.waitForAll()
+        }
+        #expect(batches.withLock { $0 } == [1, 3, 3])
+    }
+
+    @Test func aCrowdIsNotPaced() async throws {
+        let gate = Gate()
+        let batches = Mutex<[Int]>([])
+        let group = GroupCommit<Int, Int>(
+            name: "test", limits: .init(batchRows: 100), pace: .seconds(3600), size: { _ in (1, 1) },
+            flush: { items throws(PostgresError) in
+                batches.withLock { $0.append(items.count) }
+                await gate.wait()
+                return items
+            })
+        await withTaskGroup { tasks in
+            tasks.addTask { _ = await Self.answer(group, 0) }
+            while batches.withLock({ $0.isEmpty }) { try? await Task.sleep(for: .milliseconds(1)) }
+            for item in 1...300 { tasks.addTask { _ = await Self.answer(group, item) } }
+            while group.held.rows < 301 { try? await Task.sleep(for: .milliseconds(1)) }
+            gate.open()
+        }
+        #expect(batches.withLock { $0 } == [1, 100, 100, 100])
+    }
+
     @Test func boundsRefuse() async throws {
         let gate = Gate()
         let group = GroupCommit<Int, Int>(
