@@ -74,6 +74,8 @@ struct CommitQueue<Item: Sendable>: Sendable {
     var isEmpty: Bool { heldItems == 0 }
     /// Something is in no flush at the moment: it waits for one, or to go again.
     var hasUnflushed: Bool { !waiting.isEmpty || !again.isEmpty }
+    /// Something failed and is tried again.
+    var goesAgain: Bool { !again.isEmpty }
     /// More waits than one writer should take alone.
     var isCrowded: Bool {
         waiting.count >= Self.crowd || waitingRows >= limits.batchRows || waitingBytes >= limits.batchBytes

@@ -63,9 +63,9 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
             return true
         }
 
-        /// Until when more is waited for; nil: no longer. Whoever submits one by one waits for nobody.
+        /// Until when more is waited for; nil: no longer. A lone caller waits for nobody, nor does what goes again.
         func pause(of pace: Duration) -> ContinuousClock.Instant? {
-            guard flushedItems > 1, !queue.isCrowded else { return nil }
+            guard flushedItems > 1, !queue.isCrowded, !queue.goesAgain else { return nil }
             let start = flushedAt + pace
             return start > .now ? start : nil
         }
@@ -97,7 +97,8 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     ///   - writers: flushes that run at once at most; batches then commit in any order.
     ///   - patience: a flush that runs longer lets another begin beside it.
     ///   - pace: from the start of a flush of several to the next, unless much waits by then: what comes in a stream
-    ///     shares its statements, which cost the database and us as much as a dozen items each.
+    ///     shares its statements, which cost the database and us as much as a dozen items each. Fewer than a crowd who
+    ///     each wait for their answer are answered once in that time.
     ///   - size: rows and bytes of one item, for the bounds.
     ///   - flush: one idempotent statement for all items. Answers one outcome per item, in the items' order.
     package init(
@@ -168,7 +169,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         while true {
             // Callers that were woken by the last batch, or arrive in one burst, get into this one.
             await Task.yield()
-            if let start = state.withLock({ $0.pause(of: pace) }) {
+            while let start = state.withLock({ $0.pause(of: pace) }) {
                 try? await Task.sleep(until: start, clock: .continuous)
             }
             let step = state.withLock { state in

@@ -120,11 +120,10 @@ private struct Filling: Sendable {
           from i where state = 'granted'),
         ordered as (
           insert into orders (id, app_id, user_id, product_id, item, environment, goods, target, debounce_key, placed_at,
-            pay_by, transaction_id, bound_at)
+            pay_by)
           select md5('order' || transaction_id)::uuid, $4, user_id, 'com.example.game.coins' || n % 12, 'coins',
             'Production', '[{"item": "coins", "amount": 6000}]', '{"server": "s1", "role": "r1"}',
-            sha256(transaction_id::bytea), received_at - interval '1 minute', received_at + interval '47 hours',
-            transaction_id, settled_at
+            sha256(transaction_id::bytea), received_at - interval '1 minute', received_at + interval '47 hours'
           from i where $6 and state = 'granted'),
         decided as (
           insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, decided_at)

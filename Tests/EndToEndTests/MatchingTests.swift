@@ -30,7 +30,7 @@ extension EndToEnd {
                 try await system.submit(proven, user: "prover", wait: 20)
                 #expect(try await system.order(of: proven) == "\(wrong) order_token")
                 #expect(
-                    try await system.texts("select product_id from orders where id = '\(wrong)'")
+                    try await system.texts("select product_id from v_orders where id = '\(wrong)'")
                         == [ConfigurationFile.coins])
 
                 // S4-8, S4-24: A was paid an hour ago and comes back under the order that was placed since.
@@ -222,7 +222,7 @@ extension EndToEnd {
                 #expect(try await system.count("select count(*) from grants where order_id = '\(contested)'") == 1)
                 #expect(
                     try await system.count(
-                        "select count(*) from orders where user_id <> 'u1' and transaction_id is not null")
+                        "select count(*) from v_orders where user_id <> 'u1' and transaction_id is not null")
                         == 10)
                 // P6: nineteen of u1's followed another one within ten minutes.
                 try await system.wait("the double charges to be flagged") {
@@ -293,7 +293,7 @@ extension System {
     }
 
     func isOpen(_ order: String) async throws -> Bool {
-        try await count("select count(*) from orders where id = '\(order)' and transaction_id is null") == 1
+        try await count("select count(*) from v_orders where id = '\(order)' and transaction_id is null") == 1
     }
 }
 

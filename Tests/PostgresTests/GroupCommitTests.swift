@@ -175,7 +175,7 @@ import Testing
         #expect(batches.withLock { $0 } == Array(repeating: 1, count: 50))
 
         batches.withLock { $0 = [] }
-        let paced = group(pace: .seconds(2))
+        let paced = group(pace: .seconds(3))
         func submit(_ items: ClosedRange<Int>, _ tasks: inout ThrowingTaskGroup<Void, any Error>) async throws {
             let held = paced.held.rows
             for item in items { tasks.addTask { #expect(await Self.answer(paced, item) == .success(item)) } }
@@ -188,7 +188,7 @@ import Testing
             gate.open()
             while paced.held.rows > 0 { try await Task.sleep(for: .milliseconds(1)) }
             for item in 4...6 {
-                try await submit(item...item, &tasks)
+                tasks.addTask { #expect(await Self.answer(paced, item) == .success(item)) }
                 try await Task.sleep(for: .milliseconds(20))
             }
             try await tasks.waitForAll()

@@ -66,13 +66,13 @@ extension Statements {
         "orders.bought",
         """
         select coalesce(sum(quantity) filter (
-            where bound_at >= date_trunc('day', now() at time zone 'UTC') at time zone 'UTC'), 0),
+            where given_at >= date_trunc('day', now() at time zone 'UTC') at time zone 'UTC'), 0),
           coalesce(sum(quantity) filter (
-            where bound_at >= date_trunc('month', now() at time zone 'UTC') at time zone 'UTC'), 0),
+            where given_at >= date_trunc('month', now() at time zone 'UTC') at time zone 'UTC'), 0),
           coalesce(sum(quantity), 0)
         from (\(idsOfPerson("$2", of: "$1"))) person(id)
-        cross join lateral (select quantity, bound_at from orders
-          where app_id = $1 and user_id = person.id and product_id = $3 and item = $4 and transaction_id is not null
+        cross join lateral (select quantity, given_at from orders \(binding(of: "orders"))
+          where app_id = $1 and user_id = person.id and product_id = $3 and item = $4 and sold_product = $3
           offset 0) o
         """,
         bind: { [.text($0.appID), .text($0.userID), .text($0.productID), .text($0.item)] },

@@ -74,11 +74,11 @@ extension Statements {
     /// Of an order `o` that is asked for by a question `i`.
     private static let orderColumns = """
         o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
-          o.bonuses, o.target, o.installation_id = i.installation, o.reserved_for, o.transaction_id, o.item
+          o.bonuses, o.target, o.installation_id = i.installation, o.reserved_for, o.bound_by, o.item
         """
     private static let orderFields = """
-        id, \(person("orders.user_id", of: "i.app")) as user_id, product_id, quantity, environment, placed_at, pay_by,
-              goods, item, bonuses, target, installation_id, reserved_for, transaction_id
+        id, \(person("orders.user_id", of: "i.app")) as user_id, \(soldProduct) as product_id, quantity, environment,
+              placed_at, pay_by, goods, item, bonuses, target, installation_id, reserved_for, bound_by
         """
 
     /// The unbound order that the token of each question names; no row for a question without one, or of a purchase that
@@ -90,8 +90,9 @@ extension Statements {
         """
         select i.n, \(orderColumns)
         from unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) with ordinality as i(app, token, installation, id, n)
-        cross join lateral (select \(orderFields), app_id from orders where id = i.token offset 0) o
-        where o.app_id = i.app and o.transaction_id is null and ((select true from support_decisions limit 1)
+        cross join lateral (
+          select \(orderFields), app_id from orders \(binding(of: "orders")) where id = i.token offset 0) o
+        where o.app_id = i.app and o.bound_by is null and ((select true from support_decisions limit 1)
           and (select true from support_decisions where app_id = i.app and transaction_id = i.id)) is not true
         """,
         bind: { questions in
@@ -153,8 +154,8 @@ extension Statements {
         -- The purchase's token is an unbound order: row 2 decides, and nothing else need be known.
         left join lateral (
           select \(person("orders.user_id", of: "i.app")) as user_id,
-            transaction_id is null and not i.is_chain and d.user_id is null as decides
-          from (select app_id, user_id, transaction_id from orders where id = i.token offset 0) orders
+            bound_by is null and not i.is_chain and d.user_id is null as decides
+          from (select app_id, user_id, bound_by from orders \(binding(of: "orders")) where id = i.token offset 0) orders
           where app_id = i.app offset 0) w on true
         left join lateral (
           select \(person("user_tokens.user_id", of: "i.app")) as user_id from user_tokens
@@ -220,20 +221,26 @@ extension Statements {
             cross join lateral (
               -- Those that are bound stand in the same index: no more of them are passed over than anybody places.
               select id from (
-                select id, transaction_id, placed_at from orders
+                select id, placed_at from orders
                 where app_id = i.app and user_id = owner.user_id and product_id = i.product
                   and placed_at between i.purchased_at - \(placedBeforeMax) and i.purchased_at + \(placedAfterMax)
                 order by placed_at desc limit \(ordersReadMax)) newest
-              where transaction_id is null
+              \(binding(of: "newest"))
+              where bound_by is null
               order by placed_at desc limit \(ordersMax)) open
             union all select near.id
-            from (select id from orders
-              where w.decides is not true and app_id = i.app and installation_id = i.installation
-                and transaction_id is null and product_id = i.product
-                and placed_at between i.purchased_at - \(nearMax) and i.purchased_at + \(placedAfterMax)
+            from (select id from (
+                select id, placed_at from orders
+                where w.decides is not true and app_id = i.app and installation_id = i.installation
+                  and product_id = i.product
+                  and placed_at between i.purchased_at - \(nearMax) and i.purchased_at + \(placedAfterMax)
+                order by placed_at desc limit \(ordersReadMax)) newest
+              \(binding(of: "newest"))
+              where bound_by is null
               order by placed_at desc limit \(ordersMax)) near) k
           cross join lateral (
-            select \(orderFields) from (select * from orders where id = k.id offset 0) orders where app_id = i.app
+            select \(orderFields)
+            from (select * from orders where id = k.id offset 0) orders \(binding(of: "orders")) where app_id = i.app
               and (not i.is_chain or not \(isForgotten("orders.user_id", since: "placed_at"))) offset 0) f) o on true
         order by i.n
         """,

@@ -51,7 +51,8 @@ package final class Ledger: Sendable {
         let parking = SettleBatch.Parking(scale: schedule.scale)
         let headers = HeaderSharing()
         insertions = GroupCommit(
-            name: "insertions", writers: writers,
+            // Posters wait for their answers, and come again with the next.
+            name: "insertions", writers: writers, pace: .milliseconds(2),
             size: { submissions in
                 (
                     rows: submissions.count,

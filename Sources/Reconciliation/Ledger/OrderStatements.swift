@@ -29,8 +29,8 @@ extension Statements {
           as i(id, app, usr, product, item, quantity, promotion, channel, environment, goods, bonuses, price, currency,
             offer, pay, target, details, installation, debounce, tap, idempotency, reserved)
         where not exists (select from orders o where o.app_id = i.app and o.user_id = i.usr
-            and o.product_id = i.product and o.transaction_id is null and o.debounce_key = i.debounce
-            and o.placed_at > now() - make_interval(secs => i.tap))
+            and o.product_id = i.product and o.debounce_key = i.debounce
+            and o.placed_at > now() - make_interval(secs => i.tap) and \(isUnbound("o")))
           and (i.reserved is null or not exists (select from grants g join orders o on o.id = g.order_id
             where g.transaction_id = i.reserved and o.app_id = i.app and o.user_id = i.usr))
           and (select count(*) from (select from orders o where o.app_id = i.app and o.user_id = i.usr
@@ -81,10 +81,10 @@ extension Statements {
               and o.idempotency_key = i.idempotency
             union all
             (select 4, o.* from orders o where o.app_id = i.app and o.user_id = i.usr and o.product_id = i.product
-              and o.transaction_id is null and o.debounce_key = i.debounce
-              and o.placed_at > now() - make_interval(secs => i.tap + 1) order by o.placed_at desc limit 1)) candidates
+              and o.debounce_key = i.debounce and o.placed_at > now() - make_interval(secs => i.tap + 1)
+              and \(isUnbound("o")) order by o.placed_at desc limit 1)) candidates
           order by rank limit 1) o
-        \(orderGrant)
+        \(binding(of: "o"))
         """,
         bind: { orders in
             [
@@ -106,7 +106,7 @@ extension Statements {
         select \(orderColumns), s.list
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select * from orders where id = i.id offset 0) o
-        \(orderGrant)
+        \(binding(of: "o"))
         cross join lateral (
           select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('id', r.id, 'state', \(shownState("r")),
               'reason', r.reason,
@@ -135,7 +135,7 @@ extension Statements {
 
     /// Which of these orders wait for no purchase any more: what a long poll waits for.
     package static let boundOrders = Statement<[UUID], UUID>(
-        "orders.bound", "select id from orders where id = any($1::uuid[]) and transaction_id is not null",
+        "orders.bound", "select order_id from grants where order_id = any($1::uuid[])",
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
@@ -155,12 +155,11 @@ extension Statements {
         """
         select \(orderColumns)
         from unnest($2::text[]) as person(id)
-        cross join lateral (select * from orders
-          where app_id = $1 and user_id = person.id and ($3::text is null or product_id = $3)
-            and ($4::text is null or $4 = case when transaction_id is not null then 'bound'
+        cross join lateral (select orders.*, b.* from orders \(binding(of: "orders"))
+          where app_id = $1 and user_id = person.id and ($3::text is null or \(soldProduct) = $3)
+            and ($4::text is null or $4 = case when bound_by is not null then 'bound'
               when pay_by < now() then 'expired' else 'open' end)
           order by placed_at desc, id limit $5) o
-        \(orderGrant)
         order by o.placed_at desc, o.id limit $5
         """,
         bind: {
@@ -172,15 +171,26 @@ extension Statements {
         read: { row throws(PostgresError) in try row.order() })
 
     private static let orderColumns = """
-        o.id, o.app_id, o.user_id, o.product_id, o.item, o.quantity, o.promotion, o.channel, o.environment, o.goods,
+        o.id, o.app_id, o.user_id, \(soldProduct), o.item, o.quantity, o.promotion, o.channel, o.environment, o.goods,
           o.bonuses, o.price_milliunits, o.currency, o.target, o.placed_at, o.pay_by,
-          o.transaction_id is null and o.pay_by < now(), o.reserved_for, o.transaction_id, o.bound_at, g.goods,
-          o.debounce_key
+          bound_by is null and o.pay_by < now(), o.reserved_for, bound_by, given_at, given, o.debounce_key
         """
     private static let orderColumnCount = 22
-    private static let orderGrant = """
-        left join lateral (select goods from grants where transaction_id = o.transaction_id offset 0) g on true
+
+    /// What an order was bound to: the purchase that was granted by it, and what that gave. Nulls: it is unbound.
+    static func binding(of order: String) -> String {
         """
+        left join lateral (
+          select transaction_id as bound_by, product_id as sold_product, granted_at as given_at, goods as given
+          from grants where order_id = \(order).id offset 0) b on true
+        """
+    }
+    /// Beside ``binding(of:)``: Apple's product is the order's, where its token proves it (S3-42).
+    static let soldProduct = "coalesce(sold_product, product_id)"
+    /// Not by EXISTS, which a plan may answer by reading all grants.
+    private static func isUnbound(_ order: String) -> String {
+        "(select true from grants where order_id = \(order).id) is null"
+    }
 }
 
 extension RowReader {

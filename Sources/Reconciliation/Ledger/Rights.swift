@@ -184,6 +184,7 @@ package struct Rights: Sendable {
             "orders",
             [
                 .ingest: [.select, .insert],
+                // Written by the workers before 0036 alone, which run on beside the new ones for a while.
                 .worker: [.select, .update("product_id", "transaction_id", "bound_at")],
                 .scheduler: ownersOfOrders, .support: [.select],
             ]),

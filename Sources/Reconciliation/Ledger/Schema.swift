@@ -38,6 +38,7 @@ package enum Schema {
         migration(33, "recent_rows_alone", PackageResources._033_recent_rows_alone_sql),
         migration(34, "double_charge_progress", PackageResources._034_double_charge_progress_sql),
         migration(35, "fewer_index_entries", PackageResources._035_fewer_index_entries_sql),
+        migration(36, "grants_bind_orders", PackageResources._036_grants_bind_orders_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

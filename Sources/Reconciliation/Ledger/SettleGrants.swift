@@ -68,35 +68,28 @@ extension Statements {
           where (i.receipt in (select receipt from mine)) is true),
         """
 
-    /// What is given by it, by which order, with which bonuses: `wanted`, `bindable`, `presented`, `presents`, `won`,
-    /// `bound`, `known`.
+    /// What is given by it, by which order, with which bonuses: `wanted`, `presented`, `presents`, `won`, `known`.
     static let settleGrants = """
-        wanted as (                    -- one purchase each; an order that somebody else holds is not waited for
-          -- Not by "transaction_id is null": the planner would look an order up by its id through all that are open.
-          select v.order_id, v.transaction, v.receipt, v.product, o.is_unbound
-          from (
-            select distinct on (order_id) order_id, transaction, receipt, product from verdict
-            where order_id is not null and decision in ('grant', 'provisional')
-            order by order_id, purchase_key, transaction, receipt) v
-            cross join lateral (select transaction_id is null as is_unbound from orders o
-              where o.id = v.order_id for no key update skip locked) o),
-        bindable as (
-          select order_id, transaction, receipt, product from wanted where is_unbound),
+        wanted as (                    -- each order by one purchase of the batch
+          select distinct on (order_id) order_id, transaction, receipt from verdict
+          where order_id is not null and decision in ('grant', 'provisional')
+          order by order_id, purchase_key, transaction, receipt),
         presented as (                 -- of two purchases of one batch the earlier has it; keys in order, as below
           insert into given_bonuses (app_id, user_id, bonus, period, transaction_id, goods)
           select v.app, v.owner, b.id, b.period, v.transaction, b.goods
           from (
-            select app, owner, transaction, purchase_key, purchased_at, bonuses,
+            select app, owner, transaction, purchase_key, purchased_at, order_id, bonuses,
               row_number() over (partition by purchase_key order by transaction, receipt) as of_purchase,
               row_number() over (partition by transaction order by purchase_key, receipt) as of_transaction
             from verdict
             where (select bool_or(bonuses is not null) from verdict) and decision in ('grant', 'provisional')
               and (order_id is null
-                or (order_id, transaction, receipt) in (select order_id, transaction, receipt from bindable))) v
+                or (order_id, transaction, receipt) in (select order_id, transaction, receipt from wanted))) v
             cross join lateral jsonb_to_recordset(v.bonuses) as b(id text, period text, goods jsonb)
           where v.of_purchase = 1 and v.of_transaction = 1
             and (select true from grants where transaction_id = v.transaction) is null
             and (select true from grants where purchase_key = v.purchase_key) is null
+            and (select true from grants where order_id = v.order_id) is null
             -- Nor under another name of the same person.
             and (select true from merges m join given_bonuses had on had.app_id = m.app_id and had.user_id = m.user_id
                 and had.bonus = b.id and had.period = b.period and had.freed_at is null
@@ -114,14 +107,10 @@ extension Statements {
           select transaction, purchase_key, app, environment, owner, customer, receipt, product, quantity,
             \(goodsWithBonuses), binding, order_id
           from verdict where decision in ('grant', 'provisional') and (order_id is null
-            or (order_id, transaction, receipt) in (select order_id, transaction, receipt from bindable))
+            or (order_id, transaction, receipt) in (select order_id, transaction, receipt from wanted))
           order by purchase_key, transaction, receipt
           on conflict do nothing
           returning transaction_id, receipt_id),
-        bound as (                     -- Apple's product is the order's, where its token proves it (S3-42)
-          update orders o set transaction_id = b.transaction, bound_at = now(), product_id = b.product
-          from bindable b
-          where o.id = b.order_id and ((b.transaction, b.receipt) in (select transaction_id, receipt_id from won)) is true),
         known as (
           insert into transactions as t (\(factColumns))
           select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,

@@ -48,7 +48,8 @@ extension Statements {
     /// - An owner that this snapshot does not see leaves the receipt as it is (`again`); the next statement sees it.
     /// - No join of two CTEs: the planner expects one row of them and turns quadratic. `IN … IS TRUE` is no join.
     /// - Grants go in the order of their purchases: batches that share purchases cannot deadlock on them, under whatever
-    ///   ids (the same id has the same purchase, but a restore has another id).
+    ///   ids (the same id has the same purchase, but a restore has another id). Batches that share two orders, each
+    ///   wanted by two purchases, can: one of them is written again.
     /// - A proof that fails as a whole takes back nothing that it granted before: its outcomes still count.
     /// - A grant that exists answers before any decision but `open` (design.md 5.1, rows 1 and 0b); without
     ///   possession only to its own user.
@@ -65,12 +66,13 @@ extension Statements {
     ///   none: the row is read again, and names him by what he is now. Of what was written before, whose it is now is asked.
     /// - What runs on may pass to whoever shows it, where the app's policy says so (row 1): of its chain's latest purchase
     ///   only, by claims since its last move, so often at most. Two who claim it at once: one row can be inserted.
-    /// - An order is bound by one purchase, the one that is granted by it. Whoever finds it bound or held gives nothing
-    ///   (`again`): its caller matches the purchase anew. What is granted is the owner's, who may be another than the
+    /// - An order is bound by one purchase, the one that is granted by it: the grant is the binding, and no two grants
+    ///   have one order (`grants_of_order`). Whoever finds it bound gives nothing (`again`): its caller matches the purchase
+    ///   anew. Whoever finds it in another statement's hands waits for that one, as for a purchase. What is granted is the owner's, who may be another than the
     ///   poster; then the poster is told no more than of anybody else's purchase.
     /// - A bonus is inserted before its grant, by the user's key of its period: only who has the row gives its goods. Of
     ///   the rows of a batch for one purchase only the one that will have the grant asks for it; where another statement
-    ///   gives the purchase meanwhile the whole batch is refused (`given_bonuses_have_grants`) and written again.
+    ///   gives the purchase or binds its order meanwhile the whole batch is refused (`given_bonuses_have_grants`) and written again.
     /// - What is to be done at Apple afterwards is written with what it is for, so that neither is there alone.
     package static let settle = Statement<SettleBatch, Settlement>(
         "ledger.settle",

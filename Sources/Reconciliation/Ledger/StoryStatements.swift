@@ -349,16 +349,17 @@ extension Statements {
         """
         select o.app_id, p.list, t.list, array[o.id]
         from orders o
+        \(binding(of: "o"))
         cross join lateral (select array(
-          select receipt_id from grants where transaction_id = o.transaction_id
+          select receipt_id from grants where order_id = o.id
           union (
-            select receipt_id from outcomes where transaction_id = o.transaction_id and state <> 'granted'
+            select receipt_id from outcomes where transaction_id = bound_by and state <> 'granted'
             order by decided_at desc limit \(storyReceiptsMax))
           union (
             select id from receipts where lower(order_id) = o.id::text and app_id = o.app_id
             order by received_at desc limit \(storyReceiptsMax))) as list) p
         cross join lateral (select array(
-          select o.transaction_id where o.transaction_id is not null
+          select bound_by where bound_by is not null
           union (
             select d.transaction_id from unnest(p.list) as i(id)
             cross join lateral (select transaction_id from outcomes where receipt_id = i.id offset 0) d
@@ -464,11 +465,11 @@ private enum StoryQueries {
           select type, transaction_id, at from events where event_id = i.event_id and app_id = $1 offset 0) e
         """
     private static let orders = """
-        select id, user_id as "userId", product_id as "productId", item, quantity, promotion, channel,
+        select id, user_id as "userId", \(Statements.soldProduct) as "productId", item, quantity, promotion, channel,
           goods::text as goods, price_milliunits as "priceMilliunits", currency,
           extract(epoch from placed_at) as "placedAt", extract(epoch from pay_by) as "payBy",
-          reserved_for as "reservedFor", transaction_id as "transactionId", extract(epoch from bound_at) as "boundAt"
-        from orders where id = any($4::uuid[]) and app_id = $1
+          reserved_for as "reservedFor", bound_by as "transactionId", extract(epoch from given_at) as "boundAt"
+        from orders \(Statements.binding(of: "orders")) where id = any($4::uuid[]) and app_id = $1
         """
     private static let errands = """
         select transaction_id as "transactionId", kind, original_transaction_id as "originalTransactionId", token, state,

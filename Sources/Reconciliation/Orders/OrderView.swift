@@ -34,7 +34,7 @@ package struct OrderView: Sendable, Equatable {
         case open
         /// Its offer has lapsed; a purchase still finds it.
         case expired
-        /// A purchase was bound to it, for ever; its goods are not granted yet.
+        /// To a search: a purchase was granted by it, which binds it for ever.
         case bound
         case granted
     }

@@ -120,14 +120,15 @@ import Testing
             // An order that nobody paid counts for nothing.
             #expect(try await order("").status == 201)
             guard case .string(let id)? = first["id"] else { return }
-            try await intake.bind(id, "t-\(id)")
+            try await intake.grant(id, "t-\(id)")
             #expect(try await order(#","ext":"r""#)["code"] == .string("limit_day"))
             // The same request again is the same order, whatever came of it.
             let again = try await order(#","quantity":2,"idempotencyKey":"k""#)
             #expect(again.status == 200 && again["id"] == first["id"])
             #expect(try await order(#","transactionId":"\#(UUID())""#).status == 201, "paid is paid")
             // Another day: the third unit is the last.
-            try await intake.execute("update orders set bound_at = bound_at - interval '40 days' where id = '\(id)'")
+            try await intake.execute(
+                "update grants set granted_at = granted_at - interval '40 days' where order_id = '\(id)'")
             #expect(try await order(#","ext":"r""#).status == 201)
             #expect(try await order(#","ext":"s","quantity":2"#)["code"] == .string("limit_ever"))
             let account = Self.user()
@@ -138,8 +139,8 @@ import Testing
             let asAccount = try await intake.order(#"{"userId":"\#(account)","item":"gems","ext":"t","quantity":2}"#)
             #expect(asAccount["code"] == .string("limit_ever"))
             #expect(try await order(#","ext":"u","quantity":2"#)["code"] == .string("limit_ever"))
-            // Nothing was granted by it, and the books say so.
-            try await intake.execute("update orders set transaction_id = null, bound_at = null where id = '\(id)'")
+            // No receipt brought it, and the books say so.
+            try await intake.execute("delete from grants where order_id = '\(id)'")
         }
     }
 

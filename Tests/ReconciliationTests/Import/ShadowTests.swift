@@ -296,7 +296,7 @@ extension VerifyLab {
         try await lab.number(
             """
             select (select count(*) from grants) + (select count(*) from events) + (select count(*) from ownerships)
-              + (select count(*) from orders where transaction_id is not null) + (select count(*) from granted_tokens)
+              + (select count(*) from grants where order_id is not null) + (select count(*) from granted_tokens)
               + (select count(*) from errands)
             """)
     }

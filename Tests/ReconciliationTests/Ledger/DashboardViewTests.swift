@@ -119,9 +119,12 @@ import Testing
                 // The fourth was placed the day before, the fifth is not bound.
                 try await lab.run(
                     """
-                    insert into orders (id, app_id, user_id, product_id, target, placed_at, transaction_id, bound_at)
-                    values (gen_random_uuid(), 'game', '\(user)', 'coins', '{"country": "DE"}',
-                      now() - interval '\(number == 3 ? 25 : 1) hours', \(number == 4 ? "null, null" : "'t\(number)', now()"))
+                    with placed as (
+                      insert into orders (id, app_id, user_id, product_id, target, placed_at)
+                      values (gen_random_uuid(), 'game', '\(user)', 'coins', '{"country": "DE"}',
+                        now() - interval '\(number == 3 ? 25 : 1) hours') returning id)
+                    update grants set order_id = (select id from placed)
+                    where transaction_id = 't\(number)' and \(number) <> 4
                     """)
             }
             let rows = try await lab.texts(

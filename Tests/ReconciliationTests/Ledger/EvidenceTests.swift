@@ -383,7 +383,7 @@ import Testing
             for index in [
                 "orders_of_product", "orders_of_installation", "orders_pkey", "user_tokens_pkey", "granted_tokens_pkey",
                 "ownerships_pkey", "transactions_chain", "merges_pkey", "merges_by_into",
-                "errands_of_chain", "grants_of_customer",
+                "errands_of_chain", "grants_of_customer", "grants_of_order",
                 "imported_grants_pkey", "imported_grants_chain", "support_decisions_pkey",
             ] {
                 #expect(plan.contains { $0.contains(index) }, "\(index) is not used:\n\(plan.joined(separator: "\n"))")

@@ -72,20 +72,33 @@ import Testing
             "update grants set receipt_id = gen_random_uuid() where transaction_id = 'mine'",
             "grants_and_outcomes", "events_of_grants"),
         Damage(
-            "an order was bound by nothing",
-            """
-            insert into orders (id, app_id, user_id, product_id, transaction_id, bound_at)
-            values (gen_random_uuid(), 'game', 'u1', 'coins', 'none', now())
-            """, "orders_and_grants"),
+            "a grant names an order that nobody placed",
+            "update grants set order_id = gen_random_uuid() where transaction_id = 'mine'", "orders_and_grants"),
         Damage(
-            "a grant names an order that another purchase has bound",
+            "a grant names an order of somebody else",
             """
             with placed as (
-              insert into orders (id, app_id, user_id, product_id, transaction_id, bound_at)
-              select gen_random_uuid(), app_id, user_id, product_id, 'another', now() from grants
-              where transaction_id = 'mine' returning id)
+              insert into orders (id, app_id, user_id, product_id)
+              select gen_random_uuid(), app_id, user_id || 'x', product_id from grants where transaction_id = 'mine'
+              returning id)
             update grants set order_id = (select id from placed) where transaction_id = 'mine'
             """, "orders_and_grants"),
+        Damage(
+            "two grants have one order",
+            """
+            do $$ begin
+            drop index grants_of_order;
+            with placed as (
+              insert into orders (id, app_id, user_id, product_id)
+              select gen_random_uuid(), app_id, user_id, product_id from grants where transaction_id = 'mine' returning id),
+            doubled as (
+              insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
+                quantity, goods, binding_source, order_id)
+              select 'mine2', 'mine2', app_id, environment, user_id, receipt_id, product_id, quantity, goods,
+                binding_source, (select id from placed) from grants where transaction_id = 'mine')
+            update grants set order_id = (select id from placed) where transaction_id = 'mine';
+            end $$
+            """, "orders_and_grants", "grants_and_outcomes", "events_of_grants"),
         Damage(
             "goods say that they are a bonus, and nobody was given one",
             """

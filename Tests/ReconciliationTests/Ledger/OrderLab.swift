@@ -65,7 +65,7 @@ extension LedgerLab {
     func boundOrders() async throws -> [String] {
         try await texts(
             """
-            select concat_ws(' ', id, transaction_id, user_id, product_id) from orders
+            select concat_ws(' ', id, transaction_id, user_id, product_id) from v_orders
             where transaction_id is not null order by transaction_id
             """)
     }

@@ -137,7 +137,7 @@ import Testing
             }
             print("settle: \(Self.batchRows) verdicts with orders touch \(blocks) blocks")
             #expect(
-                try await lab.number("select count(*) from orders where transaction_id is not null")
+                try await lab.number("select count(*) from grants where order_id is not null")
                     == Self.batches * Self.batchRows)
             #expect(blocks.allSatisfy { (Self.batchRows..<Self.batchRows * Self.blocksOfVerdictMax).contains($0) })
         }

@@ -21,7 +21,7 @@ import Testing
                 try await lab.texts("select receipt_id::text from grants where transaction_id = 't777'").first
                     .flatMap(UUID.init(uuidString:)))
             let order = try #require(
-                try await lab.texts("select id::text from orders where transaction_id = 't777'").first
+                try await lab.texts("select order_id::text from grants where transaction_id = 't777'").first
                     .flatMap(UUID.init(uuidString:)))
             let keys = StoryKeys(appID: "game", receipts: [receipt], transactions: ["t777", "t778"], orders: [order])
             let page = Statements.PurchasePage(
@@ -123,8 +123,11 @@ import Testing
             select gen_random_uuid(), app_id, 'purchase.granted', user_id, transaction_id, receipt_id, '{}' from grants
             """,
             """
-            insert into orders (id, app_id, user_id, product_id, placed_at, transaction_id, bound_at)
-            select gen_random_uuid(), app_id, user_id, 'coins', granted_at, transaction_id, granted_at from grants
+            update grants set order_id = gen_random_uuid()
+            """,
+            """
+            insert into orders (id, app_id, user_id, product_id, placed_at)
+            select order_id, app_id, user_id, 'coins', granted_at from grants
             """,
             """
             insert into audits (at, actor, action, details)
@@ -148,7 +151,7 @@ import Testing
             """,
             """
             insert into client_reports (id, app_id, user_id, order_id, transaction_id, kind, details)
-            select gen_random_uuid(), app_id, user_id, id, transaction_id, 'failed', '{}' from orders
+            select gen_random_uuid(), app_id, user_id, order_id, transaction_id, 'failed', '{}' from grants
             """,
             """
             insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at)

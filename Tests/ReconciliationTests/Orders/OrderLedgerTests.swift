@@ -72,7 +72,13 @@ import Testing
             var others = NewOrder.example(3)
             others.userID = "u2"
             for order in [waiting, bound, others] { _ = try await lab.ledger.place(order) }
-            try await lab.run("update orders set transaction_id = 't1', bound_at = now() where id = '\(bound.id)'")
+            try await lab.run(
+                """
+                insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
+                  quantity, goods, binding_source, order_id)
+                select 't1', 't1', app_id, 'Sandbox', user_id, gen_random_uuid(), product_id, 1, '[]', 'poster', id
+                from orders where id = '\(bound.id)'
+                """)
             for user in ["u1", "u2"] {
                 let wish = Statements.TokenWish(appID: "game", userID: user, token: UUID())
                 _ = try await lab.ledger.run(Statements.issueToken, wish)

@@ -46,7 +46,7 @@ import Testing
             let hours = try await intake.count(
                 """
                 select extract(epoch from pay_by - placed_at)::int / 3600 from orders where user_id = '\(user)'
-                  and goods = '[{"item": "coins", "amount": 6000}]' and transaction_id is null
+                  and goods = '[{"item": "coins", "amount": 6000}]'
                 """)
             #expect(hours == 48)
         }
@@ -103,7 +103,7 @@ import Testing
             let other = try await intake.order(Self.body(Self.user()))
             #expect(try other.status == 201 && ids.insert(Self.id(other)).inserted)
             // Bound: the next tap is the next purchase.
-            try await intake.bind(first, "t-\(first)")
+            try await intake.grant(first, "t-\(first)")
             let second = try await intake.order(Self.body(user))
             #expect(try second.status == 201 && ids.insert(Self.id(second)).inserted)
             // Some seconds later: never a hard block.
@@ -145,7 +145,6 @@ import Testing
             // The purchase was bound to another order meanwhile: that one is the answer.
             let bound = try await intake.order(Self.body(user, #","quantity":5"#))
             let late = UUID().uuidString
-            try await intake.bind(try Self.id(bound), late)
             try await intake.grant(try Self.id(bound), late)
             let told = try await intake.order(Self.body(user, #","transactionId":"\#(late)""#))
             #expect(try told.status == 200 && Self.id(told) == Self.id(bound) && told["state"] == .string("granted"))
@@ -255,12 +254,9 @@ import Testing
             // A worker found its purchase while a client waits.
             async let waiting = intake.get("/v1/orders/\(id)?wait=20")
             try await Task.sleep(for: .milliseconds(300))
-            try await intake.bind(id, "t-\(id)")
-            let bound = try await waiting
-            #expect(bound["state"] == .string("bound") && bound["transactionId"] == .string("t-\(id)"))
             try await intake.grant(id, "t-\(id)")
-            let granted = try await intake.get("/v1/orders/\(id)")
-            #expect(granted["state"] == .string("granted"))
+            let granted = try await waiting
+            #expect(granted["state"] == .string("granted") && granted["transactionId"] == .string("t-\(id)"))
             #expect(
                 granted["granted"]
                     == .array([.object([.init("item", .string("coins")), .init("amount", .integer(6000))])]))
@@ -283,7 +279,6 @@ import Testing
             ] {
                 receipts.append(try Self.id(try await intake.post(body)))
             }
-            try await intake.bind(right, transaction)
             try await intake.grant(right, transaction)
             try await intake.execute(
                 """
@@ -313,7 +308,7 @@ import Testing
             }
             _ = try await intake.order(#"{"userId":"\#(user)","productId":"com.example.game.pass"}"#)
             try await intake.execute("update orders set pay_by = now() - interval '1 s' where id = '\(ids[0])'")
-            try await intake.bind(ids[1], "t-\(ids[1])")
+            try await intake.grant(ids[1], "t-\(ids[1])")
             func found(_ query: String) async throws -> [String] {
                 let answer = try await intake.get("/v1/orders?\(query)")
                 guard answer.status == 200, case .array(let orders)? = answer["orders"] else {
@@ -368,13 +363,7 @@ extension RunningIntake {
         try await send("POST", "/v1/orders", key: key, body: body)
     }
 
-    /// As a worker that found its purchase.
-    func bind(_ order: String, _ transaction: String) async throws {
-        try await execute(
-            "update orders set transaction_id = '\(transaction)', bound_at = now() where id = '\(order)'")
-    }
-
-    /// The purchase of this order is granted.
+    /// The purchase of this order is granted, which binds it.
     func grant(_ order: String, _ transaction: String) async throws {
         try await execute(
             """

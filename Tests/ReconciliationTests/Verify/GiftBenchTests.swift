@@ -167,7 +167,7 @@ import Testing
             try await desk.work(second)
             #expect(try await desk.grant(ordered.purchase.transactionId) == ["u1 sword 1 support"])
             #expect(
-                try await lab.lab.texts("select transaction_id from orders") == [ordered.purchase.transactionId])
+                try await lab.lab.texts("select transaction_id from v_orders") == [ordered.purchase.transactionId])
         }
     }
 

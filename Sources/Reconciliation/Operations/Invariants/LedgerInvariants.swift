@@ -53,23 +53,29 @@ extension Invariant {
                 from receipts where id = g.receipt_id offset 0) r)
             """),
         Invariant(
-            "B7", "orders_and_grants", "an order is bound by the one purchase that was granted by it, to its user",
+            "B7", "orders_and_grants", "one purchase is granted by an order, to the order's user",
             """
-            select 'order ' || coalesce(o.id, g.order_id) from (
-              select id, app_id, user_id, transaction_id from orders
-              where placed_at >= \(since) and transaction_id is not null) o
+            select 'order ' || g.order_id from (
+              select id, app_id, user_id from orders where placed_at >= \(since)) o
             full join (
-              select order_id, app_id, user_id, transaction_id from grants
+              select order_id, app_id, user_id from grants
               where granted_at >= \(since) and order_id is not null) g on g.order_id = o.id
             -- Placed before, and bound since: few enough to be looked up.
             left join lateral (
-              select app_id, user_id, transaction_id from orders where o.id is null and id = g.order_id offset 0) p on true
+              select app_id, user_id from orders where o.id is null and id = g.order_id offset 0) p on true
             cross join lateral (
-              select coalesce(o.app_id, p.app_id) as app_id, coalesce(o.user_id, p.user_id) as user_id,
-                coalesce(o.transaction_id, p.transaction_id) as transaction_id offset 0) b
-            where (b.app_id, b.transaction_id) is distinct from (g.app_id, g.transaction_id)
+              select coalesce(o.app_id, p.app_id) as app_id, coalesce(o.user_id, p.user_id) as user_id offset 0) b
+            where g.order_id is not null and (b.app_id is distinct from g.app_id
               or b.user_id <> g.user_id and \(Statements.person("b.user_id", of: "b.app_id"))
-                <> \(Statements.person("g.user_id", of: "g.app_id"))
+                <> \(Statements.person("g.user_id", of: "g.app_id")))
+            union all
+            select 'grants has no unique index of order_id' where not exists (
+              select from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
+              where i.indrelid = 'grants'::regclass and i.indisunique and i.indisvalid and i.indisready
+                and i.indnkeyatts = 1 and a.attname = 'order_id')
+            union all
+            select 'order ' || order_id || ' has several grants' from grants
+            where granted_at >= \(since) and order_id is not null group by order_id having count(*) > 1
             """),
         Invariant(
             "B6", "bonuses", "a bonus is given once per user and period, and stands among the goods of its grant",
