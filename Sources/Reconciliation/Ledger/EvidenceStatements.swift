@@ -74,7 +74,7 @@ extension Statements {
     /// Of an order `o` that is asked for by a question `i`.
     private static let orderColumns = """
         o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
-          o.bonuses, o.target, o.installation_id = i.installation, o.reserved_for, o.bound_by, o.item
+          nullif(o.bonuses, '[]'), o.target, o.installation_id = i.installation, o.reserved_for, o.bound_by, o.item
         """
     private static let orderFields = """
         id, \(person("orders.user_id", of: "i.app")) as user_id, \(soldProduct) as product_id, quantity, environment,
@@ -320,7 +320,7 @@ extension RowReader {
             id: id, userID: try text(column + 1), productID: try text(column + 2),
             item: try optionalText(column + 13), quantity: try int(column + 3),
             environment: try optionalText(column + 4), placedAt: try date(column + 5), payBy: try date(column + 6),
-            goods: try goods(column + 7), bonuses: try bonuses(column + 8),
+            goods: try goods(column + 7), bonuses: try optionalJSON(column + 8) == nil ? [] : try bonuses(column + 8),
             target: try json(column + 9),
             isOfInstallation: try optionalBool(column + 10) ?? false, reservedFor: try optionalText(column + 11),
             transactionID: try optionalText(column + 12))

@@ -15,9 +15,13 @@ struct MatchColumns {
     private var transfers: [String?] = []
     private var bonuses: [String?] = []
     private var judgedAt: [Date?] = []
+    private var yields: [Bool?] = []
+    private var remembers: [Bool?] = []
+    private var wantedOrders: Set<UUID> = []
 
     mutating func append(
-        _ match: Match?, of transaction: Transaction?, _ transfer: AppPolicy.Transfer?, in verdict: Verdict
+        _ match: Match?, of transaction: Transaction?, _ transfer: AppPolicy.Transfer?, in verdict: Verdict,
+        givenBy source: BindingSource?
     ) {
         let appID = verdict.appID
         owners.append(match?.userID)
@@ -33,6 +37,18 @@ struct MatchColumns {
         transfers.append(transfer?.rawValue)
         bonuses.append(transaction.flatMap { Self.bonuses(match?.bonuses ?? [], $0) })
         judgedAt.append(verdict.claim.judgedAt)
+        // An order is wanted by one purchase of a batch: the first.
+        yields.append(match?.order.map { source != nil && !wantedOrders.insert($0.id).inserted } ?? false)
+        remembers.append(Self.remembers(match, transaction, source))
+    }
+
+    /// Whether an unregistered token is its owner's from now on: not one that we set ourselves.
+    private static func remembers(_ match: Match?, _ transaction: Transaction?, _ source: BindingSource?) -> Bool {
+        guard transaction?.appAccountToken != nil, match?.reasons.contains(.tokenWritten) != true else { return false }
+        return switch source {
+        case nil, .orderToken, .userToken, .shared: false
+        default: true
+        }
     }
 
     /// What the event of the grant says of its order: its id, and where in the game the goods go. Without an order they
@@ -83,11 +99,12 @@ struct MatchColumns {
         ).text
     }
 
-    /// `$36` to `$46`.
+    /// `$36` to `$48`.
     var values: [Value] {
         [
             .texts(owners), .texts(orders), .texts(reasons), .texts(chargedOrders), .jsons(orderFacts), .bools(chains),
-            .jsons(beside), .bools(proofs), .texts(transfers), .jsons(bonuses), .dates(judgedAt),
+            .jsons(beside), .bools(proofs), .texts(transfers), .jsons(bonuses), .dates(judgedAt), .bools(yields),
+            .bools(remembers),
         ]
     }
 }

@@ -62,9 +62,9 @@ struct SettleColumns {
         users.append(verdict.claim.userID)
         possessions.append(verdict.claim.hasPossession)
         transactions.append(transactionID)
-        appendDecision(decision)
+        let source = appendDecision(decision)
         appendFacts(transaction)
-        matches.append(match, of: transaction, transfer, in: verdict)
+        matches.append(match, of: transaction, transfer, in: verdict, givenBy: source)
         eventIDs.append(transaction.map { Self.eventID(verdict.appID, $0, decision).text })
         callServices.append(verdict.call?.service)
         callEnvironments.append(verdict.call?.environment)
@@ -82,7 +82,8 @@ struct SettleColumns {
         return DerivedID.event(appID: appID, transactionID: transaction.id, type: "purchase.granted")
     }
 
-    private mutating func appendDecision(_ decision: Decision) {
+    /// - Returns: what gives it, where it is given.
+    private mutating func appendDecision(_ decision: Decision) -> BindingSource? {
         let (word, reason, given, source): (String, Reason?, [AppPolicy.Goods]?, BindingSource?) =
             switch decision {
             case .grant(let goods, let source): ("grant", nil, goods, source)
@@ -95,6 +96,7 @@ struct SettleColumns {
         reasons.append(reason?.rawValue)
         goods.append(given.map(GoodsJSON.encode))
         bindings.append(source?.rawValue)
+        return source
     }
 
     private mutating func appendFacts(_ transaction: Transaction?) {

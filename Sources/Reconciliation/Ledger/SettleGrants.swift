@@ -44,12 +44,12 @@ extension Statements {
               $16::text[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[], $21::text[],
               $22::text[], $23::timestamptz[], $24::jsonb[], $25::text[], $26::text[], $27::text[], $28::int[],
               $29::int8[], $30::int[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::jsonb[],
-              $41::bool[], $42::jsonb[], $43::bool[], $44::text[], $45::jsonb[])
+              $41::bool[], $42::jsonb[], $43::bool[], $44::text[], $45::jsonb[], $47::bool[], $48::bool[])
             as i(receipt, attempt, due_in, app, usr, possession, transaction, asked, cause, binding, environment,
               product, quantity, goods, purchase_key, original, kind, purchased_at, expires_at, revoked_at, token,
               ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
               customer, matched_owner, order_text, why, charged_order, order_facts, takes_chain, beside,
-              proves_owner, transfer, bonuses)
+              proves_owner, transfer, bonuses, yields, remembers)
           -- By its id alone: the index of refunds is empty to statistics of a time without any, and would be walked.
           left join lateral (select true as is_refunded from (
               select app_id, environment, revoked_at, signed_at from transactions
@@ -68,12 +68,8 @@ extension Statements {
           where (i.receipt in (select receipt from mine)) is true),
         """
 
-    /// What is given by it, by which order, with which bonuses: `wanted`, `presented`, `presents`, `won`, `known`.
+    /// What is given by it, by which order, with which bonuses: `presented`, `presents`, `won`, `known`.
     static let settleGrants = """
-        wanted as (                    -- each order by one purchase of the batch
-          select distinct on (order_id) order_id, transaction, receipt from verdict
-          where order_id is not null and decision in ('grant', 'provisional')
-          order by order_id, purchase_key, transaction, receipt),
         presented as (                 -- of two purchases of one batch the earlier has it; keys in order, as below
           insert into given_bonuses (app_id, user_id, bonus, period, transaction_id, goods)
           select v.app, v.owner, b.id, b.period, v.transaction, b.goods
@@ -83,8 +79,7 @@ extension Statements {
               row_number() over (partition by transaction order by purchase_key, receipt) as of_transaction
             from verdict
             where (select bool_or(bonuses is not null) from verdict) and decision in ('grant', 'provisional')
-              and (order_id is null
-                or (order_id, transaction, receipt) in (select order_id, transaction, receipt from wanted))) v
+              and not yields) v
             cross join lateral jsonb_to_recordset(v.bonuses) as b(id text, period text, goods jsonb)
           where v.of_purchase = 1 and v.of_transaction = 1
             and (select true from grants where transaction_id = v.transaction) is null
@@ -106,8 +101,7 @@ extension Statements {
             product_id, quantity, goods, binding_source, order_id)
           select transaction, purchase_key, app, environment, owner, customer, receipt, product, quantity,
             \(goodsWithBonuses), binding, order_id
-          from verdict where decision in ('grant', 'provisional') and (order_id is null
-            or (order_id, transaction, receipt) in (select order_id, transaction, receipt from wanted))
+          from verdict where decision in ('grant', 'provisional') and not yields
           order by purchase_key, transaction, receipt
           on conflict do nothing
           returning transaction_id, receipt_id),

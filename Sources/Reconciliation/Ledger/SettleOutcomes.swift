@@ -196,12 +196,10 @@ extension Statements {
           where takes_chain and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
           order by original, transaction
           on conflict do nothing),
-        remembered as (                -- whose an unregistered token is, unless we set it ourselves
+        remembered as (                -- whose an unregistered token is
           insert into granted_tokens (app_id, token, user_id)
           select distinct app, token::uuid, owner from verdict
-          where token is not null and binding not in ('order_token', 'user_token', 'shared')
-            and (why ~ '\(MatchReason.tokenWritten.rawValue)') is not true
-            and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
+          where remembers and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
           order by 1, 2, 3
           on conflict do nothing),
         charged as (
