@@ -68,11 +68,13 @@ extension Statements {
     ///   only, by claims since its last move, so often at most. Two who claim it at once: one row can be inserted.
     /// - An order is bound by one purchase, the one that is granted by it: the grant is the binding, and no two grants
     ///   have one order (`grants_of_order`). Whoever finds it bound gives nothing (`again`): its caller matches the purchase
-    ///   anew. Whoever finds it in another statement's hands waits for that one, as for a purchase. What is granted is the owner's, who may be another than the
-    ///   poster; then the poster is told no more than of anybody else's purchase.
+    ///   anew. Whoever finds it in another statement's hands waits for that one, as for a purchase. What is granted is
+    ///   the owner's, who may be another than the poster; then the poster is told no more than of anybody else's
+    ///   purchase.
     /// - A bonus is inserted before its grant, by the user's key of its period: only who has the row gives its goods. Of
     ///   the rows of a batch for one purchase only the one that will have the grant asks for it; where another statement
-    ///   gives the purchase or binds its order meanwhile the whole batch is refused (`given_bonuses_have_grants`) and written again.
+    ///   gives the purchase or binds its order meanwhile the whole batch is refused (`given_bonuses_have_grants`) and
+    ///   written again.
     /// - What is to be done at Apple afterwards is written with what it is for, so that neither is there alone.
     package static let settle = Statement<SettleBatch, Settlement>(
         "ledger.settle",
