@@ -240,12 +240,15 @@ extension Statements {
             case when jsonb_typeof(t.facts -> 'price') = 'number' then t.facts ->> 'currency' end as currency,
             case when jsonb_typeof(t.facts -> 'revocationPercentage') = 'number'
               then (t.facts ->> 'revocationPercentage')::numeric else 100000 end as share
-          from grants g cross join lateral (
-            select environment, purchased_at, revoked_at, ownership, facts from transactions
-            where transaction_id = g.transaction_id and app_id = $1 offset 0) t
+          from unnest($2::text[]) as person(id)
           -- Apple's dates have been hours ahead of ours; granted later it may be by any time.
-          where g.app_id = $1 and g.user_id = any($2::text[]) and g.granted_at >= $3::timestamptz - interval '1 day'
-            and t.purchased_at >= $3 and t.purchased_at < $4 and g.binding_source <> 'shared') p
+          cross join lateral (
+            select transaction_id, binding_source from grants
+            where app_id = $1 and user_id = person.id and granted_at >= $3::timestamptz - interval '1 day' offset 0) g
+          cross join lateral (
+            select environment, purchased_at, revoked_at, facts from transactions
+            where transaction_id = g.transaction_id and app_id = $1 offset 0) t
+          where t.purchased_at >= $3 and t.purchased_at < $4 and g.binding_source <> 'shared') p
         group by 1, 2 order by 1 desc, 2 nulls last
         """,
         bind: { [.text($0.appID), .texts($0.userIDs.map(Optional.init)), .date($0.from), .date($0.to)] },

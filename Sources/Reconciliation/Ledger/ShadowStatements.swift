@@ -64,7 +64,8 @@ extension Statements {
     /// given to; two stand for many.
     typealias ShadowAnswer = (chainOwner: String?, tokenUsers: [String])
 
-    /// One row per question, in order.
+    /// One row per question, in order. Behind `offset 0`: by the keys alone, or a plan may walk an app's decisions to the
+    /// first that fits.
     static let shadowEvidence = Statement<[EvidenceQuestion], ShadowAnswer>(
         "shadow.evidence",
         """
@@ -72,15 +73,16 @@ extension Statements {
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) with ordinality
           as i(app, id, environment, original, token_text, n)
         left join lateral (
-          select \(person("shadow_decisions.user_id", of: "i.app")) as user_id from shadow_decisions
-          where app_id = i.app and original_transaction_id = i.original and environment = i.environment
-            and transaction_id <> i.id and binding_source <> 'shared'
+          select \(person("s.user_id", of: "i.app")) as user_id from (
+            select * from shadow_decisions where original_transaction_id = i.original offset 0) s
+          where app_id = i.app and environment = i.environment and transaction_id <> i.id and binding_source <> 'shared'
           order by purchased_at desc, transaction_id desc limit 1) c on true
         left join lateral (
           select array_agg(user_id) as users from (
-            select distinct \(person("shadow_decisions.user_id", of: "i.app")) as user_id from shadow_decisions
-            where app_id = i.app and token = i.token_text::uuid and transaction_id <> i.id
-              and binding_source not in ('order_token', 'user_token', 'shared') limit 2) u) t on true
+            select distinct \(person("s.user_id", of: "i.app")) as user_id from (
+              select * from shadow_decisions where token = i.token_text::uuid offset 0) s
+            where app_id = i.app and transaction_id <> i.id and binding_source not in ('order_token', 'user_token', 'shared')
+            limit 2) u) t on true
         order by i.n
         """,
         bind: { questions in
@@ -163,10 +165,10 @@ extension Statements {
         """
         select coalesce(s.user_id, m.user_id), coalesce(s.product_id, m.product_id), o.state, o.reason
         from unnest($2::text[]) with ordinality as i(id, n)
-        left join lateral (select user_id, product_id from shadow_decisions
-          where transaction_id = i.id and app_id = $1 offset 0) s on true
-        left join lateral (select user_id, product_id from imported_grants
-          where transaction_id = i.id and app_id = $1 offset 0) m on true
+        left join lateral (select app_id, user_id, product_id from shadow_decisions
+          where transaction_id = i.id offset 0) s on s.app_id = $1
+        left join lateral (select app_id, user_id, product_id from imported_grants
+          where transaction_id = i.id offset 0) m on m.app_id = $1
         left join lateral (
           select state, reason from outcomes
           where transaction_id = i.id and state <> 'granted' and s.user_id is null and m.user_id is null

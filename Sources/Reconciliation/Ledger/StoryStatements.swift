@@ -417,13 +417,17 @@ private enum StoryQueries {
         ownerships, doubleCharges, reports, imported,
     ]
 
+    /// Beside a list of ids: by no index, or to a plan of an empty table, which a service keeps, one of the app's rows would
+    /// be as good as the ids'.
+    private static let isOfApp = "app_id || '' = $1"
+
     private static let receipts = """
         select id, user_id as "userId", order_id as "orderId", kind, lane, transaction_id as "transactionId",
           original_transaction_id as "originalTransactionId", is_vouched as "isVouched", state, reason, attempt,
           extract(epoch from received_at) as "receivedAt", extract(epoch from judged_at) as "judgedAt",
           extract(epoch from due_at) as "dueAt", extract(epoch from settled_at) as "settledAt",
-          (select count(*) from outcomes where receipt_id = r.id) as purchases
-        from receipts r where id = any($2::uuid[]) and app_id = $1
+          (select count(*) from outcomes where receipt_id = receipts.id) as purchases
+        from receipts where id = any($2::uuid[]) and \(isOfApp)
         """
     private static let outcomes = """
         select receipt_id as "receiptId", transaction_id as "transactionId", state, reason,
@@ -443,18 +447,18 @@ private enum StoryQueries {
           extract(epoch from expires_at) as "expiresAt", extract(epoch from revoked_at) as "revokedAt",
           app_account_token as "appAccountToken", ownership, extract(epoch from signed_at) as "signedAt",
           facts::text as facts
-        from transactions where transaction_id = any($3::text[]) and app_id = $1
+        from transactions where transaction_id = any($3::text[]) and \(isOfApp)
         """
     private static let grants = """
         select transaction_id as "transactionId", receipt_id as "receiptId", user_id as "userId",
           product_id as "productId", quantity, goods, binding_source as "bindingSource",
           extract(epoch from granted_at) as "grantedAt"
-        from grants where transaction_id = any($3::text[]) and app_id = $1
+        from grants where transaction_id = any($3::text[]) and \(isOfApp)
         """
     private static let trusts = """
         select transaction_id as "transactionId", extract(epoch from granted_at) as "grantedAt",
           extract(epoch from confirmed_at) as "confirmedAt", extract(epoch from revoked_at) as "revokedAt"
-        from provisional_grants where transaction_id = any($3::text[]) and app_id = $1 and granted_at is not null
+        from provisional_grants where transaction_id = any($3::text[]) and \(isOfApp) and granted_at is not null
         """
     private static let events = """
         select event_id as "eventId", type, transaction_id as "transactionId", extract(epoch from at) as at
@@ -469,13 +473,13 @@ private enum StoryQueries {
           goods::text as goods, price_milliunits as "priceMilliunits", currency,
           extract(epoch from placed_at) as "placedAt", extract(epoch from pay_by) as "payBy",
           reserved_for as "reservedFor", bound_by as "transactionId", extract(epoch from given_at) as "boundAt"
-        from orders \(Statements.binding(of: "orders")) where id = any($4::uuid[]) and app_id = $1
+        from orders \(Statements.binding(of: "orders")) where id = any($4::uuid[]) and \(isOfApp)
         """
     private static let errands = """
         select transaction_id as "transactionId", kind, original_transaction_id as "originalTransactionId", token, state,
           reason, attempt, http_status as "httpStatus", code, extract(epoch from created_at) as "createdAt",
           extract(epoch from due_at) as "dueAt", extract(epoch from ended_at) as "endedAt"
-        from errands where transaction_id = any($3::text[]) and app_id = $1
+        from errands where transaction_id = any($3::text[]) and \(isOfApp)
         """
     /// Those about the app while the receipts were open, those about all apps, and those about their users ever since; of
     /// those about one purchase the story's.
@@ -484,7 +488,7 @@ private enum StoryQueries {
           c.details ->> 'receiver' as receiver
         from (
           select min(received_at) as first, max(coalesce(settled_at, now())) as last, array_agg(user_id) as users
-          from receipts where id = any($2::uuid[]) and app_id = $1) w
+          from receipts where id = any($2::uuid[]) and \(isOfApp)) w
         cross join lateral (
           (select at, actor, action, details from audits
             where details ->> 'app' = $1 and at between w.first and now()
@@ -501,8 +505,8 @@ private enum StoryQueries {
         select w.original_transaction_id as "originalTransactionId", w.transaction_id as "transactionId",
           w.user_id as "userId", w.binding_source as "bindingSource", extract(epoch from w.purchased_at) as "purchasedAt",
           w.move, extract(epoch from w.decided_at) as "decidedAt"
-        from (select distinct environment, original_transaction_id from transactions
-          where transaction_id = any($3::text[]) and app_id = $1) c
+        from (select distinct environment, original_transaction_id
+          from transactions where transaction_id = any($3::text[]) and \(isOfApp)) c
         cross join lateral (
           select original_transaction_id, transaction_id, user_id, binding_source, purchased_at, move, decided_at
           from ownerships where app_id = $1 and environment = c.environment
@@ -532,12 +536,12 @@ private enum StoryQueries {
             select id from client_reports where transaction_id = t.named limit \(Statements.storyLinesMax)) c) i
         cross join lateral (
           select user_id, order_id, transaction_id, kind, message, app_version, reported_at, handled_at
-          from client_reports where id = i.id and app_id = $1 offset 0) r
+          from client_reports where id = i.id and \(isOfApp) offset 0) r
         """
     private static let imported = """
         select transaction_id as "transactionId", user_id as "userId", product_id as "productId",
           extract(epoch from purchased_at) as "purchasedAt", extract(epoch from imported_at) as "importedAt"
-        from imported_grants where transaction_id = any($3::text[]) and app_id = $1
+        from imported_grants where transaction_id = any($3::text[]) and \(isOfApp)
         """
     private static let halts = """
         select service, environment, reason, extract(epoch from since) as since,

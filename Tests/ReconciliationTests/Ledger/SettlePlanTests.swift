@@ -40,7 +40,7 @@ import Testing
                         Posted(id: $1, userID: "u1", appID: "game"), .transactions([.purchase("\(number)-\($0)")]))
                 }
                 blocks.append(
-                    try await touched(lab) {
+                    try await lab.touched {
                         let settled = try await lab.ledger.run(
                             Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
                         #expect(settled.count == Self.batchRows)
@@ -84,7 +84,7 @@ import Testing
                         .transactions([.purchase($0.uuidString.lowercased())]))
                 }
                 blocks.append(
-                    try await touched(lab) {
+                    try await lab.touched {
                         let settled = try await lab.ledger.run(
                             Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
                         #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
@@ -129,7 +129,7 @@ import Testing
                         ]))
                 }
                 blocks.append(
-                    try await touched(lab) {
+                    try await lab.touched {
                         let settled = try await lab.ledger.run(
                             Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
                         #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
@@ -166,7 +166,7 @@ import Testing
             let verdicts = zip(ids, entries).map {
                 lab.verdict(Posted(id: $0, userID: "u1", appID: "game"), .transactions([$1]))
             }
-            let settling = try await touched(lab) {
+            let settling = try await lab.touched {
                 let settled = try await lab.ledger.run(
                     Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
                 #expect(settled.count == Self.batchRows)
@@ -177,7 +177,7 @@ import Testing
                     transaction: Verdict.Entry.purchase("new \(number)", of: "refunded\(number)", kind: .nonConsumable)
                         .transaction)
             }
-            let asking = try await touched(lab) {
+            let asking = try await lab.touched {
                 _ = try await EvidenceQuestion.answers(to: questions, in: lab.database)
             }
             print("refunds: \(Self.batchRows) verdicts touch \(settling) blocks, as many questions \(asking)")
@@ -208,7 +208,7 @@ import Testing
                 """)
             let ids = try await lab.texts("select id::text from orders limit \(Self.batchRows)")
                 .compactMap(UUID.init(uuidString:))
-            let blocks = try await touched(lab) {
+            let blocks = try await lab.touched {
                 let known = try await EvidenceQuestion.answers(to: questions(ids), in: lab.database)
                 #expect(known.map { $0.orders.map(\.id) } == ids.map { [$0] })
             }
@@ -231,7 +231,7 @@ import Testing
                     lane: .apple, apps: ["game", "other"], limit: 1000, rescueDelay: .seconds(60),
                     rescueDelayMax: .seconds(3600))
                 blocks.append(
-                    try await touched(lab) {
+                    try await lab.touched {
                         let claimed = try await lab.ledger.run(Statements.claim, claim)
                         #expect(claimed.count == 1000)
                     })
@@ -262,23 +262,5 @@ import Testing
         return try await lab.texts(
             "select id::text from receipts where app_id = 'game' and due_at is not null limit \(Self.batches * Self.batchRows)"
         ).compactMap(UUID.init(uuidString:))
-    }
-
-    /// Blocks of this database that the server reads or finds in memory for `body`. Nobody else is in this database; what
-    /// the count itself costs is in it.
-    private func touched(_ lab: LedgerLab, _ body: () async throws -> Void) async throws -> Int {
-        let before = try await blocks(lab)
-        try await body()
-        return try await blocks(lab) - before
-    }
-
-    private static let flush = Statement<Void, Void>("test.flush", "select pg_stat_force_next_flush()")
-
-    private func blocks(_ lab: LedgerLab) async throws -> Int {
-        // Of both connections: a session tells its numbers by itself once a second.
-        _ = try await lab.ledger.run(Self.flush, ())
-        try await lab.database.run(Self.flush)
-        return try await lab.number(
-            "select blks_hit + blks_read from pg_stat_database where datname = current_database()")
     }
 }

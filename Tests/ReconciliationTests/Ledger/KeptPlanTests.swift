@@ -1,0 +1,149 @@
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: no plan that a service made while the tables were empty, and keeps, reads an app's rows for the look-up of one
+/// of them: on the first day of a deployment, or of an app that moves in, everything is written before autovacuum first
+/// comes by (settle.md, traps).
+///
+/// Method: no statistics and no autovacuum. Each statement runs once on the empty database, then 50,000 receipts and what
+/// belongs to them are stored, then it runs again, and the blocks that the server touches for it are counted. What
+/// settling does stands in `SettlePlanTests`.
+@Suite(.serialized, .timeLimit(.minutes(8))) struct KeptPlanTests {
+    /// The most is 350, for whose a purchase is. Who reads the rows of an app touches 47,000.
+    private static let blocksMax = 700
+
+    private struct Probe {
+        var name: String
+        var run: (LedgerLab) async throws -> Int
+    }
+
+    @Test("what was planned on empty tables touches few blocks of full ones")
+    func plans() async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
+            for table in try await lab.texts(
+                "select relname from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace")
+            { try await lab.run("alter table \(table) set (autovacuum_enabled = false)") }
+            let probes = Self.probes
+            for probe in probes { _ = try await probe.run(lab) }
+            try await lab.fillHistory()
+            try await lab.run(
+                """
+                insert into shadow_decisions (transaction_id, purchase_key, app_id, environment, original_transaction_id,
+                  user_id, product_id, goods, binding_source, order_id, token, purchased_at, receipt_id)
+                select transaction_id, purchase_key, app_id, environment, transaction_id, user_id, product_id, goods,
+                  binding_source, order_id, order_id, granted_at, receipt_id from grants
+                """)
+            // The first time a session also reads what the catalogue says of the new day's tables.
+            for probe in probes { _ = try await probe.run(lab) }
+            for probe in probes {
+                var rows = 0
+                let blocks = try await lab.touched { rows = try await probe.run(lab) }
+                print("kept plan: \(probe.name) touches \(blocks) blocks for \(rows) rows")
+                #expect(rows > 0, "\(probe.name) found nothing")
+                #expect(blocks <= Self.blocksMax, "\(probe.name)")
+            }
+        }
+    }
+
+    private static let transaction = "t777"
+    private static let receipt = UUID(uuidString: "00000000-0000-8000-8000-000000000777")!
+    private static let users = ["u777", "u778"]
+    private static func order(_ lab: LedgerLab) async throws -> UUID {
+        try await lab.texts("select order_id::text from grants where transaction_id = '\(transaction)'").first
+            .flatMap(UUID.init(uuidString:)) ?? UUID()
+    }
+    private static func probe<Parameters: Sendable, Row: Sendable>(
+        _ statement: Statement<Parameters, Row>,
+        _ parameters: @escaping (LedgerLab) async throws -> Parameters
+    ) -> Probe {
+        Probe(name: statement.name) { lab in
+            try await lab.ledger.run(statement, parameters(lab)).count
+        }
+    }
+
+    private static var probes: [Probe] {
+        let page = Statements.PurchasePage(appID: "game", userIDs: users, before: .newest, limit: 51)
+        let month = Statements.SpendingQuestion(
+            appID: "game", userIDs: users, from: .now.addingTimeInterval(-30 * 86_400), to: .now)
+        let question = { (order: UUID) in
+            EvidenceQuestion(
+                appID: "game", userID: "u777", namedOrderID: nil, installationID: nil,
+                transaction: Verdict.Entry.purchase("new", of: transaction) { $0.appAccountToken = order }.transaction,
+                isOneOfSeveral: true)
+        }
+        let wish = { (order: UUID) in
+            NewOrder(
+                id: UUID(), appID: "game", userID: "u777", productID: "coins", item: nil, quantity: 1, promotion: nil,
+                channel: "app_store", environment: nil, offer: nil, payBy: .seconds(3600), target: "{}", details: "{}",
+                installationID: nil, debounceKey: [1], debounce: .seconds(10), idempotencyKey: "key",
+                reservedFor: transaction)
+        }
+        let report = ClientReport(
+            appID: "game", userID: "u777", orderID: nil, transactionID: transaction, kind: .failed, message: nil,
+            appVersion: nil, details: "{}")
+        return [
+            probe(Statements.fetchReceipts) { _ in [receipt] },
+            probe(Statements.readReceipts) { _ in [receipt] },
+            probe(Statements.finishedReceipts) { _ in [receipt] },
+            probe(Statements.countFruitlessQuestions) { _ in (appID: "game", userID: "u777") },
+            probe(Statements.areKnownTransactions) { _ in [transaction] },
+            probe(Statements.reopenClaim) { _ in .init(receiptID: receipt, payload: "x", moves: true) },
+            probe(Statements.userHistory) { _ in .init(appID: "game", userID: "u777", purchasesMax: 10) },
+            probe(Statements.storeReport) { lab in
+                var report = report
+                report.orderID = try await order(lab)
+                return report
+            },
+            probe(Statements.placeOrders) { lab in
+                var order = wish(UUID())
+                order.reservedFor = nil
+                order.idempotencyKey = UUID().uuidString
+                order.debounceKey = Array(order.id.uuidString.utf8)
+                return [order]
+            },
+            probe(Statements.findOrders) { lab in [wish(try await order(lab))] },
+            probe(Statements.readOrders) { lab in [try await order(lab)] },
+            probe(Statements.boundOrders) { lab in [try await order(lab)] },
+            probe(Statements.searchOrders) { _ in .init(appID: "game", userIDs: users, limit: 50) },
+            probe(Statements.boughtUnits) { _ in
+                .init(appID: "game", userID: "u777", productID: "coins", item: "coins")
+            },
+            probe(Statements.registerToken) { _ in .init(appID: "game", userID: "u777", token: UUID()) },
+            probe(Statements.issueToken) { _ in .init(appID: "game", userID: "u777", token: UUID()) },
+            probe(Statements.knownPurchases) { _ in
+                .init(
+                    receiptID: receipt, appID: "game",
+                    transactions: [Verdict.Entry.purchase(transaction).transaction])
+            },
+            probe(Statements.countBrakes) { _ in
+                [.init(appID: "game", userID: "u777", customerID: "c777", isSandbox: false)]
+            },
+            probe(Statements.evidence) { lab in [question(try await order(lab))] },
+            probe(Statements.shadowEvidence) { lab in [question(try await order(lab))] },
+            probe(Statements.shadowOrders) { lab in [try await order(lab)] },
+            probe(Statements.shadowFacts) { _ in .init(appID: "game", transactionIDs: [transaction]) },
+            probe(Statements.findReceiptStory) { _ in .init(id: receipt, reader: .player(["game": "u777"])) },
+            probe(Statements.findTransactionStory) { _ in
+                .init(id: transaction, reader: .player(["game": "u777"]))
+            },
+            probe(Statements.findOrderStory) { lab in
+                .init(id: try await order(lab), reader: .player(["game": "u777"]))
+            },
+            probe(Statements.readStory) { lab in
+                StoryKeys(
+                    appID: "game", receipts: [receipt], transactions: [transaction, "t778"],
+                    orders: [try await order(lab)])
+            },
+            probe(Statements.grantedPurchases) { _ in page },
+            probe(Statements.importedPurchases) { _ in page },
+            probe(Statements.postedPurchases) { _ in page },
+            probe(Statements.spending) { _ in month },
+            probe(Statements.standings) { _ in [receipt] },
+            probe(Statements.userTraces) { _ in .init(appID: "game", key: "u777") },
+        ]
+    }
+}
