@@ -72,6 +72,8 @@ struct CommitQueue<Item: Sendable>: Sendable {
     }
 
     var isEmpty: Bool { heldItems == 0 }
+    /// In no flush so far.
+    var waitingItems: Int { waiting.count }
     /// Something is in no flush at the moment: it waits for one, or to go again.
     var hasUnflushed: Bool { !waiting.isEmpty || !again.isEmpty }
     /// Something failed and is tried again.

@@ -29,6 +29,20 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         }
     }
 
+    /// How what comes in a stream shares its statements, each of which costs the database and us as much as a dozen items:
+    /// from the start of a flush of several to the next so much time passes, or so many items come. A lone caller waits
+    /// for nobody, nor does what goes again.
+    package struct Pace: Sendable {
+        package var interval: Duration
+        /// Nil: a crowd.
+        package var items: Int?
+
+        package init(interval: Duration = .milliseconds(5), items: Int? = nil) {
+            self.interval = interval
+            self.items = items
+        }
+    }
+
     private typealias Answer = Result<Outcome, GroupCommitError>
     private typealias Submitter = CheckedContinuation<Answer, Never>
 
@@ -54,26 +68,28 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         /// Whether the caller shall start a writer, which is counted from now on. One is enough for almost everything:
         /// two that alternate write half the batch each, for a third more of everybody's time. The next begins when much
         /// waits, or when nothing has moved for so long that something is wrong with the batch before.
-        mutating func needsWriter(of writers: Int, patience: Duration) -> Bool {
+        mutating func needsWriter(of writers: Int, patience: Duration, pace: Pace) -> Bool {
             guard activeWriters < writers else { return false }
-            guard activeWriters == 0 || queue.isCrowded || flushedAt.duration(to: .now) >= patience else {
-                return false
-            }
-            activeWriters += 1
-            return true
+            let isTime =
+                activeWriters == 0
+                ? pause(of: pace) == nil : queue.isCrowded || flushedAt.duration(to: .now) >= patience
+            if isTime { activeWriters += 1 }
+            return isTime
         }
 
-        /// Until when more is waited for; nil: no longer. A lone caller waits for nobody, nor does what goes again.
-        func pause(of pace: Duration) -> ContinuousClock.Instant? {
-            guard flushedItems > 1, !queue.isCrowded, !queue.goesAgain else { return nil }
-            let start = flushedAt + pace
+        /// Until when more is waited for; nil: no longer.
+        func pause(of pace: Pace) -> ContinuousClock.Instant? {
+            guard flushedItems > 1, queue.waitingItems > 0, queue.waitingItems < pace.items ?? .max, !queue.isCrowded,
+                !queue.goesAgain
+            else { return nil }
+            let start = flushedAt + pace.interval
             return start > .now ? start : nil
         }
 
-        /// When to ask again, where a writer was refused for patience alone and no earlier look is planned.
-        func nextLook(of writers: Int, patience: Duration) -> ContinuousClock.Instant? {
-            guard activeWriters > 0, activeWriters < writers, queue.hasUnflushed else { return nil }
-            let look = flushedAt + patience
+        /// When to ask again, where a writer was refused for patience or pace alone and no earlier look is planned.
+        func nextLook(of writers: Int, patience: Duration, pace: Pace) -> ContinuousClock.Instant? {
+            guard activeWriters < writers, queue.hasUnflushed else { return nil }
+            guard let look = activeWriters == 0 ? pause(of: pace) : flushedAt + patience else { return nil }
             return wakesAt.map { $0 > look } ?? true ? look : nil
         }
     }
@@ -88,7 +104,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     private let name: String
     private let writers: Int
     private let patience: Duration
-    private let pace: Duration
+    private let pace: Pace
     private let batchRows: Recorder
     private let state: Mutex<State>
 
@@ -96,14 +112,12 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     ///   - name: what metrics call it: "receipts".
     ///   - writers: flushes that run at once at most; batches then commit in any order.
     ///   - patience: a flush that runs longer lets another begin beside it.
-    ///   - pace: from the start of a flush of several to the next, unless much waits by then: what comes in a stream
-    ///     shares its statements, which cost the database and us as much as a dozen items each. Fewer than a crowd who
-    ///     each wait for their answer are answered once in that time.
+    ///   - pace: how what comes in a stream shares its statements.
     ///   - size: rows and bytes of one item, for the bounds.
     ///   - flush: one idempotent statement for all items. Answers one outcome per item, in the items' order.
     package init(
         name: String, limits: Limits = Limits(), writers: Int = 1, patience: Duration = .milliseconds(100),
-        pace: Duration = .milliseconds(5),
+        pace: Pace = Pace(),
         size: @escaping @Sendable (Item) -> (rows: Int, bytes: Int),
         flush: @escaping @concurrent @Sendable ([Item]) async throws(PostgresError) -> [Outcome]
     ) {
@@ -137,9 +151,9 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
                 guard !state.isClosed else { return .refused(.closed) }
                 guard let id = state.queue.add(item, rows: rows, bytes: bytes) else { return .refused(.full) }
                 state.submitters[id] = submitter
-                let startsWriter = state.needsWriter(of: writers, patience: patience)
+                let startsWriter = state.needsWriter(of: writers, patience: patience, pace: pace)
                 return .queued(
-                    startsWriter: startsWriter, nextLook: state.nextLook(of: writers, patience: patience))
+                    startsWriter: startsWriter, nextLook: state.nextLook(of: writers, patience: patience, pace: pace))
             }
             switch entrance {
             case .refused(let error):
@@ -169,11 +183,8 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         while true {
             // Callers that were woken by the last batch, or arrive in one burst, get into this one.
             await Task.yield()
-            while let start = state.withLock({ $0.pause(of: pace) }) {
-                try? await Task.sleep(until: start, clock: .continuous)
-            }
             let step = state.withLock { state in
-                let step = state.queue.next(at: .now)
+                let step = state.pause(of: pace).map { .sleep(until: $0) } ?? state.queue.next(at: .now)
                 switch step {
                 case .flush(let batch): (state.flushedAt, state.flushedItems) = (.now, batch.entries.count)
                 case .giveUp: break
@@ -205,8 +216,11 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
             let (startsWriter, nextLook) = self.state.withLock { state in
                 if state.wakesAt == instant { state.wakesAt = nil }
                 let startsWriter =
-                    state.queue.hasUnflushed && state.needsWriter(of: self.writers, patience: self.patience)
-                return (startsWriter, state.nextLook(of: self.writers, patience: self.patience))
+                    state.queue.hasUnflushed
+                    && state.needsWriter(of: self.writers, patience: self.patience, pace: self.pace)
+                return (
+                    startsWriter, state.nextLook(of: self.writers, patience: self.patience, pace: self.pace)
+                )
             }
             if let nextLook { self.wake(at: nextLook) }
             if startsWriter { await self.write() }

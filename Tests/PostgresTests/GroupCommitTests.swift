@@ -159,11 +159,10 @@ import Testing
 
     /// What comes in a stream shares its statements; who submits one by one waits for nobody.
     @Test func whatComesInAStreamSharesItsStatements() async throws {
-        let gate = Gate()
         let batches = Mutex<[Int]>([])
-        func group(pace: Duration) -> GroupCommit<Int, Int> {
+        func group(pace: Duration, items: Int? = nil, gate: Gate = Gate()) -> GroupCommit<Int, Int> {
             GroupCommit<Int, Int>(
-                name: "test", pace: pace, size: { _ in (1, 1) },
+                name: "test", pace: .init(interval: pace, items: items), size: { _ in (1, 1) },
                 flush: { items throws(PostgresError) in
                     batches.withLock { $0.append(items.count) }
                     if items == [0] { await gate.wait() }
@@ -174,33 +173,37 @@ import Testing
         for item in 1...50 { #expect(try await patient.submit(item) == item) }
         #expect(batches.withLock { $0 } == Array(repeating: 1, count: 50))
 
-        batches.withLock { $0 = [] }
-        let paced = group(pace: .seconds(3))
-        func submit(_ items: ClosedRange<Int>, _ tasks: inout ThrowingTaskGroup<Void, any Error>) async throws {
-            let held = paced.held.rows
-            for item in items { tasks.addTask { #expect(await Self.answer(paced, item) == .success(item)) } }
-            while paced.held.rows < held + items.count { try await Task.sleep(for: .milliseconds(1)) }
-        }
-        try await withThrowingTaskGroup(of: Void.self) { tasks in
-            try await submit(0...0, &tasks)
-            while batches.withLock({ $0.isEmpty }) { try await Task.sleep(for: .milliseconds(1)) }
-            try await submit(1...3, &tasks)
-            gate.open()
-            while paced.held.rows > 0 { try await Task.sleep(for: .milliseconds(1)) }
-            for item in 4...6 {
-                tasks.addTask { #expect(await Self.answer(paced, item) == .success(item)) }
-                try await Task.sleep(for: .milliseconds(20))
+        // The second time nobody waits for an hour: three are enough.
+        for (pace, items) in [(Duration.seconds(3), Int?.none), (.seconds(3600), 3)] {
+            batches.withLock { $0 = [] }
+            let gate = Gate()
+            let paced = group(pace: pace, items: items, gate: gate)
+            func submit(_ items: ClosedRange<Int>, _ tasks: inout ThrowingTaskGroup<Void, any Error>) async throws {
+                let held = paced.held.rows
+                for item in items { tasks.addTask { #expect(await Self.answer(paced, item) == .success(item)) } }
+                while paced.held.rows < held + items.count { try await Task.sleep(for: .milliseconds(1)) }
             }
-            try await tasks.waitForAll()
+            try await withThrowingTaskGroup(of: Void.self) { tasks in
+                try await submit(0...0, &tasks)
+                while batches.withLock({ $0.isEmpty }) { try await Task.sleep(for: .milliseconds(1)) }
+                try await submit(1...3, &tasks)
+                gate.open()
+                while paced.held.rows > 0 { try await Task.sleep(for: .milliseconds(1)) }
+                for item in 4...6 {
+                    tasks.addTask { #expect(await Self.answer(paced, item) == .success(item)) }
+                    try await Task.sleep(for: .milliseconds(20))
+                }
+                try await tasks.waitForAll()
+            }
+            #expect(batches.withLock { $0 } == [1, 3, 3])
         }
-        #expect(batches.withLock { $0 } == [1, 3, 3])
     }
 
     @Test func aCrowdIsNotPaced() async throws {
         let gate = Gate()
         let batches = Mutex<[Int]>([])
         let group = GroupCommit<Int, Int>(
-            name: "test", limits: .init(batchRows: 100), pace: .seconds(3600), size: { _ in (1, 1) },
+            name: "test", limits: .init(batchRows: 100), pace: .init(interval: .seconds(3600)), size: { _ in (1, 1) },
             flush: { items throws(PostgresError) in
                 batches.withLock { $0.append(items.count) }
                 await gate.wait()

@@ -13,6 +13,10 @@ package final class HeaderSharing: Sendable {
         /// The first part of the JWS, with the dot that follows it.
         package let text: String
         package let sha256: [UInt8]
+
+        /// The digest stands for the text, which every row of a batch would have hashed again.
+        package static func == (one: Header, other: Header) -> Bool { one.sha256 == other.sha256 }
+        package func hash(into hasher: inout Hasher) { hasher.combine(sha256) }
     }
 
     /// How often a header comes before it is shared, while a process shares few: Apple has one or two at a time.

@@ -51,8 +51,8 @@ package final class Ledger: Sendable {
         let parking = SettleBatch.Parking(scale: schedule.scale)
         let headers = HeaderSharing()
         insertions = GroupCommit(
-            // Posters wait for their answers, and come again with the next.
-            name: "insertions", writers: writers, pace: .milliseconds(2),
+            // Posters wait for their answers, and come again with the next: sixteen rows share a statement well enough.
+            name: "insertions", writers: writers, pace: .init(interval: .milliseconds(2), items: 16),
             size: { submissions in
                 (
                     rows: submissions.count,
