@@ -29,12 +29,12 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         }
     }
 
-    /// How what comes in a stream shares its statements, each of which costs the database and us as much as a dozen items:
-    /// from the start of a flush of several to the next so much time passes, or so many items come. A lone caller waits
-    /// for nobody, nor does what goes again.
+    /// How what comes in a stream shares its statements, each of which costs the database and us as much as a dozen
+    /// items: from the start of a flush of several to the next so much time passes, or so many items come. A lone
+    /// caller waits for nobody, nor does what goes again.
     package struct Pace: Sendable {
         package var interval: Duration
-        /// Nil: a crowd.
+        /// Nil, and whatever is more than one: a crowd.
         package var items: Int?
 
         package init(interval: Duration = .milliseconds(5), items: Int? = nil) {
@@ -54,6 +54,8 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         /// When the newest batch was taken, and how many items it had.
         var flushedAt = ContinuousClock.now
         var flushedItems = 0
+        /// When the newest writer began.
+        var startedAt = ContinuousClock.now
         var wakesAt: ContinuousClock.Instant?
         var isClosed = false
         var closers: [CheckedContinuation<Void, Never>] = []
@@ -65,38 +67,48 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
             return closers
         }
 
-        /// Whether the caller shall start a writer, which is counted from now on. One is enough for almost everything:
-        /// two that alternate write half the batch each, for a third more of everybody's time. The next begins when much
-        /// waits, or when nothing has moved for so long that something is wrong with the batch before.
-        mutating func needsWriter(of writers: Int, patience: Duration, pace: Pace) -> Bool {
-            guard activeWriters < writers else { return false }
-            let isTime =
-                activeWriters == 0
-                ? pause(of: pace) == nil : queue.isCrowded || flushedAt.duration(to: .now) >= patience
-            if isTime { activeWriters += 1 }
-            return isTime
+        /// Whether the caller shall start a writer, which is counted from now on, and when somebody must look again.
+        /// While something waits and nobody writes it is the one or the other, or a look that is planned already.
+        ///
+        /// One writer is enough for almost everything: two that alternate write half the batch each, for a third more
+        /// of everybody's time. The next begins when much waits, or when nothing has moved for so long that something
+        /// is wrong with the batch before.
+        mutating func turn(
+            of writers: Int, patience: Duration, pace: Pace, at now: ContinuousClock.Instant = .now
+        ) -> (startsWriter: Bool, look: ContinuousClock.Instant?) {
+            guard activeWriters < writers, queue.hasUnflushed else { return (false, nil) }
+            let startsWriter = start(patience: patience, pace: pace, at: now) == nil
+            if startsWriter {
+                activeWriters += 1
+                startedAt = now
+            }
+            guard activeWriters < writers, let look = start(patience: patience, pace: pace, at: now),
+                wakesAt.map({ $0 > look }) ?? true
+            else { return (startsWriter, nil) }
+            return (startsWriter, look)
+        }
+
+        /// When one more writer may start; nil: now.
+        private func start(
+            patience: Duration, pace: Pace, at now: ContinuousClock.Instant
+        ) -> ContinuousClock.Instant? {
+            guard activeWriters > 0 else { return pause(of: pace, at: now) }
+            let start = max(flushedAt, startedAt) + patience
+            return queue.isCrowded || start <= now ? nil : start
         }
 
         /// Until when more is waited for; nil: no longer.
-        func pause(of pace: Pace) -> ContinuousClock.Instant? {
-            guard flushedItems > 1, queue.waitingItems > 0, queue.waitingItems < pace.items ?? .max, !queue.isCrowded,
-                !queue.goesAgain
+        func pause(of pace: Pace, at now: ContinuousClock.Instant = .now) -> ContinuousClock.Instant? {
+            guard flushedItems > 1, queue.waitingItems < pace.items ?? .max, !queue.isCrowded, !queue.goesAgain
             else { return nil }
             let start = flushedAt + pace.interval
-            return start > .now ? start : nil
-        }
-
-        /// When to ask again, where a writer was refused for patience or pace alone and no earlier look is planned.
-        func nextLook(of writers: Int, patience: Duration, pace: Pace) -> ContinuousClock.Instant? {
-            guard activeWriters < writers, queue.hasUnflushed else { return nil }
-            guard let look = activeWriters == 0 ? pause(of: pace) : flushedAt + patience else { return nil }
-            return wakesAt.map { $0 > look } ?? true ? look : nil
+            return start > now ? start : nil
         }
     }
 
     private enum Entrance {
         case refused(GroupCommitError)
-        case queued(startsWriter: Bool, nextLook: ContinuousClock.Instant?)
+        case queued(startsWriter: Bool, look: ContinuousClock.Instant?)
     }
 
     private let size: @Sendable (Item) -> (rows: Int, bytes: Int)
@@ -151,17 +163,16 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
                 guard !state.isClosed else { return .refused(.closed) }
                 guard let id = state.queue.add(item, rows: rows, bytes: bytes) else { return .refused(.full) }
                 state.submitters[id] = submitter
-                let startsWriter = state.needsWriter(of: writers, patience: patience, pace: pace)
-                return .queued(
-                    startsWriter: startsWriter, nextLook: state.nextLook(of: writers, patience: patience, pace: pace))
+                let (startsWriter, look) = state.turn(of: writers, patience: patience, pace: pace)
+                return .queued(startsWriter: startsWriter, look: look)
             }
             switch entrance {
             case .refused(let error):
                 if error == .full { count("full", 1) }
                 submitter.resume(returning: .failure(error))
-            case .queued(let startsWriter, let nextLook):
+            case .queued(let startsWriter, let look):
                 if startsWriter { Task(executorPreference: commitThread) { await self.write() } }
-                if let nextLook { wake(at: nextLook) }
+                if let look { wake(at: look) }
             }
         }
         return try answer.get()
@@ -183,8 +194,13 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         while true {
             // Callers that were woken by the last batch, or arrive in one burst, get into this one.
             await Task.yield()
+            // Beside another writer, which may be stuck, this one stays: a new one would have to wait for patience.
+            while let start = state.withLock({ $0.activeWriters > 1 ? $0.pause(of: pace) : nil }) {
+                try? await Task.sleep(until: start, clock: .continuous)
+            }
             let step = state.withLock { state in
-                let step = state.pause(of: pace).map { .sleep(until: $0) } ?? state.queue.next(at: .now)
+                let pause = state.queue.waitingItems > 0 && state.activeWriters == 1 ? state.pause(of: pace) : nil
+                let step = pause.map { .sleep(until: $0) } ?? state.queue.next(at: .now)
                 switch step {
                 case .flush(let batch): (state.flushedAt, state.flushedItems) = (.now, batch.entries.count)
                 case .giveUp: break
@@ -203,7 +219,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         }
     }
 
-    /// Starts a writer then; new items start one before.
+    /// Starts a writer then, if it is time and none has been started since.
     private func wake(at instant: ContinuousClock.Instant) {
         let isPlanned = state.withLock { state in
             if let wakesAt = state.wakesAt, wakesAt <= instant { return true }
@@ -213,16 +229,11 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         if isPlanned { return }
         Task(executorPreference: commitThread) {
             try? await Task.sleep(until: instant, clock: .continuous)
-            let (startsWriter, nextLook) = self.state.withLock { state in
+            let (startsWriter, look) = self.state.withLock { state in
                 if state.wakesAt == instant { state.wakesAt = nil }
-                let startsWriter =
-                    state.queue.hasUnflushed
-                    && state.needsWriter(of: self.writers, patience: self.patience, pace: self.pace)
-                return (
-                    startsWriter, state.nextLook(of: self.writers, patience: self.patience, pace: self.pace)
-                )
+                return state.turn(of: self.writers, patience: self.patience, pace: self.pace)
             }
-            if let nextLook { self.wake(at: nextLook) }
+            if let look { self.wake(at: look) }
             if startsWriter { await self.write() }
         }
     }

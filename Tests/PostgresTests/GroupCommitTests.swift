@@ -219,6 +219,56 @@ import Testing
         #expect(batches.withLock { $0 } == [1, 100, 100, 100])
     }
 
+    @Test func aCrowdEndsThePause() async throws {
+        let gate = Gate()
+        let batches = Mutex<[Int]>([])
+        let group = GroupCommit<Int, Int>(
+            name: "test", pace: .init(interval: .seconds(3600)), size: { _ in (1, 1) },
+            flush: { items throws(PostgresError) in
+                batches.withLock { $0.append(items.count) }
+                await gate.wait()
+                return items
+            })
+        try await withThrowingTaskGroup(of: Void.self) { tasks in
+            tasks.addTask { _ = await Self.answer(group, 0) }
+            while batches.withLock({ $0.isEmpty }) { try await Task.sleep(for: .milliseconds(1)) }
+            for item in 1...2 { tasks.addTask { _ = await Self.answer(group, item) } }
+            while group.held.rows < 3 { try await Task.sleep(for: .milliseconds(1)) }
+            gate.open()
+            while group.held.rows > 0 { try await Task.sleep(for: .milliseconds(1)) }
+            tasks.addTask { _ = await Self.answer(group, 3) }
+            try await Task.sleep(for: .milliseconds(50))
+            #expect(batches.withLock { $0 } == [1, 2])
+            for item in 4...130 { tasks.addTask { _ = await Self.answer(group, item) } }
+            try await tasks.waitForAll()
+        }
+        #expect(batches.withLock { $0 } == [1, 2, 128])
+    }
+
+    /// Whenever somebody comes, at the very end of a pause too, he is answered: a few that come again at all moments of it,
+    /// with one writer and with two.
+    @Test(arguments: [1, 2]) func nobodyIsForgotten(writers: Int) async throws {
+        let group = GroupCommit<Int, Int>(
+            name: "test", writers: writers, patience: .milliseconds(3), pace: .init(interval: .milliseconds(1), items: 3),
+            size: { _ in (1, 1) },
+            flush: { items throws(PostgresError) in
+                if items.count > 2 { try? await Task.sleep(for: .microseconds(.random(in: 0...4000))) }
+                return items
+            })
+        await withTaskGroup { tasks in
+            for poster in 0..<4 {
+                tasks.addTask {
+                    for item in 0..<1500 {
+                        #expect(await Self.answer(group, item) == .success(item))
+                        if poster > 0 { try? await Task.sleep(for: .microseconds(.random(in: 0...2000))) }
+                    }
+                }
+            }
+        }
+        await group.close()
+        #expect(group.held.rows == 0)
+    }
+
     @Test func boundsRefuse() async throws {
         let gate = Gate()
         let group = GroupCommit<Int, Int>(

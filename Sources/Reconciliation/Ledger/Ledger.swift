@@ -51,7 +51,7 @@ package final class Ledger: Sendable {
         let parking = SettleBatch.Parking(scale: schedule.scale)
         let headers = HeaderSharing()
         insertions = GroupCommit(
-            // Posters wait for their answers, and come again with the next: sixteen rows share a statement well enough.
+            // Posters wait for their answers, and come again with the next: sixteen posts share a statement well.
             name: "insertions", writers: writers, pace: .init(interval: .milliseconds(2), items: 16),
             size: { submissions in
                 (

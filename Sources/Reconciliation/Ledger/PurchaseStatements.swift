@@ -240,7 +240,7 @@ extension Statements {
             case when jsonb_typeof(t.facts -> 'price') = 'number' then t.facts ->> 'currency' end as currency,
             case when jsonb_typeof(t.facts -> 'revocationPercentage') = 'number'
               then (t.facts ->> 'revocationPercentage')::numeric else 100000 end as share
-          from unnest($2::text[]) as person(id)
+          from (select distinct unnest($2::text[])) as person(id)
           -- Apple's dates have been hours ahead of ours; granted later it may be by any time.
           cross join lateral (
             select transaction_id, binding_source from grants

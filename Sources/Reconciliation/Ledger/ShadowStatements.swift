@@ -64,8 +64,8 @@ extension Statements {
     /// given to; two stand for many.
     typealias ShadowAnswer = (chainOwner: String?, tokenUsers: [String])
 
-    /// One row per question, in order. Behind `offset 0`: by the keys alone, or a plan may walk an app's decisions to the
-    /// first that fits.
+    /// One row per question, in order. Behind `offset 0`: by the keys alone, or a plan may walk an app's decisions to
+    /// the first that fits.
     static let shadowEvidence = Statement<[EvidenceQuestion], ShadowAnswer>(
         "shadow.evidence",
         """
@@ -81,8 +81,8 @@ extension Statements {
           select array_agg(user_id) as users from (
             select distinct \(person("s.user_id", of: "i.app")) as user_id from (
               select * from shadow_decisions where token = i.token_text::uuid offset 0) s
-            where app_id = i.app and transaction_id <> i.id and binding_source not in ('order_token', 'user_token', 'shared')
-            limit 2) u) t on true
+            where app_id = i.app and transaction_id <> i.id
+              and binding_source not in ('order_token', 'user_token', 'shared') limit 2) u) t on true
         order by i.n
         """,
         bind: { questions in

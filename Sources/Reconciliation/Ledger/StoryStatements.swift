@@ -417,8 +417,8 @@ private enum StoryQueries {
         ownerships, doubleCharges, reports, imported,
     ]
 
-    /// Beside a list of ids: by no index, or to a plan of an empty table, which a service keeps, one of the app's rows would
-    /// be as good as the ids'.
+    /// Beside a list of ids: by no index, or to a plan of an empty table, which a service keeps, one of the app's rows
+    /// would be as good as the ids'.
     private static let isOfApp = "app_id || '' = $1"
 
     private static let receipts = """

@@ -4,8 +4,8 @@ import Postgres
 
 /// How a statement does in a database with years behind it.
 extension LedgerLab {
-    /// Blocks of this database that the server reads or finds in memory for `body`. Nobody else is in this database; what
-    /// the count itself costs is in it.
+    /// Blocks of this database that the server reads or finds in memory for `body`. Nobody else is in this database;
+    /// what the count itself costs is in it.
     func touched(_ body: () async throws -> Void) async throws -> Int {
         let before = try await blocks()
         try await body()
