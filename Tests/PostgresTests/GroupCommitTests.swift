@@ -245,12 +245,12 @@ import Testing
         #expect(batches.withLock { $0 } == [1, 2, 128])
     }
 
-    /// Whenever somebody comes, at the very end of a pause too, he is answered: a few that come again at all moments of it,
-    /// with one writer and with two.
+    /// Whenever somebody comes, at the very end of a pause too, he is answered: a few that come again at all moments of
+    /// it, with one writer and with two.
     @Test(arguments: [1, 2]) func nobodyIsForgotten(writers: Int) async throws {
         let group = GroupCommit<Int, Int>(
-            name: "test", writers: writers, patience: .milliseconds(3), pace: .init(interval: .milliseconds(1), items: 3),
-            size: { _ in (1, 1) },
+            name: "test", writers: writers, patience: .milliseconds(3),
+            pace: .init(interval: .milliseconds(1), items: 3), size: { _ in (1, 1) },
             flush: { items throws(PostgresError) in
                 if items.count > 2 { try? await Task.sleep(for: .microseconds(.random(in: 0...4000))) }
                 return items
