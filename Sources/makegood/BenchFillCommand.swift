@@ -28,11 +28,11 @@ struct BenchFillCommand: AsyncParsableCommand {
     var orders = false
 
     func validate() throws {
-        guard (1...1_000_000_000).contains(rows) else { throw ValidationError("--rows must be 1 to 1000000000") }
+        guard (1..<1_000_000_000).contains(rows) else { throw ValidationError("--rows must be 1 to 999999999") }
     }
 
     func run() async throws {
-        let run = "9" + String(Int64(Date.now.timeIntervalSince1970)).suffix(9)
+        let run = "9" + String(Int64(Date.now.timeIntervalSince1970)).suffix(6)
         try await Deployment.withDatabase("bench-fill", patience: .seconds(600)) { database in
             if try await database.run(Filling.foreign).first == true {
                 throw ValidationError("the database holds receipts that a fill did not put there")
@@ -61,7 +61,7 @@ private struct Filling: Sendable {
     let last: Int
     let rows: Int
     let app: String
-    /// Ten digits before each transaction's number: no two fills have an id in common.
+    /// Seven digits before each transaction's number: no two fills have an id in common.
     let run: String
     let hasOrders: Bool
 
@@ -70,12 +70,13 @@ private struct Filling: Sendable {
         "bench.foreign", "select exists (select from tallies where source <> 'fill')",
         read: { row throws(PostgresError) in try row.bool(0) })
 
+    /// Rows of the size that a worker writes: larger ones would leave room for today's on the pages of long ago.
     static let fill = Statement<Filling, Void>(
         "bench.fill",
         """
         with i as materialized (
-          select n, $5 || lpad(n::text, 10, '0') as transaction_id, md5($5 || n)::uuid as id,
-            'u' || n % 1000003 as user_id,
+          select n, $5 || lpad(n::text, 9, '0') as transaction_id, md5($5 || n)::uuid as id,
+            'u' || n % 1000003 as user_id, $5 || lpad((n % 1000003)::text, 8, '0') as customer_id,
             case when n % 50 = 0 then 'already_granted' when n % 50 in (1, 2, 3) then 'rejected' else 'granted' end as state,
             case n % 50 when 1 then 'refunded' when 2 then 'signature' when 3 then 'signature' end as reason,
             case when n % 10 = 4 then 'receipt' else 'signed_transaction' end as kind,
@@ -90,8 +91,7 @@ private struct Filling: Sendable {
           insert into receipts (id, app_id, user_id, kind, lane, is_vouched, details, payload_sha256, state, reason,
             attempt, received_at, judged_at, settled_at)
           select id, $4, user_id, kind, case kind when 'receipt' then 'apple' else 'local' end, false,
-            jsonb_build_object('client', jsonb_build_object('appVersion', '1.4.2', 'device', n % 4099)), payload_sha256,
-            state, reason, (kind = 'receipt')::int, received_at, settled_at, settled_at
+            '{}', payload_sha256, state, reason, (kind = 'receipt')::int, received_at, settled_at, settled_at
           from i),
         kept as (
           insert into stored_payloads (receipt_id, received_on, body)
@@ -102,18 +102,17 @@ private struct Filling: Sendable {
           from i where kind = 'receipt'),
         bought as (
           insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, kind,
-            quantity, purchased_at, revoked_at, ownership, signed_at, facts)
+            quantity, purchased_at, revoked_at, ownership, customer_id, signed_at, facts)
           select transaction_id, $4, 'Production', transaction_id, 'com.example.game.coins' || n % 12, 'Consumable', 1,
             received_at - interval '5 seconds', case when reason = 'refunded' then received_at - interval '2 seconds' end,
-            'PURCHASED', received_at - interval '1 second',
-            jsonb_build_object('price', 990 + n % 12 * 1000, 'currency', 'USD', 'storefront', 'USA', 'transactionReason',
-              'PURCHASE', 'storefrontId', '143441', 'appTransactionId', $5 || n % 1000003)
+            'PURCHASED', customer_id, received_at - interval '1 second',
+            jsonb_build_object('price', 990 + n % 12 * 1000, 'reason', 'PURCHASE', 'currency', 'USD', 'storefront', 'USA')
           from i where state = 'granted' or reason = 'refunded'),
         given as (
           insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
             product_id, quantity, goods, binding_source, granted_at, order_id)
           select transaction_id, 'Production/purchase/' || transaction_id, $4, 'Production', user_id,
-            $5 || n % 1000003, id, 'com.example.game.coins' || n % 12, 1,
+            customer_id, id, 'com.example.game.coins' || n % 12, 1,
             jsonb_build_array(jsonb_build_object('item', 'coins', 'amount', 6000)),
             case when $6 then 'order_token' else 'poster' end, settled_at,
             case when $6 then md5('order' || transaction_id)::uuid end
@@ -127,7 +126,7 @@ private struct Filling: Sendable {
           from i where $6 and state = 'granted'),
         decided as (
           insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, decided_at)
-          select id, case when state = 'already_granted' then $5 || lpad((n - 1)::text, 10, '0') else transaction_id end,
+          select id, case when state = 'already_granted' then $5 || lpad((n - 1)::text, 9, '0') else transaction_id end,
             state, case when state = 'already_granted' then 'owned_by_another_user' else reason end,
             case when state = 'granted' then case when $6 then 'order_token' else 'poster' end end, settled_at
           from i where reason is distinct from 'signature'),

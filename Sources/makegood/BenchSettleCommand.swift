@@ -54,6 +54,9 @@ private struct SettleTrial {
     static let policy = AppPolicy(
         id: app, grantFrom: .distantPast, makeUpMaxAge: .zero, makeUpUsersPerCustomer: 0, products: [product])
 
+    /// What a worker keeps of a signed transaction: rows of its size.
+    static let facts = #"{"price": 990, "reason": "PURCHASE", "currency": "USD", "storefront": "USA"}"#
+
     /// Whether somebody else has received something here.
     static let foreign = Statement<Void, Bool>(
         "bench.foreign_app",
@@ -84,12 +87,13 @@ private struct SettleTrial {
         let bought = Date()
         posted = (0..<count).map { _ in
             let id = OrderID.make(at: bought)
-            let user = "u\(Int.random(in: 0..<1_000_003))"
+            let person = Int.random(in: 0..<1_000_003)
+            let user = "u\(person)"
             let transaction = Transaction(
                 id: "8" + String(UInt64.random(in: 0...UInt64.max)), originalID: nil, productID: Self.product.id,
                 kind: .consumable, environment: Transaction.production, purchasedAt: bought,
-                appAccountToken: hasOrders ? id : nil, ownership: "PURCHASED", customerID: user, signedAt: bought,
-                reason: "PURCHASE", showsToken: true, facts: #"{"price": 990, "currency": "USD"}"#)
+                appAccountToken: hasOrders ? id : nil, ownership: "PURCHASED", customerID: "7\(10_000_000_000 + person)",
+                signedAt: bought, reason: "PURCHASE", showsToken: true, facts: Self.facts)
             let proof = Proof.signedTransaction("\(id.uuidString).bench.bench")
             return (
                 Submission(
