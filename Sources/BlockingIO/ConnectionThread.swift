@@ -32,9 +32,11 @@ package final class ConnectionThread: SerialExecutor, Sendable {
 
     private let core: Core
 
-    /// - Parameter name: shown by ps and top; the kernel keeps 15 bytes (proc(5), comm).
-    package init(name: String) {
-        core = .started(name: name)
+    /// - Parameters:
+    ///   - name: shown by ps and top; the kernel keeps 15 bytes (proc(5), comm).
+    ///   - pace: from one turn that was asked for by `wake` to the next so much time passes at least.
+    package init(name: String, pace: Duration = .zero) {
+        core = .started(name: name, pace: pace)
     }
 
     deinit { core.end() }
@@ -51,8 +53,9 @@ package final class ConnectionThread: SerialExecutor, Sendable {
 
     /// Gives the watch a turn soon, without the cost of a job: something for `onReady` lies in a mailbox.
     ///
-    /// Soon is `gatherTime` where the thread sleeps: what comes in a burst is one turn, one read for the other side, and
-    /// nobody who calls this is in a hurry.
+    /// Soon is `gatherTime` where the thread sleeps, and the thread's pace after the turn before: what comes in a burst is
+    /// one turn, one read for the other side, and nobody who calls this is in a hurry. A job that comes meanwhile waits
+    /// with it.
     package func wake() { core.wake() }
 
     /// Starts sleeping on a socket. Replaces an earlier watch.
@@ -128,8 +131,12 @@ private final class Core: Sendable {
     /// Signalled once for each sleep on it.
     private let semaphore = DispatchSemaphore(value: 0)
 
-    static func started(name: String) -> Core {
-        let core = Core()
+    private let pace: Duration
+
+    private init(pace: Duration) { self.pace = pace }
+
+    static func started(name: String, pace: Duration = .zero) -> Core {
+        let core = Core(pace: pace)
         let thread = Thread {
             nameThisThread(name)
             core.run()
@@ -172,6 +179,7 @@ private final class Core: Sendable {
 
     func run() {
         threadID.store(UInt(pthread_self()), ordering: .releasing)
+        var gatheredAt = ContinuousClock.now - pace
         while true {
             let (entries, watch, hasEnded) = state.withLock { state in
                 let taken = state.entries
@@ -188,14 +196,21 @@ private final class Core: Sendable {
             }
             if hasEnded, entries.isEmpty { return }
             watch?.onReady()
-            if entries.isEmpty { sleep() }
+            if entries.isEmpty, sleep() { gather(since: &gatheredAt) }
         }
     }
 
     /// Half a millisecond: a burst of resumed tasks takes less, and no deadline of ours notices.
-    private static let gatherTime: useconds_t = 500
+    private static let gatherTime: Duration = .microseconds(500)
 
-    private func sleep() {
+    private func gather(since last: inout ContinuousClock.Instant) {
+        let now = ContinuousClock.now
+        last = max(now + Self.gatherTime, last + pace)
+        usleep(useconds_t((last - now) / .microseconds(1)))
+    }
+
+    /// - Returns: whether `wake` alone asks for the next turn.
+    private func sleep() -> Bool {
         // The watch is read again: `onReady` may have ended it and closed its socket, or begun another.
         let (sleep, watch) = state.withLock { state in
             let mayPark = state.entries.isEmpty && !state.isWoken && !state.hasEnded
@@ -208,16 +223,16 @@ private final class Core: Sendable {
             return (state.sleep, state.watch)
         }
         switch sleep {
-        case .none: return
+        case .none: break
         case .onSemaphore: semaphore.wait()
-        case .onPipe(let pipe): pipe.sleep(on: watch)
+        case .onPipe(let pipe):
+            pipe.sleep(on: watch)
+            pipe.drain()
         }
-        let isWoken = state.withLock { state in
+        return state.withLock { state in
             state.sleep = .none
-            return state.isWoken && state.entries.isEmpty
+            return state.isWoken && state.entries.isEmpty && !state.hasEnded
         }
-        if isWoken { usleep(Self.gatherTime) }
-        if case .onPipe(let pipe) = sleep { pipe.drain() }
     }
 
     /// Changes the state and wakes the thread if it sleeps; a system call per job would be too much.

@@ -37,6 +37,8 @@ package actor Publisher {
         case offered(queue: String, count: Int)
     }
 
+    /// How often offers are sent where they come in a stream: the broker's disk is written once for what comes together.
+    private static let offerInterval: Duration = .milliseconds(4)
     /// After a returned message the queues are declared anew, at most this often.
     private static let redeclareInterval: Duration = .seconds(1)
 
@@ -82,7 +84,7 @@ package actor Publisher {
             topology.queues.compactMap { $0.bodiesPerMessage > 1 ? ($0.name, $0.bodiesPerMessage) : nil },
             uniquingKeysWith: { first, _ in first })
         self.logger = logger
-        thread = ConnectionThread(name: "amqp-publisher")
+        thread = ConnectionThread(name: "amqp-publisher", pace: Self.offerInterval)
         patience = RefusalPatience(configuration.refusalPatience)
         door = PublisherDoor(limit: configuration.queueLimit + configuration.window)
     }

@@ -100,6 +100,28 @@ import Testing
         thread.unwatch()
     }
 
+    /// What is asked for in a stream gets turns at the thread's pace, and the last of it gets one too.
+    @Test(.timeLimit(.minutes(1))) func turnsThatAreAskedForKeepThePace() async throws {
+        let ends = try openPipe()
+        defer { for end in ends { close(end) } }
+        let pace = Duration.milliseconds(20)
+        let thread = ConnectionThread(name: "test", pace: pace)
+        let mailbox = Mutex<(put: Int, taken: Int, turns: Int)>((0, 0, 0))
+        try thread.watch(
+            .init(socket: ends[0], tick: .seconds(60)) { mailbox.withLock { $0 = ($0.put, $0.put, $0.turns + 1) } })
+        let start = ContinuousClock.now
+        for _ in 0..<300 {
+            mailbox.withLock { $0.put += 1 }
+            thread.wake()
+            usleep(1_000)
+        }
+        while mailbox.withLock({ $0.taken < 300 }) { try await Task.sleep(for: .milliseconds(1)) }
+        thread.unwatch()
+        let (turns, length) = (mailbox.withLock(\.turns), start.duration(to: .now))
+        // The watch's own turn and the first that is asked for wait for nothing.
+        #expect(pace * (turns - 2) <= length && turns > 2, "\(turns) turns in \(length)")
+    }
+
     @Test(.timeLimit(.minutes(1))) func threadEndsAfterTheLastRelease() async throws {
         let name = "ends-\(UInt32.random(in: 0...99_999))"
         func isRunning() -> Bool { threadNames().contains(name) }
