@@ -122,8 +122,8 @@ package actor Publisher {
     }
 
     /// Publishes without telling the caller what became of it: that is a number in the metrics. Never waits, and costs
-    /// the caller a lock. Where `publish` would fail at once, and where half of the places are taken, the message is
-    /// dropped and counted.
+    /// the caller a lock. Sent within `offerInterval`. Where `publish` would fail at once, and where half of the places are
+    /// taken, the message is dropped and counted.
     ///
     /// - Parameter body: at most `bodyLimitBytes`.
     /// - Parameter traceparent: as above; bodies that travel together keep each its own.

@@ -61,7 +61,7 @@ private struct Filling: Sendable {
     let last: Int
     let rows: Int
     let app: String
-    /// Seven digits before each transaction's number: no two fills have an id in common.
+    /// Seven digits before each transaction's number: no two fills within eleven days have an id in common.
     let run: String
     let hasOrders: Bool
 

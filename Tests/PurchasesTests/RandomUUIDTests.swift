@@ -15,4 +15,14 @@ import Testing
         #expect(ever == (0..<16).map { $0 == 6 ? 0x4F : $0 == 8 ? 0xBF : 0xFF })
         #expect(always == (0..<16).map { $0 == 6 ? 0x40 : $0 == 8 ? 0x80 : 0x00 })
     }
+
+    /// Whatever stood in their bits.
+    @Test(
+        arguments: [
+            (4, 0, 0, "00000000-0000-4000-8000-000000000000"), (8, 0, 1, "00000000-0000-8000-8000-000000000001"),
+            (8, .max, .max, "ffffffff-ffff-8fff-bfff-ffffffffffff"),
+        ] as [(UInt64, UInt64, UInt64, String)])
+    func versionAndVariantAreWrittenOver(version: UInt64, high: UInt64, low: UInt64, text: String) {
+        #expect(UUID(version: version, high: high, low: low).text == text)
+    }
 }

@@ -95,16 +95,12 @@ package struct AnswerMiddleware: RouterMiddleware {
         return given
     }
 
-    /// Chance once a process, counted from there: it tells requests apart and is no secret, and the kernel would be asked
-    /// for each number.
+    /// Chance once a process, counted from there (RFC 9562, 5.8): it tells requests apart and is no secret, and the kernel
+    /// would be asked for each number.
     private static func nextRequestID() -> UUID {
-        let low = requestCount.add(1, ordering: .relaxed).newValue & ~(0b11 << 62) | 0b10 << 62
-        return withUnsafeBytes(of: (processNumber.bigEndian, low.bigEndian)) {
-            UUID(uuid: $0.loadUnaligned(as: uuid_t.self))
-        }
+        UUID(version: 8, high: processNumber, low: requestCount.add(1, ordering: .relaxed).newValue)
     }
-    /// Version 8 (RFC 9562, 5.8).
-    private static let processNumber = UInt64.random(in: 0 ... .max) & ~0xF000 | 0x8000
+    private static let processNumber = UInt64.random(in: 0 ... .max)
     private static let requestCount = Atomic<UInt64>(0)
 
     private static func isPlain(_ byte: UInt8) -> Bool {
