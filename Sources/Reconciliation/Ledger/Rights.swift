@@ -156,7 +156,7 @@ package struct Rights: Sendable {
                 .ingest: [.select],
                 .worker: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("event_id"),
+                    .select("event_id", "transaction_id"),
                 ],
                 .scheduler: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),

@@ -40,6 +40,7 @@ package enum Schema {
         migration(35, "fewer_index_entries", PackageResources._035_fewer_index_entries_sql),
         migration(36, "grants_bind_orders", PackageResources._036_grants_bind_orders_sql),
         migration(37, "shadow_by_key", PackageResources._037_shadow_by_key_sql),
+        migration(38, "events_of_transactions", PackageResources._038_events_of_transactions_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -137,10 +137,7 @@ extension Statements {
             + StoryQueries.all.map { "(select coalesce(jsonb_agg(to_jsonb(x)), '[]') from (\n\($0)) x)" }
             .joined(separator: ",\n"),
         bind: { keys in
-            [
-                .text(keys.appID), .uuids(keys.receipts), .texts(keys.transactions), .uuids(keys.orders),
-                .uuids(keys.events),
-            ]
+            [.text(keys.appID), .uuids(keys.receipts), .texts(keys.transactions), .uuids(keys.orders)]
         },
         read: { row throws(PostgresError) in
             StoryRows(
@@ -153,19 +150,7 @@ extension Statements {
         })
 }
 
-extension StoryKeys {
-    /// Events have no index but their ids, and those follow from what they tell. That of Apple's later word about what
-    /// was given on trust stands with it.
-    fileprivate var events: [UUID] {
-        transactions.flatMap { id in
-            ["purchase.granted", "purchase.confirmed"].map {
-                DerivedID.event(appID: appID, transactionID: id, type: $0)
-            }
-        }
-    }
-}
-
-/// What a story reads, in the order of `StoryRows`. `$1` app, `$2` receipts, `$3` transactions, `$4` orders, `$5` events.
+/// What a story reads, in the order of `StoryRows`. `$1` app, `$2` receipts, `$3` transactions, `$4` orders.
 private enum StoryQueries {
     static let all = [
         receipts, outcomes, attempts, transactions, grants, trusts, events, orders, errands, commands, halts,
@@ -217,11 +202,7 @@ private enum StoryQueries {
         """
     private static let events = """
         select event_id as "eventId", type, transaction_id as "transactionId", extract(epoch from at) as at
-        from (
-          select event_id from unnest($5::uuid[]) as i(event_id)
-          union select event_id from provisional_grants where transaction_id = any($3::text[])) i
-        cross join lateral (
-          select type, transaction_id, at from events where event_id = i.event_id and app_id = $1 offset 0) e
+        from events where transaction_id = any($3::text[]) and \(isOfApp)
         """
     private static let orders = """
         select id, user_id as "userId", \(Statements.soldProduct) as "productId", item, quantity, promotion, channel,

@@ -258,7 +258,7 @@ extension Invariant {
                 where r.id = p.receipt_id and r.settled_at is null and coalesce(
                   o.state = 'open' or o.state = 'granted' and o.reason is not distinct from 'unconfirmed', true))
               or (p.confirmed_at is not null or p.revoked_at is not null) and not exists (
-                select from events e where e.event_id = p.event_id)
+                select from events e where e.transaction_id = p.transaction_id and e.event_id = p.event_id)
               or not exists (
                 select from grants g where g.transaction_id = p.transaction_id and g.receipt_id = p.receipt_id))
             union all
