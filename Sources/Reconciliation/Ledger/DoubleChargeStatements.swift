@@ -115,7 +115,7 @@ extension Statements {
           select event, app, '\(DoubleCharge.eventType)', usr, transaction, receipt,
             jsonb_build_object('productId', product, 'firstTransactionId', first)
           from charge where transaction in (select transaction_id from flagged) order by transaction
-          on conflict do nothing)
+          on conflict (transaction_id, event_id) do nothing)
         select transaction_id from flagged
         """,
         bind: { charges in

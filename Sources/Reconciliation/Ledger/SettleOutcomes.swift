@@ -164,14 +164,14 @@ extension Statements {
               'goods', \(goodsWithBonuses), 'bindingSource', binding) as body offset 0) b
           where decision in ('grant', 'provisional')
             and (transaction, receipt) in (select transaction_id, receipt_id from won)
-          on conflict do nothing),
+          on conflict (transaction_id, event_id) do nothing),
         told_beside as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
           select e.id, v.app, e.type, e."user", v.transaction, v.receipt, e.body
           from verdict v cross join lateral jsonb_to_recordset(v.beside) as e(id uuid, type text, "user" text, body jsonb)
           where v.beside is not null
             and ((v.transaction, v.receipt) in (select transaction_id, receipt_id from won)) is true
-          on conflict do nothing),
+          on conflict (transaction_id, event_id) do nothing),
         disputed as (                  -- a proof for another owner than the one it was given to: nothing moves by itself
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
           select \(derivedEvent("o.app", "o.transaction", "'ownership.disputed.' || e.side")), o.app, 'ownership.disputed',
@@ -179,7 +179,7 @@ extension Statements {
           from outcome o cross join lateral (values ('claimant', o.owner), ('holder', o.holder)) e(side, usr)
           where o.holder is not null and (o.receipt in (select receipt from summary where state = 'again')) is not true
           order by 1
-          on conflict do nothing),
+          on conflict (transaction_id, event_id) do nothing),
         told_moves as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
           -- A purchase may move again, but by another receipt.
@@ -188,7 +188,7 @@ extension Statements {
             jsonb_build_object('productId', m.product, 'originalTransactionId', m.original, 'bindingSource', 'transfer')
           from moved m cross join lateral (values ('ownership.lost', m.holder), ('ownership.gained', m.usr)) e(type, usr)
           order by 1
-          on conflict do nothing),
+          on conflict (transaction_id, event_id) do nothing),
         owned as (
           insert into ownerships (app_id, environment, original_transaction_id, purchased_at, transaction_id, user_id,
             binding_source)
@@ -231,6 +231,6 @@ extension Statements {
             where transaction_id = m.transaction offset 0) g
           where m.mark in ('confirmed', 'revoked')
             and (m.receipt in (select receipt from summary where state = 'again')) is not true
-          on conflict do nothing)
+          on conflict (transaction_id, event_id) do nothing)
         """
 }
