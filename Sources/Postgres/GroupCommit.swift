@@ -29,20 +29,6 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         }
     }
 
-    /// How what comes in a stream shares its statements, each of which costs the database and us as much as a dozen
-    /// items: from the start of a flush of several to the next so much time passes, or so many items come. A lone
-    /// caller waits for nobody, nor does what goes again.
-    package struct Pace: Sendable {
-        package var interval: Duration
-        /// Nil, and whatever is more than one: a crowd.
-        package var items: Int?
-
-        package init(interval: Duration = .milliseconds(5), items: Int? = nil) {
-            self.interval = interval
-            self.items = items
-        }
-    }
-
     private typealias Answer = Result<Outcome, GroupCommitError>
     private typealias Submitter = CheckedContinuation<Answer, Never>
 
@@ -54,6 +40,8 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         /// When the newest batch was taken, and how many items it had.
         var flushedAt = ContinuousClock.now
         var flushedItems = 0
+        /// What the newest flush that has ended took.
+        var flushTook = Duration.zero
         /// When the newest writer began.
         var startedAt = ContinuousClock.now
         var wakesAt: ContinuousClock.Instant?
@@ -74,7 +62,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         /// of everybody's time. The next begins when much waits, or when nothing has moved for so long that something
         /// is wrong with the batch before.
         mutating func turn(
-            of writers: Int, patience: Duration, pace: Pace, at now: ContinuousClock.Instant = .now
+            of writers: Int, patience: Duration, pace: CommitPace, at now: ContinuousClock.Instant = .now
         ) -> (startsWriter: Bool, look: ContinuousClock.Instant?) {
             guard activeWriters < writers, queue.hasUnflushed else { return (false, nil) }
             let startsWriter = start(patience: patience, pace: pace, at: now) == nil
@@ -90,7 +78,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
 
         /// When one more writer may start; nil: now.
         private func start(
-            patience: Duration, pace: Pace, at now: ContinuousClock.Instant
+            patience: Duration, pace: CommitPace, at now: ContinuousClock.Instant
         ) -> ContinuousClock.Instant? {
             guard activeWriters > 0 else { return pause(of: pace, at: now) }
             let start = max(flushedAt, startedAt) + patience
@@ -98,10 +86,10 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         }
 
         /// Until when more is waited for; nil: no longer.
-        func pause(of pace: Pace, at now: ContinuousClock.Instant = .now) -> ContinuousClock.Instant? {
+        func pause(of pace: CommitPace, at now: ContinuousClock.Instant = .now) -> ContinuousClock.Instant? {
             guard flushedItems > 1, queue.waitingItems < pace.items ?? .max, !queue.isCrowded, !queue.goesAgain
             else { return nil }
-            let start = flushedAt + pace.interval
+            let start = flushedAt + pace.interval(after: flushTook)
             return start > now ? start : nil
         }
     }
@@ -116,7 +104,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     private let name: String
     private let writers: Int
     private let patience: Duration
-    private let pace: Pace
+    private let pace: CommitPace
     private let batchRows: Recorder
     private let state: Mutex<State>
 
@@ -129,7 +117,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     ///   - flush: one idempotent statement for all items. Answers one outcome per item, in the items' order.
     package init(
         name: String, limits: Limits = Limits(), writers: Int = 1, patience: Duration = .milliseconds(100),
-        pace: Pace = Pace(),
+        pace: CommitPace = CommitPace(),
         size: @escaping @Sendable (Item) -> (rows: Int, bytes: Int),
         flush: @escaping @concurrent @Sendable ([Item]) async throws(PostgresError) -> [Outcome]
     ) {
@@ -241,6 +229,8 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     private func flush(_ batch: CommitQueue<Item>.Batch) async {
         batchRows.record(batch.entries.reduce(0) { $0 + $1.rows })
         do throws(PostgresError) {
+            let start = ContinuousClock.now
+            defer { state.withLock { $0.flushTook = .now - start } }
             let outcomes = try await flush(batch.entries.map(\.item))
             guard outcomes.count == batch.entries.count else {
                 throw .undecodable(statement: name, column: 0)

@@ -162,7 +162,7 @@ import Testing
         let batches = Mutex<[Int]>([])
         func group(pace: Duration, items: Int? = nil, gate: Gate = Gate()) -> GroupCommit<Int, Int> {
             GroupCommit<Int, Int>(
-                name: "test", pace: .init(interval: pace, items: items), size: { _ in (1, 1) },
+                name: "test", pace: .init(shortest: pace, items: items), size: { _ in (1, 1) },
                 flush: { items throws(PostgresError) in
                     batches.withLock { $0.append(items.count) }
                     if items == [0] { await gate.wait() }
@@ -199,11 +199,35 @@ import Testing
         }
     }
 
+    /// A slow database has fewer and larger statements.
+    @Test func aSlowDatabaseHasLargerStatements() async throws {
+        for (took, few, many) in [(Duration.milliseconds(1), 1, 30), (.milliseconds(100), 60, 120)] {
+            let batches = Mutex<[Int]>([])
+            let group = GroupCommit<Int, Int>(
+                name: "test", pace: .init(shortest: .milliseconds(5), longest: .milliseconds(400)), size: { _ in (1, 1) },
+                flush: { items throws(PostgresError) in
+                    batches.withLock { $0.append(items.count) }
+                    try? await Task.sleep(for: took)
+                    return items
+                })
+            await withTaskGroup { tasks in
+                for item in 0..<400 {
+                    tasks.addTask { _ = await Self.answer(group, item) }
+                    try? await Task.sleep(for: .milliseconds(4))
+                }
+            }
+            // The first flushes know of none before them.
+            let sizes = batches.withLock { $0.dropFirst(4).dropLast() }
+            let size = sizes.reduce(0, +) / max(1, sizes.count)
+            #expect((few...many).contains(size), "\(took): \(sizes)")
+        }
+    }
+
     @Test func aCrowdIsNotPaced() async throws {
         let gate = Gate()
         let batches = Mutex<[Int]>([])
         let group = GroupCommit<Int, Int>(
-            name: "test", limits: .init(batchRows: 100), pace: .init(interval: .seconds(3600)), size: { _ in (1, 1) },
+            name: "test", limits: .init(batchRows: 100), pace: .init(shortest: .seconds(3600)), size: { _ in (1, 1) },
             flush: { items throws(PostgresError) in
                 batches.withLock { $0.append(items.count) }
                 await gate.wait()
@@ -223,7 +247,7 @@ import Testing
         let gate = Gate()
         let batches = Mutex<[Int]>([])
         let group = GroupCommit<Int, Int>(
-            name: "test", pace: .init(interval: .seconds(3600)), size: { _ in (1, 1) },
+            name: "test", pace: .init(shortest: .seconds(3600)), size: { _ in (1, 1) },
             flush: { items throws(PostgresError) in
                 batches.withLock { $0.append(items.count) }
                 await gate.wait()
@@ -250,7 +274,7 @@ import Testing
     @Test(arguments: [1, 2]) func nobodyIsForgotten(writers: Int) async throws {
         let group = GroupCommit<Int, Int>(
             name: "test", writers: writers, patience: .milliseconds(3),
-            pace: .init(interval: .milliseconds(1), items: 3), size: { _ in (1, 1) },
+            pace: .init(shortest: .milliseconds(1), items: 3), size: { _ in (1, 1) },
             flush: { items throws(PostgresError) in
                 if items.count > 2 { try? await Task.sleep(for: .microseconds(.random(in: 0...4000))) }
                 return items

@@ -51,8 +51,7 @@ package final class Ledger: Sendable {
         let parking = SettleBatch.Parking(scale: schedule.scale)
         let headers = HeaderSharing()
         insertions = GroupCommit(
-            // Posters wait for their answers, and come again with the next: sixteen posts share a statement well.
-            name: "insertions", writers: writers, pace: .init(interval: .milliseconds(2), items: 16),
+            name: "insertions", writers: writers, pace: .clients,
             size: { submissions in
                 (
                     rows: submissions.count,
@@ -77,7 +76,7 @@ package final class Ledger: Sendable {
                 }
             })
         views = GroupCommit(
-            name: "views", writers: writers, size: { _ in (rows: 1, bytes: 16) },
+            name: "views", writers: writers, pace: .clients, size: { _ in (rows: 1, bytes: 16) },
             flush: { ids throws(PostgresError) in
                 try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
                     try await database.run(Statements.readReceipts, ids)
@@ -134,7 +133,7 @@ package final class Ledger: Sendable {
                 return pointers.map { counts.removeValue(forKey: $0.receiptID) }
             })
         entries = GroupCommit(
-            name: "users", writers: 1, size: { (rows: 1, bytes: $0.sealed.bytes.count + 128) },
+            name: "users", writers: 1, pace: .clients, size: { (rows: 1, bytes: $0.sealed.bytes.count + 128) },
             flush: { users throws(PostgresError) in
                 try await database.run(Statements.enterUsers, users)
                 return users.map { _ in }
@@ -149,10 +148,10 @@ package final class Ledger: Sendable {
             })
         placements = GroupCommit(
             // One writer: of two taps of one process the second finds the first.
-            name: "orders", writers: 1, size: { (rows: 1, bytes: $0.details.utf8.count + $0.target.utf8.count + 1024) },
+            name: "orders", writers: 1, pace: .clients, size: { (rows: 1, bytes: $0.details.utf8.count + $0.target.utf8.count + 1024) },
             flush: { orders throws(PostgresError) in try await OrderBatch.place(orders, in: database) })
         orderViews = GroupCommit(
-            name: "order_views", writers: writers, size: { _ in (rows: 1, bytes: 16) },
+            name: "order_views", writers: writers, pace: .clients, size: { _ in (rows: 1, bytes: 16) },
             flush: { ids throws(PostgresError) in
                 try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
                     try await database.run(Statements.readOrders, ids)
@@ -302,4 +301,9 @@ extension LedgerError {
     init(_ error: PostgresError) {
         self = error.isRetryable ? .unavailable(error) : .refused(error)
     }
+}
+
+extension CommitPace {
+    /// Clients wait for their answers, and come again with the next: sixteen share a statement well.
+    fileprivate static let clients = CommitPace(shortest: .milliseconds(2), longest: .milliseconds(8), items: 16)
 }
