@@ -58,7 +58,9 @@ package struct OrderRoutes: Sendable {
         guard let (view, isNew) = try await ledger.place(order) else {
             throw Problem.tooManyOrders(retryAfterSeconds: Self.retryAfterSeconds)
         }
-        if wish.idempotencyKey != nil, view.debounceKey != order.debounceKey {
+        // The order of the purchase that is asked for is the answer, whatever was wished for when it was placed.
+        let isOfPurchase = order.reservedFor != nil && view.transactionID == order.reservedFor
+        if wish.idempotencyKey != nil, view.debounceKey != order.debounceKey, !isOfPurchase {
             throw Problem.conflict("idempotency_key", "was sent with another order", field: "idempotencyKey")
         }
         (isNew ? placed : repeated).increment()

@@ -148,6 +148,10 @@ import Testing
             try await intake.grant(try Self.id(bound), late)
             let told = try await intake.order(Self.body(user, #","transactionId":"\#(late)""#))
             #expect(try told.status == 200 && Self.id(told) == Self.id(bound) && told["state"] == .string("granted"))
+            // With a key that was never used too.
+            let keyed = #","transactionId":"\#(late)","idempotencyKey":"\#(UUID())""#
+            let toldAgain = try await intake.order(Self.body(user, keyed))
+            #expect(try toldAgain.status == 200 && Self.id(toldAgain) == Self.id(bound))
             // Somebody else's is no answer for this user.
             let stranger = try await intake.order(Self.body(Self.user(), #","transactionId":"\#(late)""#))
             #expect(try stranger.status == 201 && Self.id(stranger) != Self.id(bound))
