@@ -326,6 +326,18 @@ import Testing
             #expect(held.standing.state == "held" && held.standing.reason == "review")
             #expect(Self.words(held) == ["bought", "order_placed", "posted", "decided"])
 
+            // Named by a post whose purchase was given for another: it is open all the same.
+            let wrong = UUID()
+            try await lab.run(
+                "insert into orders (id, app_id, user_id, product_id) values ('\(wrong)', 'game', 'owner-1', 'coins')")
+            let elsewhere = Submission(
+                appID: "game", userID: "owner-1", orderID: wrong.uuidString, proof: .signedTransaction("g.h.i"))
+            #expect(try await lab.ledger.insert(elsewhere))
+            try await lab.settle(
+                Posted(id: elsewhere.receiptID, userID: "owner-1", appID: "game"), Self.entry("t3"))
+            let stillOpen = try #require(try await explainer.story(of: .order(wrong), for: Self.player("owner-1")))
+            #expect(stillOpen.standing.state == "ordered" && stillOpen.standing.sentence == .orderOpen)
+
             // From Apple's history alone.
             let walk = Statements.Walk(appID: "game", environment: "Production", customer: "c")
             try await lab.database.run(

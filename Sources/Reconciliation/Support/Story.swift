@@ -91,7 +91,8 @@ package struct Story: Sendable {
         case .transaction(let id): standing(id, rows, audience) ?? .unclaimed
         case .order(let id):
             rows.orders.first { $0.id == id }?.transactionId.flatMap { standing($0, rows, audience) }
-                ?? rows.receipts.max { $0.receivedAt < $1.receivedAt }.map { standing($0, rows, audience) } ?? .ordered
+                ?? rows.receipts.filter { !$0.isOver }.max { $0.receivedAt < $1.receivedAt }
+                .map { standing($0, rows, audience) } ?? .ordered
         }
     }
 
@@ -149,6 +150,9 @@ package struct Story: Sendable {
 }
 
 extension StoryRows.Receipt {
+    /// What it proves was given, and so not for an order that is still open.
+    fileprivate var isOver: Bool { [.granted, .alreadyGranted].contains(shownState) }
+
     /// Whoever brought another account what was bought for it is told no more than if that had been before.
     var shownState: ReceiptState {
         state == .granted && reason == Reason.ownedByAnotherUser.rawValue ? .alreadyGranted : state
