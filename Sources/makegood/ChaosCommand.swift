@@ -10,7 +10,8 @@ struct ChaosCommand: AsyncParsableCommand {
         discussion: """
             Starts private PostgreSQL and RabbitMQ, a simulated App Store, 2 ingests, 3 workers and 2 schedulers of \
             this same program, and a proxy between every two of them. Nothing listens beyond loopback, and everything \
-            is ended at the end, also on SIGINT. Exit 0 only if every fault passed.
+            is ended at the end, also on SIGINT. Exit 0 only if no fault failed; the last line says how many \
+            could not be run here.
             """,
         subcommands: [ChaosMatrixCommand.self, ChaosKillsCommand.self, ChaosListCommand.self])
 }
