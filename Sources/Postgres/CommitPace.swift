@@ -5,11 +5,11 @@
 /// The time grows with what the flush took, so that a machine with much to do has fewer and larger statements, which
 /// is less to do, and one with little to do has answers soon.
 package struct CommitPace: Sendable {
-    package var shortest: Duration
-    package var longest: Duration
+    private let shortest: Duration
+    private let longest: Duration
     /// For callers who come again only when they are answered: those few must not wait for more. Nil, and whatever
     /// is more than one: a crowd.
-    package var items: Int?
+    let items: Int?
 
     /// Of the time, a flush may take one part in so many.
     private static let parts = 4

@@ -199,30 +199,6 @@ import Testing
         }
     }
 
-    /// A slow database has fewer and larger statements.
-    @Test func aSlowDatabaseHasLargerStatements() async throws {
-        for (took, few, many) in [(Duration.milliseconds(1), 1, 30), (.milliseconds(100), 60, 120)] {
-            let batches = Mutex<[Int]>([])
-            let group = GroupCommit<Int, Int>(
-                name: "test", pace: .init(shortest: .milliseconds(5), longest: .milliseconds(400)), size: { _ in (1, 1) },
-                flush: { items throws(PostgresError) in
-                    batches.withLock { $0.append(items.count) }
-                    try? await Task.sleep(for: took)
-                    return items
-                })
-            await withTaskGroup { tasks in
-                for item in 0..<400 {
-                    tasks.addTask { _ = await Self.answer(group, item) }
-                    try? await Task.sleep(for: .milliseconds(4))
-                }
-            }
-            // The first flushes know of none before them.
-            let sizes = batches.withLock { $0.dropFirst(4).dropLast() }
-            let size = sizes.reduce(0, +) / max(1, sizes.count)
-            #expect((few...many).contains(size), "\(took): \(sizes)")
-        }
-    }
-
     @Test func aCrowdIsNotPaced() async throws {
         let gate = Gate()
         let batches = Mutex<[Int]>([])
