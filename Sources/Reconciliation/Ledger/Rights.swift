@@ -54,7 +54,7 @@ package struct Rights: Sendable {
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at", "declared"),
+                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at"),
                     .update("due_at", "declared"),
                 ],
                 .worker: [
@@ -76,7 +76,7 @@ package struct Rights: Sendable {
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at"),
+                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at"),
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),
@@ -125,7 +125,7 @@ package struct Rights: Sendable {
                 .scheduler: [
                     .select(
                         "transaction_id", "revoked_at", "signed_at", "original_transaction_id", "purchased_at",
-                        "expires_at")
+                        "expires_at", "environment", "kind")
                 ],
                 .support: storiesOfTransactions,
             ]),
@@ -206,7 +206,12 @@ package struct Rights: Sendable {
         table(
             "imported_grants",
             [
-                .ingest: [.select], .worker: [.select], .scheduler: [.select("transaction_id", "imported_at")],
+                .ingest: [.select], .worker: [.select],
+                .scheduler: [
+                    .select(
+                        "transaction_id", "imported_at", "app_id", "environment", "user_id", "original_transaction_id",
+                        "purchased_at")
+                ],
                 .support: [.select],
             ]),
         table(
@@ -221,7 +226,7 @@ package struct Rights: Sendable {
         table(
             "support_decisions",
             [
-                .worker: [.select],
+                .ingest: [.select("app_id", "transaction_id", "item")], .worker: [.select],
                 .support: [
                     .select, .insert("app_id", "transaction_id", "user_id", "item", "token"),
                     .update("user_id", "item", "token", "decided_at"),

@@ -54,7 +54,28 @@ import Testing
             "a grant to somebody who posted nothing", "update grants set user_id = 'thief'", "owners_of_grants"),
         Damage(
             "a grant disappeared, its event and outcome stand", "delete from grants where transaction_id = 'mine'",
-            "grants_and_outcomes", "events_of_grants"),
+            "grants_and_outcomes", "events_of_grants", "grants_behind"),
+        Damage(
+            "told already granted, and nobody was given it",
+            """
+            with other as (
+              update outcomes set transaction_id = 'other' where state = 'already_granted' returning transaction_id)
+            insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, quantity,
+              purchased_at, facts)
+            select other.transaction_id, app_id, environment, other.transaction_id, product_id, 1, purchased_at, '{}'
+            from other, transactions where transactions.transaction_id = 'mine'
+            """, "grants_behind"),
+        Damage(
+            "told already granted, of a period that nobody was given, in a chain with another one",
+            """
+            with other as (
+              update outcomes set transaction_id = 'other' where state = 'already_granted' returning transaction_id)
+            insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, quantity,
+              purchased_at, expires_at, facts)
+            select other.transaction_id, app_id, environment, original_transaction_id, product_id, 1,
+              purchased_at + interval '30 days', purchased_at + interval '60 days', '{}'
+            from other, transactions where transactions.transaction_id = 'mine'
+            """, "grants_behind"),
         Damage(
             "a grant moved to another receipt",
             """

@@ -38,8 +38,22 @@ import Testing
             with placed as (
               insert into orders (id, app_id, user_id, product_id) values (gen_random_uuid(), 'game', 'u9', 'coins')
               returning id)
-            update witness.sales set account_token = placed.id from placed where transaction_id = 'mine'
+            update witness.sales set order_id = placed.id from placed where transaction_id = 'mine'
             """, "owed_to"),
+        Lie(
+            "an order that was lost", "update witness.sales set order_id = gen_random_uuid() where transaction_id = 'mine'",
+            "owed_to"),
+        Lie(
+            "a valid purchase is not granted, and its receipt says that it was, to somebody else",
+            """
+            with told as (
+              update outcomes set state = 'already_granted', reason = 'owned_by_another_user', decided_at = now()
+              where transaction_id = 'held' returning receipt_id),
+            ended as (
+              update receipts set state = 'already_granted', due_at = null, settled_at = now(), judged_at = now()
+              where id in (select receipt_id from told))
+            update witness.sales set is_valid = true where transaction_id = 'held'
+            """, "grants_behind"),
         Lie(
             "something due waits", "update receipts set due_at = now() - interval '3 minutes' where state = 'received'",
             "at_rest"),

@@ -111,6 +111,28 @@ extension Invariant {
                 select from grants g where g.transaction_id = c.transaction_id and g.receipt_id = c.receipt_id) end
             """),
         Invariant(
+            "I2", "grants_behind",
+            "what is answered as given already was given: here, as the same purchase under another id, or before Makegood",
+            """
+            select 'receipt ' || o.receipt_id || ' transaction …' || right(o.transaction_id, 4) from (
+              select receipt_id, transaction_id from outcomes
+              where decided_at >= \(since) and state = 'already_granted'
+                and not exists (select from grants g where g.transaction_id = outcomes.transaction_id)
+              offset 0) o
+            left join transactions t on t.transaction_id = o.transaction_id
+            cross join lateral (
+              select t.original_transaction_id as original, t.environment, t.purchased_at, o.transaction_id as id,
+                case when t.expires_at is null or t.kind = '\(Transaction.Kind.nonRenewing.rawValue)'
+                  then t.environment || '/purchase/' || t.original_transaction_id end as purchase_key offset 0) w
+            where not exists (\(Statements.importedGrant("w")))
+              and not exists (
+                select from transactions other join grants g on g.transaction_id = other.transaction_id
+                where other.original_transaction_id = w.original and g.environment = w.environment
+                  -- One purchase that comes again, or one period of its chain.
+                  and (starts_with(g.purchase_key, w.purchase_key)
+                    or date_trunc('second', other.purchased_at) = date_trunc('second', w.purchased_at)))
+            """),
+        Invariant(
             "I6", "summary", "a receipt's state follows from its outcomes",
             """
             select 'receipt ' || id || ' is ' || r.state from (

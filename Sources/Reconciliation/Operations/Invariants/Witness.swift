@@ -42,7 +42,8 @@ package struct Witness: Sendable {
         package var quantity: Int
         /// Who must own it, where the rules decide; nil: whoever posts first.
         package var userID: String?
-        package var accountToken: UUID?
+        /// The order whose id it was bought with, which the store has acknowledged.
+        package var orderID: UUID?
         /// Whether it must be granted, once accepted: genuine, of a configured product, to a poster that may have it.
         package var isValid: Bool
         /// Taken back: whether it was granted before is nobody's fault.
@@ -50,7 +51,7 @@ package struct Witness: Sendable {
 
         package init(
             transactionID: String, appID: String, environment: String, productID: String, quantity: Int,
-            userID: String?, accountToken: UUID? = nil, isValid: Bool, revokedAt: Date? = nil
+            userID: String?, orderID: UUID? = nil, isValid: Bool, revokedAt: Date? = nil
         ) {
             self.transactionID = transactionID
             self.appID = appID
@@ -58,7 +59,7 @@ package struct Witness: Sendable {
             self.productID = productID
             self.quantity = quantity
             self.userID = userID
-            self.accountToken = accountToken
+            self.orderID = orderID
             self.isValid = isValid
             self.revokedAt = revokedAt
         }
@@ -141,7 +142,7 @@ extension Witness {
         """
         create unlogged table witness.sales (transaction_id text primary key, app_id text not null,
           environment text not null, product_id text not null, quantity integer not null, user_id text,
-          account_token uuid, is_valid boolean not null, revoked_at timestamptz)
+          order_id uuid, is_valid boolean not null, revoked_at timestamptz)
         """,
         """
         create unlogged table witness.calls (subject text not null, started_at timestamptz not null,
@@ -181,7 +182,7 @@ extension Witness {
             [
                 .texts(rows.map(\.transactionID)), .texts(rows.map(\.appID)), .texts(rows.map(\.environment)),
                 .texts(rows.map(\.productID)), .int32s(rows.map(\.quantity)), .texts(rows.map(\.userID)),
-                .texts(rows.map { $0.accountToken?.uuidString }), .bools(rows.map(\.isValid)),
+                .texts(rows.map { $0.orderID?.uuidString }), .bools(rows.map(\.isValid)),
                 .dates(rows.map(\.revokedAt)),
             ]
         })

@@ -15,7 +15,7 @@ extension Invariant {
               and exists (select from witness.journal j
                 where j.transaction_id = s.transaction_id and j.app_id = s.app_id and j.status in (200, 202))
               and not exists (select from grants g where g.transaction_id = s.transaction_id)
-              -- Another id of a purchase that is granted.
+              -- Another id of a purchase that is granted: `grants_behind` sees to it.
               and not exists (select from outcomes o
                 where o.transaction_id = s.transaction_id and o.state = 'already_granted')
             """),
@@ -29,12 +29,14 @@ extension Invariant {
                 is distinct from (g.app_id, g.environment, g.product_id, g.quantity)
             """),
         Invariant(
-            "I5", "owed_to", needsWitness: true, "who owns a grant is who must own it",
+            "I5", "owed_to", needsWitness: true, "who owns a grant is who must own it, by the order it was bought with",
             """
             select 'transaction …' || right(g.transaction_id, 4)
             from grants g join witness.sales s on s.transaction_id = g.transaction_id
-            left join orders o on o.id = s.account_token and o.app_id = s.app_id
-            where g.user_id <> s.user_id or g.user_id <> o.user_id
+            where g.user_id <> s.user_id or s.order_id is not null and (
+              g.order_id is distinct from s.order_id
+              or not exists (select from orders o
+                where o.id = s.order_id and o.app_id = s.app_id and o.user_id = g.user_id))
             """),
         Invariant(
             "I8", "at_rest", needsWitness: true, "at rest nothing that is due waits",
