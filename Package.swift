@@ -154,9 +154,8 @@ let package = Package(
         .testTarget(
             name: "CommandTests",
             dependencies: [
-                "makegood", "Adversary", "AppStoreSimulator", "Postgres", "RabbitMQ", "TestServers", hummingbird,
-                httpClient,
-                lifecycle, log, nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
+                "makegood", "Adversary", "AppStoreSimulator", "Postgres", "RabbitMQ", "TestRandom", "TestServers",
+                hummingbird, httpClient, lifecycle, log, nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
             ],
             swiftSettings: house),
         .testTarget(

@@ -167,6 +167,7 @@ extension Drill {
                     """)
             }
             let sent = Lane.allCases.count * (poison.count + 1)
+            stage.poison = sent
             try await stage.expect("\(sent) dead letters", within: .seconds(20)) {
                 try await publisher.depth(of: stage.world.queues.dead) == sent
             }
@@ -181,15 +182,6 @@ extension Drill {
 }
 
 extension Stage {
-    /// Connected to the servers without a proxy.
-    fileprivate func publisher() async throws -> Publisher {
-        let publisher = Publisher(
-            try BrokerConfiguration(url: servers.amqpURL), topology: world.queues.topology,
-            logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
-        await publisher.start()
-        return publisher
-    }
-
     /// Queue to the open channels that consume it. RabbitMQ 3.10 goes on counting consumers of connections that ended
     /// while their queue was deleted and declared again [seen: 6 where 3 were open]: those do not count here.
     fileprivate func consumingChannels() async throws -> [String: Set<Substring>] {

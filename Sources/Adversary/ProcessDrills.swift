@@ -31,6 +31,7 @@ extension Drill {
                 "select id::text from receipts where state = 'received' order by received_at limit 200")
             try await ingest.start()
             let list = rescued.map { "'\($0)'" }.joined(separator: ",")
+            stage.expect("rows were left behind", !rescued.isEmpty, "\(rescued.count)")
             if !rescued.isEmpty {
                 // 40 s at scale 1; on a busy machine not below five.
                 try await stage.expect(
@@ -49,7 +50,7 @@ extension Drill {
         ) { stage in
             try await stage.dieOnce(.afterAppleBeforeCommit) { post in
                 try await stage.expect("granted by another", within: .seconds(30)) { try await stage.isGranted(post) }
-                let calls = stage.calls(about: post)
+                let calls = stage.calls(about: post, to: .verifyReceipt)
                 stage.expect("a second call to Apple", calls == 2, "\(calls) calls")
             }
         },
@@ -60,7 +61,7 @@ extension Drill {
             try await stage.dieOnce(.afterCommitBeforeAck) { post in
                 try await stage.expect("granted", within: .seconds(30)) { try await stage.isGranted(post) }
                 try await stage.sleep(.seconds(1))
-                let calls = stage.calls(about: post)
+                let calls = stage.calls(about: post, to: .verifyReceipt)
                 stage.expect("no second call to Apple", calls == 1, "\(calls) calls")
             }
         },
@@ -89,6 +90,32 @@ extension Drill {
                 "it held \(held.unacked) messages; \(before.count) grants before, \(kept.count) changed")
             stage.expect("it lives", sleeper.process?.isRunning == true)
             stage.expectAnswers()
+        },
+        Drill(
+            "5b", "ingest stopped longer than the rescue delay, then woken",
+            expected: "clients go to another; what it takes up again is the same submission"
+        ) { stage in
+            let sleeper = stage.ingests[stage.random(stage.ingests.count)]
+            let address = sleeper.address ?? ""
+            try await stage.expect("it has requests in flight", within: .seconds(20)) {
+                sleeper.process?.send(SIGSTOP)
+                if stage.world.traffic.openRequests(at: address) > 0 { return true }
+                sleeper.process?.send(SIGCONT)
+                return false
+            }
+            let held = stage.world.traffic.openRequests(at: address)
+            try await stage.sleep(stage.scaled(.seconds(120), min: .seconds(8)))
+            let rows = try await stage.world.count("select count(*) from receipts")
+            try await stage.expect("the others accept", within: .seconds(10)) {
+                try await stage.world.count("select count(*) from receipts") > rows
+            }
+            sleeper.process?.send(SIGCONT)
+            try await stage.expect("it answers again", within: .seconds(30)) {
+                await stage.world.ask(sleeper, "/health/live")?.status == 200
+            }
+            stage.expect("it lives", sleeper.process?.isRunning == true, "it held \(held) requests")
+            // Nobody answers a stopped process's clients; they come again.
+            stage.expectAnswers([0])
         },
         Drill("6", "one of three workers killed every 3 s", expected: "at least 80 % of the rate before, afterwards") {
             stage in

@@ -2,6 +2,7 @@ import AppStoreSimulator
 import Foundation
 import Postgres
 import Purchases
+import RabbitMQ
 import Reconciliation
 
 /// One drill from the first purchase to the last invariant.
@@ -105,6 +106,32 @@ struct Scene: Sendable {
         let parked = try await world.texts(
             "select reason || ' ' || count(*) from receipts where state = 'parked' group by reason")
         stage.expect("nothing is parked", parked.isEmpty, parked.joined(separator: ", "))
+        try await brokerAtRest(stage)
+    }
+
+    /// No message waits, and nobody's purchase is a dead letter (I8, I17).
+    private func brokerAtRest(_ stage: Stage) async throws {
+        let publisher = try await stage.publisher()
+        do {
+            try await stage.expect("no message waits", within: Self.recoveryMax) {
+                for lane in Lane.allCases {
+                    if try await publisher.depth(of: world.queues.verify(lane)) > 0 { return false }
+                }
+                return true
+            }
+            let letters = try await DeadLetters(
+                broker: try BrokerConfiguration(url: world.servers.amqpURL), queues: world.queues,
+                publisher: publisher, database: world.database, logger: Stage.quiet
+            ).look(at: Int(UInt16.max))
+            let open = letters.flatMap(\.open).filter { $0.state == .received }
+            let strange = letters.count { !$0.isReadable }
+            stage.expect(
+                "dead letters are poison, or of receipts with a verdict", open.isEmpty && strange <= stage.poison,
+                "\(letters.count) letters; \(open.count) point at open receipts, \(strange) at none")
+        } catch {
+            stage.expect("the broker can be asked", false, "\(error)")
+        }
+        await publisher.close()
     }
 
     /// All invariants, against the journal of the apps and the ledger of the App Store.

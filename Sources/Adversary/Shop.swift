@@ -10,7 +10,8 @@ final class Shop: Sendable {
     /// Something one app posts, perhaps often.
     struct Post: Sendable {
         enum Kind: String, Sendable, CaseIterable {
-            case signed, receipt, identifier, refunded, foreignRoot, wrongBundle, garbage, unreadable, stolen
+            case signed, ordered, period, receipt, identifier, refunded, foreignRoot, wrongBundle, garbage, unreadable
+            case stolen
         }
 
         /// The client's key of this submission.
@@ -33,6 +34,8 @@ final class Shop: Sendable {
 
     /// Shares of a hundred; the rest are plain signed transactions.
     struct Mix: Sendable {
+        var ordered = 6.0
+        var period = 3.0
         var receipt = 4.0
         var identifier = 2.0
         var refunded = 5.0
@@ -44,7 +47,8 @@ final class Shop: Sendable {
 
         static let plain: Mix = {
             var mix = Mix()
-            (mix.receipt, mix.identifier, mix.refunded, mix.invalid, mix.stolen, mix.repeated) = (0, 0, 0, 0, 0, 0)
+            (mix.ordered, mix.period, mix.receipt, mix.identifier) = (0, 0, 0, 0)
+            (mix.refunded, mix.invalid, mix.stolen, mix.repeated) = (0, 0, 0, 0)
             return mix
         }()
     }
@@ -53,13 +57,19 @@ final class Shop: Sendable {
     static let bundle = "com.example.game"
     static let appleID: Int64 = 1_234_567_890
     static let product = "com.example.game.coins6"
+    static let subscription = "com.example.game.vip"
+
+    /// A subscription that somebody has.
+    private struct Chain {
+        let userID: String
+        let originalID: String
+    }
 
     private struct State {
         var random: SplitMix64
         var count = 0
         var sales: [Witness.Sale] = []
-        /// To be taken back by Apple a little after they were posted.
-        var refundable: [String] = []
+        var chains: [Chain] = []
     }
 
     let store: AppStoreSimulator
@@ -74,7 +84,9 @@ final class Shop: Sendable {
     var sales: [Witness.Sale] { state.withLock { $0.sales } }
 
     /// The next post of the load.
-    func next(_ mix: Mix) async throws -> Post {
+    ///
+    /// - Parameter place: places an order of the user for this product; the key makes a second try the same order.
+    func next(_ mix: Mix, place: (_ user: String, _ product: String, _ key: String) async -> UUID?) async throws -> Post {
         let (number, kind, repetition) = state.withLock { state in
             state.count += 1
             let kind = Self.kind(&state.random, mix)
@@ -83,7 +95,9 @@ final class Shop: Sendable {
                 dice < mix.repeated / 2 ? .later : dice < mix.repeated ? .parallel : .none
             return (state.count, kind, repetition)
         }
-        var post = try await make(kind, number, user: "u\(number)")
+        let user = "u\(number)"
+        let order = kind == .ordered ? await place(user, Self.product, "o\(number)") : nil
+        var post = try await make(kind, number, user: user, order: order)
         post.repetition = repetition
         return post
     }
@@ -101,7 +115,8 @@ final class Shop: Sendable {
         var dice = random.unit() * 100
         let invalid: [Post.Kind] = [.foreignRoot, .wrongBundle, .garbage, .unreadable]
         for (share, kind) in [
-            (mix.receipt, Post.Kind.receipt), (mix.identifier, .identifier), (mix.refunded, .refunded),
+            (mix.ordered, Post.Kind.ordered), (mix.period, .period), (mix.receipt, .receipt),
+            (mix.identifier, .identifier), (mix.refunded, .refunded),
             (mix.stolen, .stolen), (mix.invalid, invalid[Int(random.next() % 4)]),
         ] {
             if dice < share { return kind }
@@ -110,7 +125,7 @@ final class Shop: Sendable {
         return .signed
     }
 
-    private func make(_ kind: Post.Kind, _ number: Int, user: String) async throws -> Post {
+    private func make(_ kind: Post.Kind, _ number: Int, user: String, order: UUID? = nil) async throws -> Post {
         switch kind {
         case .foreignRoot, .wrongBundle:
             var request = ForgeryRequest(
@@ -125,12 +140,15 @@ final class Shop: Sendable {
             return Post(
                 submission: "s\(number)", kind: kind, userID: user, transactionID: nil, proofSHA256: nil,
                 body: Array("{\"userId\": \"\(user)\", ".utf8), repetition: .none)
-        case .signed, .receipt, .identifier, .refunded, .stolen: return try await sell(kind, number, user)
+        case .period: return try await sellPeriod(number, user)
+        case .signed, .ordered, .receipt, .identifier, .refunded, .stolen:
+            return try await sell(kind, number, user, order)
         }
     }
 
-    private func sell(_ kind: Post.Kind, _ number: Int, _ user: String) async throws -> Post {
+    private func sell(_ kind: Post.Kind, _ number: Int, _ user: String, _ order: UUID?) async throws -> Post {
         var request = SaleRequest(app: Self.bundle, productId: Self.product, quantity: 1 + number % 3)
+        request.appAccountToken = order?.uuidString
         request.receipts = kind == .receipt
         let sale = try await store.sell(request)[0]
         let id = sale.purchase.transactionId
@@ -142,14 +160,37 @@ final class Shop: Sendable {
             revokedAt = .now
             proof = try store.sign(id)
         }
-        state.withLock { state in
-            state.sales.append(
-                Witness.Sale(
-                    transactionID: id, appID: Self.app, environment: sale.purchase.environment.rawValue,
-                    productID: sale.purchase.productId, quantity: sale.purchase.quantity,
-                    userID: kind == .stolen ? nil : user, isValid: kind != .refunded, revokedAt: revokedAt))
+        note(
+            sale.purchase, owner: kind == .stolen ? nil : user, order: order, isValid: kind != .refunded,
+            revokedAt: revokedAt)
+        // Who is logged in when it is posted may be somebody else than who ordered it.
+        let poster = order != nil && number % 2 == 1 ? "friend-of-\(user)" : user
+        return post(kind, number, poster, id, proof: proof)
+    }
+
+    /// The first period of a subscription, or the next one of somebody's who has one.
+    private func sellPeriod(_ number: Int, _ user: String) async throws -> Post {
+        let chain = state.withLock { state -> Chain? in
+            guard number % 2 == 1, !state.chains.isEmpty else { return nil }
+            return state.chains[Int(state.random.next() % UInt64(state.chains.count))]
         }
-        return post(kind, number, user, id, proof: proof)
+        let owner = chain?.userID ?? user
+        var request = SaleRequest(app: Self.bundle, productId: Self.subscription, type: .autoRenewable)
+        request.receipts = false
+        request.originalTransactionId = chain?.originalID
+        let sale = try await store.sell(request)[0]
+        let id = sale.purchase.transactionId
+        note(sale.purchase, owner: owner, order: nil, isValid: true, revokedAt: nil)
+        if chain == nil { state.withLock { $0.chains.append(Chain(userID: owner, originalID: id)) } }
+        return post(.period, number, owner, id, proof: sale.signedTransaction)
+    }
+
+    private func note(_ purchase: Purchase, owner: String?, order: UUID?, isValid: Bool, revokedAt: Date?) {
+        let sale = Witness.Sale(
+            transactionID: purchase.transactionId, appID: Self.app, environment: purchase.environment.rawValue,
+            productID: purchase.productId, quantity: purchase.quantity, userID: owner, orderID: order,
+            isValid: isValid, revokedAt: revokedAt)
+        state.withLock { $0.sales.append(sale) }
     }
 
     /// The same purchase, posted by somebody else.

@@ -1,6 +1,8 @@
 import AppStoreSimulator
 import Foundation
+import Logging
 import Postgres
+import RabbitMQ
 import Reconciliation
 import Synchronization
 
@@ -17,6 +19,7 @@ final class Stage: Sendable {
         var interruptions = 0
         var callsAtOnceFactor = 1
         var retryAfter: Duration?
+        var poison = 0
         var random: SplitMix64
     }
 
@@ -66,6 +69,22 @@ final class Stage: Sendable {
         get { state.withLock { $0.retryAfter } }
         set { state.withLock { $0.retryAfter = newValue } }
     }
+
+    /// Messages of the drill's own that nobody can read, or that point at nothing.
+    var poison: Int {
+        get { state.withLock { $0.poison } }
+        set { state.withLock { $0.poison = newValue } }
+    }
+
+    /// Connected to the broker without a proxy. To be closed.
+    func publisher() async throws -> Publisher {
+        let publisher = Publisher(
+            try BrokerConfiguration(url: servers.amqpURL), topology: world.queues.topology, logger: Self.quiet)
+        await publisher.start()
+        return publisher
+    }
+
+    static let quiet = Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() }
 
     /// In the seed's order.
     func random(_ upTo: Int) -> Int { state.withLock { Int($0.random.next() % UInt64(max(1, upTo))) } }
@@ -126,9 +145,12 @@ final class Stage: Sendable {
         return try await world.count("select count(*) from grants where transaction_id = '\(id)'") == 1
     }
 
-    /// Calls about one purchase that Apple has answered or dropped.
-    func calls(about post: Shop.Post) -> Int {
-        world.store.calls().count { call in post.transactionID.map { call.transactionIds.contains($0) } ?? false }
+    /// Calls about one purchase that Apple has answered or dropped, to one of its services or to all.
+    func calls(about post: Shop.Post, to service: SimulatedService? = nil) -> Int {
+        world.store.calls().count { call in
+            (service == nil || call.service == service)
+                && post.transactionID.map { call.transactionIds.contains($0) } ?? false
+        }
     }
 }
 

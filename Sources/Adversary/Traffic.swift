@@ -101,7 +101,7 @@ final class Traffic: Sendable {
 
     private func buy() async {
         do {
-            let post = try await shop.next(mix.withLock { $0 })
+            let post = try await shop.next(mix.withLock { $0 }, place: place)
             switch post.repetition {
             case .none: await submit(post)
             case .later:
@@ -151,23 +151,10 @@ final class Traffic: Sendable {
             journal.record(post, status: 0, receiptID: nil, loss: "no ingest is up", seconds: 0)
             return .again(after: .zero)
         }
-        let (address, pool) = random.withLock { random in
-            (addresses[Int(random.next() % UInt64(addresses.count))], pools[Int(random.next() % UInt64(pools.count))])
-        }
-        openRequests.withLock { $0[address, default: 0] += 1 }
-        defer { openRequests.withLock { $0[address, default: 0] -= 1 } }
-        var request = HTTPClientRequest(url: "\(address)/v1/receipts")
-        request.method = .POST
-        request.headers.add(name: "Content-Type", value: "application/json")
-        request.headers.add(name: "Authorization", value: "Bearer \(post.needsClaim ? Access.backend : Access.app)")
-        request.body = .bytes(ByteBuffer(bytes: post.body))
         do {
-            let response = try await pool.execute(request, timeout: Self.timeout)
-            let body = try await response.body.collect(upTo: 1 << 20)
-            let status = Int(response.status.code)
+            let (status, id, wait) = try await send(
+                post.body, to: "/v1/receipts", key: post.needsClaim ? Access.backend : Access.app, at: addresses)
             let seconds = (ContinuousClock.now - start) / .seconds(1)
-            let object = try? JSONSerialization.jsonObject(with: Data(body.readableBytesView)) as? [String: Any]
-            let id = (object?["id"] as? String).flatMap(UUID.init(uuidString:))
             journal.record(post, status: status, receiptID: id, seconds: seconds)
             switch status {
             case 200, 202:
@@ -175,7 +162,6 @@ final class Traffic: Sendable {
                 return .final(id)
             case 400 where post.isRefused: return .final(nil)
             case 503:
-                let wait = response.headers.first(name: "retry-after").flatMap { Int($0) }
                 if wait == nil { journal.surprise("503 without Retry-After") }
                 return .again(after: .seconds(wait ?? 0))
             default:
@@ -187,6 +173,48 @@ final class Traffic: Sendable {
             journal.record(post, status: 0, receiptID: nil, loss: "\(error)", seconds: seconds)
             return .again(after: .zero)
         }
+    }
+
+    /// Places an order until it is acknowledged; its id. Nil where the load was cancelled.
+    private func place(user: String, product: String, key: String) async -> UUID? {
+        let body = Array(
+            """
+            {"appId":"\(Shop.app)","userId":"\(user)","productId":"\(product)","idempotencyKey":"\(key)"}
+            """.utf8)
+        while !Task.isCancelled {
+            let addresses = self.addresses()
+            if !addresses.isEmpty,
+                let (status, id, _) = try? await send(body, to: "/v1/orders", key: Access.app, at: addresses)
+            {
+                if status == 200 || status == 201, let id { return id }
+                if status != 503 { journal.surprise("an order was answered \(status)") }
+            }
+            try? await Task.sleep(for: Self.pauses[2])
+        }
+        return nil
+    }
+
+    /// One request to one of the addresses. `wait`: what Retry-After says, in seconds.
+    private func send(
+        _ body: [UInt8], to path: String, key: String, at addresses: [String]
+    ) async throws -> (status: Int, id: UUID?, wait: Int?) {
+        let (address, pool) = random.withLock { random in
+            (addresses[Int(random.next() % UInt64(addresses.count))], pools[Int(random.next() % UInt64(pools.count))])
+        }
+        openRequests.withLock { $0[address, default: 0] += 1 }
+        defer { openRequests.withLock { $0[address, default: 0] -= 1 } }
+        var request = HTTPClientRequest(url: address + path)
+        request.method = .POST
+        request.headers.add(name: "Content-Type", value: "application/json")
+        request.headers.add(name: "Authorization", value: "Bearer \(key)")
+        request.body = .bytes(ByteBuffer(bytes: body))
+        let response = try await pool.execute(request, timeout: Self.timeout)
+        let answer = try await response.body.collect(upTo: 1 << 20)
+        let object = try? JSONSerialization.jsonObject(with: Data(answer.readableBytesView)) as? [String: Any]
+        return (
+            Int(response.status.code), (object?["id"] as? String).flatMap(UUID.init(uuidString:)),
+            response.headers.first(name: "retry-after").flatMap { Int($0) }
+        )
     }
 }
 

@@ -260,7 +260,8 @@ final class World: Sendable {
                 "sandboxUrl": "\(apple)/sandbox/verifyReceipt",
             ],
             "products": [
-                ["id": Shop.product, "type": "consumable", "goods": [["item": "coins", "amount": 6000]]]
+                ["id": Shop.product, "type": "consumable", "goods": [["item": "coins", "amount": 6000]]],
+                ["id": Shop.subscription, "type": "autoRenewable", "goods": [["item": "vip", "amount": 30]]],
             ],
         ]
         let file: [String: Any] = [

@@ -1,4 +1,5 @@
 import Foundation
+import TestRandom
 import Testing
 
 @testable import Adversary
@@ -15,7 +16,7 @@ import Testing
 
     @Test(arguments: parsers) func corpusAndChance(_ parser: String) async throws {
         try await withFolder { folder in
-            let seed = UInt64.random(in: 0...999_999)
+            let seed = SeededRandom(announcing: "fuzz \(parser)").seed % 1_000_000
             let outcome = try await BuiltProgram.run(
                 "fuzz", parser, "--seconds", "2", "--seed", "\(seed)", "--corpus", Self.corpus, "--keep", folder,
                 "--no-growth")

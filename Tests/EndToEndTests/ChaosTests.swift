@@ -1,6 +1,7 @@
 import Adversary
 import Foundation
 import Reconciliation
+import TestRandom
 import Testing
 
 extension EndToEnd {
@@ -12,7 +13,8 @@ extension EndToEnd {
         /// Method: drills with load, each audited against the clients' journal and the App Store's ledger; once with
         /// the same seed every time, once with another one, which is printed.
         @Test(
-            .timeLimit(.minutes(6)), arguments: [("3,5,9", 1 as UInt64), ("1,14,18b", UInt64.random(in: 0...999_999))])
+            .timeLimit(.minutes(6)),
+            arguments: [("3,5,9", 1 as UInt64), ("1,14,18b", SeededRandom(announcing: "chaos").seed % 1_000_000)])
         func theSelectedFaultsPass(faults: String, seed: UInt64) async throws {
             let rows = try await Self.run(faults, seed: seed)
             #expect(!rows.isEmpty)

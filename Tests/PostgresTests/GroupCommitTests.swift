@@ -60,8 +60,7 @@ import Testing
     }
 
     @Test(arguments: [1, 3]) func tenThousandCallersUnderRandomFailures(writers: Int) async throws {
-        let seed = UInt64.random(in: 0 ... .max)
-        print("tenThousandCallersUnderRandomFailures: seed \(seed), writers \(writers)")
+        let seed = SeededRandom(announcing: "ten thousand callers, \(writers) writers").seed
         let database = Pretended(seed: seed, failureRate: 0.3)
         let group = GroupCommit<Int, Int>(
             name: "test", limits: .init(batchRows: 64, queueRows: 100_000), writers: writers,

@@ -250,8 +250,7 @@ import Testing
 
     /// 8 s of random cuts and freezes under load: no call outlives its bounds, and none of them hangs.
     @Test func randomWeather() async throws {
-        let seed = UInt64.random(in: 0 ... .max)
-        print("randomWeather: seed \(seed)")
+        let seed = SeededRandom(announcing: "random weather").seed
         try await withProxy(
             connections: 2,
             {
