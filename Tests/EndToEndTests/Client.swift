@@ -87,10 +87,13 @@ struct Client: Sendable {
     }
 
     /// What an app saw of its order.
-    func report(_ kind: String, of order: String, user: String) async throws -> Answer {
-        try await call(
-            .POST, "/v1/orders/\(order)/reports",
-            .bytes(ByteBuffer(bytes: try JSONEncoder().encode(["kind": kind, "userId": user]))))
+    func report(
+        _ kind: String, of order: String, user: String, message: String? = nil
+    ) async throws -> Answer {
+        var fields = ["kind": kind, "userId": user]
+        fields["message"] = message
+        return try await call(
+            .POST, "/v1/orders/\(order)/reports", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(fields))))
     }
 
     func receipt(_ id: String, wait seconds: Int? = nil) async throws -> Answer {

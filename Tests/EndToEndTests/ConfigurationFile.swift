@@ -88,6 +88,14 @@ struct ConfigurationFile: Encodable, Sendable {
     var apps: [App]
     var access: [Key]
     var gatewayJwt = GatewayJWT()
+    var users: Users?
+
+    struct Users: Encodable, Sendable {
+        /// The file beside this one.
+        var protect = "users.key"
+        /// What is in it.
+        static let key = String(repeating: "0123456789abcdef", count: 4)
+    }
 
     static let coins = "com.example.game.coins6"
     static let gems = "com.example.game.gems30"

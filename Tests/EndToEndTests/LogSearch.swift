@@ -8,7 +8,8 @@ enum LogSearch {
     enum Kind: String, CaseIterable {
         case signed = "a JWS or JWT"
         case base64 = "a long base64 text"
-        case credential = "a service key"
+        case credential = "a service key or shared secret"
+        case privateKey = "a private key"
         case bearer = "a bearer credential"
         case password = "a password in an address"
         case userID = "a full user id"
@@ -65,6 +66,8 @@ enum LogSearch {
             }
         case .base64: ["-_", "+/="].contains { runs(of: line, and: $0).contains(where: isBase64) }
         case .credential: credentials.contains { line.contains($0) }
+        // Its lines are shorter than any that are looked for as base64.
+        case .privateKey: line.contains("PRIVATE KEY-----")
         case .bearer:
             // A credential has no spaces and begins no parameter: `Bearer realm="…"` is our own challenge.
             (" " + line.lowercased()).split(separator: "bearer ").dropFirst().contains { rest in

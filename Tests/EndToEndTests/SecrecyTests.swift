@@ -20,6 +20,7 @@ extension EndToEnd {
             (.base64, "receipt MIIT" + String(repeating: "aB3+/x", count: 20) + "== stored"),
             (.base64, "x=" + String(repeating: "aB3-_x", count: 20)),
             (.credential, "warning: key gateway-key-of-the-tests is not known"),
+            (.privateKey, "error: cannot parse -----BEGIN PRIVATE KEY-----"),
             (.bearer, "Authorization: Bearer abcdefgh12"),
             (.bearer, "authorization: bearer   s3cr3t-key-1"),
             (.password, "cannot reach postgresql://makegood:secret@db:5432/makegood"),
@@ -183,6 +184,60 @@ extension EndToEnd {
                 await #expect(throws: System.Failure.self) {
                     try await system.command("users", "erase", user, "--app", "game")
                 }
+            }
+        }
+
+        /// Goal: where users are protected no table holds an id of theirs, as whatever a client sends it, and all goes on as
+        /// it does without (P28, issue 3 section 4).
+        /// Method: order, report and purchase of a user, his id in every field that may hold it; what the tables hold, what
+        /// he is shown, the feed.
+        @Test func aProtectedSystemHoldsNoID() async throws {
+            try await System.run { system in
+                try system.configure { $0.users = .init() }
+                try await system.startAll()
+                let user = "protected-\(UUID())"
+                func holding() async throws -> [String] {
+                    let tables = try await system.texts(
+                        """
+                        select c.oid::regclass::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                        where n.nspname = 'public' and c.relkind in ('r', 'p') and not c.relispartition order by 1
+                        """)
+                    #expect(tables.count > 20)
+                    var holding: [String] = []
+                    for table in tables
+                    where try await system.count("select count(*) from \(table) r where strpos(r::text, '\(user)') > 0") > 0 {
+                        holding.append(table)
+                    }
+                    return holding
+                }
+                let order = try await system.client.order([
+                    "appId": "game", "userId": user, "productId": ConfigurationFile.coins, "idempotencyKey": "tap of \(user)", "uid": user,
+                    "appsid": user,
+                ])
+                #expect(order.status == 201, "\(order.text)")
+                let again = try await system.client.order([
+                    "appId": "game", "userId": user, "productId": ConfigurationFile.coins, "idempotencyKey": "tap of \(user)", "uid": user,
+                    "appsid": user,
+                ])
+                #expect(again.status == 200 && again.id == order.id)
+                let report = try await system.client.report("failed", of: order.id, user: user, message: "I am \(user)")
+                #expect(report.status == 201)
+                let sale = try await system.appStore.sell { $0.appAccountToken = order.id }
+                let other = try await system.appStore.sell(ConfigurationFile.gems)
+                system.owe([sale, other], to: user)
+                #expect(try await system.submit(sale, user: user, order: order.id, wait: 20).state == "granted")
+                // An order number of the client's own, which is his id.
+                let numbered = try await system.submit(
+                    .init(userId: user, orderId: user, signedTransaction: other.signedTransaction, installationId: user),
+                    wait: 20)
+                #expect(numbered.state == "granted" && numbered.transactions[0]["owner"] as? String == "you")
+                let clear = try await holding()
+                #expect(clear == [])
+                #expect(try await system.client.get("/v1/orders?userId=\(user)&appId=game").text.contains(order.id))
+                let list = try await system.client.get("/v1/users/\(user)/purchases?appId=game")
+                #expect((list.json["purchases"] as? [Any])?.count == 2)
+                let events = try await system.client.events()
+                #expect(events.count == 2 && events.allSatisfy { $0["userId"] as? String == user })
             }
         }
 

@@ -117,6 +117,7 @@ final class System: Sendable {
         _ body: (System) async throws -> Void
     ) async throws {
         let appStore = try await RunningSimulator.start()
+        LogSearch.note(credential: appStore.store.credentials.sharedSecret)
         let system: System
         do {
             system = try System(
@@ -319,6 +320,12 @@ extension System {
 extension System {
     var file: ConfigurationFile { state.withLock { $0.file } }
 
+    /// How the tables name a user of `game`.
+    func stored(_ user: String) -> String {
+        guard file.users != nil else { return user }
+        return UserKeys(file: ConfigurationFile.Users.key)?.key(of: user, app: "game") ?? user
+    }
+
     /// Changes the file. Processes see it when they start, or after `reload`.
     func configure(_ change: (inout ConfigurationFile) -> Void) throws {
         state.withLock { change(&$0.file) }
@@ -351,6 +358,7 @@ extension System {
         try write(Data(appStore.store.rootCertificateDER), "root.der")
         try write(Data(appStore.store.credentials.privateKeyPEM.utf8), "key.p8")
         try write(Data(GatewayKey.publicPEM.utf8), "gateway.pem")
+        try write(Data(ConfigurationFile.Users.key.utf8), "users.key")
     }
 }
 

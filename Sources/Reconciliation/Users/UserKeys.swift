@@ -84,6 +84,16 @@ package struct UserKeys: Sendable {
         return replaced(value, userID, app, isRoot: true).text
     }
 
+    /// What a person or an app wrote, with the key instead of the id wherever it stands. An id of fewer than four bytes
+    /// would be found in any text, and is left.
+    package func protecting(message: String?, of userID: String?, app: String) -> String? {
+        guard let message, let userID, userID.utf8.count >= 4 else { return message }
+        return message.replacing(userID, with: key(of: userID, app: app))
+    }
+
+    /// A text that only has to be the same again: an idempotency key, which may be made of the user's id.
+    package func digest(_ text: String, app: String) -> String { key(of: "text " + text, app: app) }
+
     private func replaced(_ value: JSONValue, _ userID: String?, _ app: String, isRoot: Bool = false) -> JSONValue {
         switch value {
         case .object(let members):
