@@ -101,6 +101,19 @@ extension Reason {
 }
 
 extension Reason {
+    /// The row of design.md 5.1 that could not name an owner, of a purchase that is held for this.
+    fileprivate var holdingRow: Verdict.Entry.HoldingRow? {
+        switch self {
+        case .foreignToken: .init(.userToken)
+        case .foreignOrder: .init(.poster, reasons: [.orderOfAnother])
+        case .orderUnknown, .possessionMissing: .init(.poster)
+        case .unclaimed: .init(.customer)
+        default: nil
+        }
+    }
+}
+
+extension Reason {
     /// What an open purchase waits for that is no try at Apple.
     package static let waiting: [Reason] = [.historyPending, .unclaimedYet]
 }
@@ -219,10 +232,15 @@ extension AppPolicy {
 
     private func judge(_ transaction: Transaction, _ claim: Claim, _ evidence: Evidence) -> Verdict.Entry {
         let kind = kind(of: transaction.productID)
-        func entry(_ decision: Decision, _ match: Match? = nil) -> Verdict.Entry {
+        func entry(
+            _ decision: Decision, _ match: Match? = nil, heldBy: Verdict.Entry.HoldingRow? = nil
+        ) -> Verdict.Entry {
             Verdict.Entry(
                 transaction: transaction, decision: decision, match: match,
-                transfer: transfer(of: transaction, kind, claim, decision))
+                transfer: transfer(of: transaction, kind, claim, decision), heldBy: heldBy)
+        }
+        func held(_ reason: Reason, _ found: Match) -> Verdict.Entry {
+            entry(.held(reason), heldBy: .init(found.source, reasons: found.reasons))
         }
         let nothing = nothingToGive(transaction, kind, claim)
         // A person found out that the former system has not given it.
@@ -231,14 +249,14 @@ extension AppPolicy {
         let isOld = isBeforeCutover(transaction) && !isMadeGood
         var match: Match
         if transaction.isShared {
-            guard claim.hasPossession else { return entry(.held(.possessionMissing)) }
-            guard let userID = claim.userID else { return entry(.held(.orderUnknown)) }
+            guard claim.hasPossession else { return entry(.held(.possessionMissing), heldBy: .init(.shared)) }
+            guard let userID = claim.userID else { return entry(.held(.orderUnknown), heldBy: .init(.shared)) }
             match = Match(userID: userID, source: .shared)
         } else {
             let matcher = Matcher(transaction, kind: kind, claim: claim, evidence: evidence)
             switch isOld ? matcher.answerBeforeCutover : matcher.answer {
             case .owner(let found): match = found
-            case .held(let reason): return entry(.held(reason))
+            case .held(let reason): return entry(.held(reason), heldBy: reason.holdingRow)
             case .open(let reason): return entry(.open(reason))
             }
         }
@@ -250,23 +268,23 @@ extension AppPolicy {
             : self.promise(for: transaction, match, kind, declared?.item, decided: evidence.supportDecision?.item)
         {
         case .made(let found): promise = found
-        case .unknown(let reason): return entry(.held(reason))
+        case .unknown(let reason): return held(reason, match)
         }
         match.bonuses = promise.bonuses
         match.reasons += declared?.contradictions(of: transaction, given: promise.item) ?? []
         if transaction.environment != Transaction.production, !admitsSandbox(match.userID) {
-            return entry(.held(.sandbox))
+            return held(.sandbox, match)
         }
         let ahead = transaction.purchasedAt.timeIntervalSince(claim.judgedAt)
-        if ahead > Self.purchaseAheadMax.inSeconds { return entry(.held(.purchaseAhead)) }
+        if ahead > Self.purchaseAheadMax.inSeconds { return held(.purchaseAhead, match) }
         if transaction.isShared { return entry(.grant(goods: [], source: .shared)) }
         let age = claim.receivedAt.timeIntervalSince(transaction.purchasedAt)
         if match.source == .poster, !isOld, makeUpMaxAge > .zero, age > makeUpMaxAge.inSeconds {
-            return entry(.held(.review))
+            return held(.review, match)
         }
         let isConsumable = (kind ?? transaction.kind) == .consumable
         guard let all = Self.multiply(promise.goods, by: isConsumable ? transaction.quantity : 1) else {
-            return entry(.held(.review))
+            return held(.review, match)
         }
         return entry(.grant(goods: all, source: match.source), match)
     }

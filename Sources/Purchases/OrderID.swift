@@ -1,8 +1,15 @@
 package import Foundation
 
-/// Ids of orders: UUIDv7 (RFC 9562, 5.7). With the time in front, orders that are placed, bought and looked up together lie
+/// Ids of orders that are placed here: UUIDv7 (RFC 9562, 5.7). With the time in front, orders that are placed, bought and looked up together lie
 /// together in every index, also among millions; 74 random bits keep them from being guessed.
 package enum OrderID {
+    /// The order that a text names: a UUID, or the number that the system before this one gave it, which may be anything.
+    ///
+    /// An order is imported under this id, and what names it is read by it (S2-11).
+    package static func named(_ text: String, of appID: String) -> UUID {
+        UUID(uuidString: text) ?? DerivedID.make([appID, "order", text])
+    }
+
     package static func make(at now: Date) -> UUID {
         var bytes = UUID.random().uuid
         let milliseconds = UInt64(max(0, now.timeIntervalSince1970 * 1000))

@@ -11,14 +11,28 @@ package struct Verdict: Sendable {
         package let match: Match?
         /// What the app's policy says if somebody else has it. Nil: it stays with him.
         package let transfer: AppPolicy.Transfer?
+        /// Of what is held: the row that found its owner, or could not, with its reasons.
+        package let heldBy: HoldingRow?
+
+        package struct HoldingRow: Sendable, Equatable {
+            package let source: BindingSource
+            package var reasons: [MatchReason] = []
+
+            package init(_ source: BindingSource, reasons: [MatchReason] = []) {
+                self.source = source
+                self.reasons = reasons
+            }
+        }
 
         package init(
-            transaction: Transaction, decision: Decision, match: Match? = nil, transfer: AppPolicy.Transfer? = nil
+            transaction: Transaction, decision: Decision, match: Match? = nil, transfer: AppPolicy.Transfer? = nil,
+            heldBy: HoldingRow? = nil
         ) {
             self.transaction = transaction
             self.decision = decision
             self.match = match
             self.transfer = transfer
+            self.heldBy = heldBy
         }
 
         /// The same purchase and owner, decided otherwise.

@@ -110,9 +110,9 @@ struct ImportCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Orders that still wait for their purchase.",
             discussion: """
-                Columns: orderId (a UUID, the purchase's appAccountToken), userId, productId, placedAt; optional item, \
-                quantity, payBy, server, role, environment. An order promises what the catalogue says of the day it was \
-                placed.
+                Columns: orderId (the purchase's appAccountToken, or the number that its clients post), userId, productId, \
+                placedAt; optional item, quantity, promotion, priceMilliunits and currency, payBy, server, role, country, \
+                environment. An order promises what the catalogue says of the day it was placed.
                 """)
 
         @OptionGroup var options: Options

@@ -161,6 +161,31 @@ extension EndToEnd {
                     #expect(try await system.order(of: sale) == "\(order) late_order")
                 }
 
+                // What was given before the client asked has ended its order too, and nothing waits for it any more.
+                let asked = try await system.client.order([
+                    "appId": "game", "userId": "forgetful", "productId": ConfigurationFile.gems,
+                    "transactionId": bare.purchase.transactionId,
+                ])
+                #expect(asked.status == 201 && asked.state == "granted", "\(asked.text)")
+                #expect(asked.json["transactionId"] as? String == bare.purchase.transactionId)
+                let polled = try await system.client.get("/v1/orders/\(asked.id)?wait=20")
+                #expect(polled.state == "granted" && polled.json["granted"] != nil)
+                let next = try await system.appStore.sell(ConfigurationFile.gems)
+                system.owe(next, to: "forgetful")
+                try await system.submit(next, user: "forgetful", wait: 20)
+                #expect(try await system.order(of: next) == "- poster", "it is no order for another purchase")
+                // And the whole chain over HTTP where it was not given yet.
+                let unposted = try await system.appStore.sell(ConfigurationFile.gems) { $0.purchaseDate = .minutesAgo(20) }
+                system.owe(unposted, to: "forgetful")
+                let wanted = try await system.client.order([
+                    "appId": "game", "userId": "forgetful", "productId": ConfigurationFile.gems,
+                    "transactionId": unposted.purchase.transactionId,
+                ])
+                #expect(wanted.status == 201 && wanted.state == "open")
+                try await system.submit(unposted, user: "forgetful", order: wanted.id, wait: 20)
+                #expect(try await system.order(of: unposted) == "\(wanted.id) late_order")
+                #expect(try await system.client.get("/v1/orders/\(wanted.id)").state == "granted")
+
                 // An order names its user, where the post does not (S1-18).
                 let named = try await system.place("named")
                 let sale = try await system.appStore.sell()

@@ -64,6 +64,20 @@ extension EndToEnd {
                 #expect(entitled.state == "granted", "\(entitled.text)")
                 #expect((entitled.transactions[0]["goods"] as? [Any])?.isEmpty == true)
 
+                // S2-11: an order of the former system, by the number that its clients post.
+                try await system.movesIn(
+                    "orders",
+                    [
+                        "orderId,userId,productId,placedAt,priceMilliunits,currency",
+                        "20261101-coins-7,owner,\(ConfigurationFile.coins),\(Int64.minutesAgo(5)),6000,CNY",
+                    ])
+                let ordered = try await system.appStore.sell()
+                system.owe(ordered, to: "owner")
+                let answer = try await system.submit(
+                    .init(orderId: "20261101-coins-7", signedTransaction: ordered.signedTransaction), wait: 20)
+                #expect(answer.state == "granted", "\(answer.text)")
+                #expect(try await system.order(of: ordered)?.hasSuffix(" named_order") == true)
+
                 // Somebody finds out, and imports it as well.
                 try await system.movesIn(
                     "grants",

@@ -500,6 +500,6 @@ import Testing
         StoryRows.Receipt(
             id: UUID(), userId: "u1", orderId: nil, kind: "receipt", lane: "apple", transactionId: nil,
             originalTransactionId: nil, isVouched: false, state: state, reason: reason, attempt: 0, receivedAt: .now,
-            judgedAt: nil, dueAt: dueAt, settledAt: nil, purchases: 0)
+            judgedAt: nil, dueAt: dueAt, settledAt: nil, claimedAt: nil, target: nil, declared: nil, purchases: 0)
     }
 }

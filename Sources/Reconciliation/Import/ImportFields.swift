@@ -15,6 +15,7 @@ struct ImportFields {
     static let aheadMax: TimeInterval = 86_400
     private static let idBytesMax = 64
     private static let targetBytesMax = 1024
+    private static let priceMax = 1_000_000_000_000
 
     let values: [ImportColumn: ImportRecord.Value]
     let app: ImportContext
@@ -64,6 +65,23 @@ struct ImportFields {
         return quantity
     }
 
+    /// In the shop of the system before this one; both columns or neither.
+    func price() throws(ImportFault) -> Catalogue.Price? {
+        let milliunits = try plain(.priceMilliunits, "a whole number")
+        let currency = try text(.currency)
+        guard let milliunits else {
+            guard currency == nil else { throw fault(.priceMilliunits, "is missing beside currency") }
+            return nil
+        }
+        guard let value = Int(milliunits), (0...Self.priceMax).contains(value) else {
+            throw fault(.priceMilliunits, "must be a whole number from 0 to \(Self.priceMax)")
+        }
+        guard let currency else { throw fault(.currency, "is missing beside priceMilliunits") }
+        guard currency.utf8.count == 3, currency.utf8.allSatisfy({ (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) })
+        else { throw fault(.currency, "must be a currency's three capital letters") }
+        return Catalogue.Price(milliunits: value, currency: currency)
+    }
+
     /// RFC 3339, or milliseconds since 1970 as Apple writes them.
     func time(_ column: ImportColumn, aheadMax: TimeInterval = aheadMax) throws(ImportFault) -> Date? {
         guard let text = try plain(column, "a time") else { return nil }
@@ -88,7 +106,7 @@ struct ImportFields {
     /// Where in the game the goods go, as a JSON object.
     func target(of userID: String) throws(ImportFault) -> String {
         var members: [JSONValue.Member] = []
-        for column in [ImportColumn.server, .role] {
+        for column in [ImportColumn.server, .role, .country] {
             guard let text = try text(column, bytesMax: Self.targetBytesMax) else { continue }
             members.append(.init(column.rawValue, .string(text)))
         }

@@ -5,7 +5,8 @@ import Foundation
 /// `transaction_id` is `transactionId`.
 package enum ImportColumn: String, Sendable, CaseIterable {
     case transactionId, originalTransactionId, userId, productId, purchasedAt, environment
-    case since, token, orderId, item, quantity, placedAt, payBy, server, role, bonus, givenAt
+    case since, token, orderId, item, quantity, promotion, priceMilliunits, currency, placedAt, payBy
+    case server, role, country, bonus, givenAt
 
     fileprivate static let byName = Dictionary(uniqueKeysWithValues: allCases.map { (plain($0.rawValue), $0) })
 

@@ -114,11 +114,14 @@ package struct ImportedOrder: ImportRow, Equatable {
     package let productID: String
     package let item: String?
     package let quantity: Int
+    package let promotion: String?
     package let environment: String
     package let placedAt: Date
     package let payBy: Date
     /// Nil: the catalogue holds nothing for it then.
     package let offer: Offer?
+    /// As the former system had frozen it; nil: the offer's.
+    package let price: Catalogue.Price?
     /// A JSON object.
     package let target: String
 
@@ -130,7 +133,10 @@ package struct ImportedOrder: ImportRow, Equatable {
     var product: String? { productID }
 
     init(_ fields: ImportFields) throws(ImportFault) {
-        id = try fields.required(.orderId, fields.uuid)
+        let app = fields.app
+        id = try fields.required(.orderId) { column throws(ImportFault) in
+            try fields.text(column, bytesMax: IntakeFields.orderBytesMax).map { OrderID.named($0, of: app.appID) }
+        }
         user = ImportedUser(try fields.userID(), fields.app)
         productID = try fields.required(.productId) { column throws(ImportFault) in try fields.text(column) }
         let sold = fields.app.catalogue.products[productID]
@@ -145,7 +151,12 @@ package struct ImportedOrder: ImportRow, Equatable {
             try fields.time(.payBy, aheadMax: Self.payByMax)
             ?? placedAt.addingTimeInterval(fields.app.payBy.inSeconds)
         guard payBy >= placedAt else { throw fields.fault(.payBy, "is before placedAt") }
-        offer = fields.app.catalogue.offer(product: productID, item: item, promotion: nil, at: placedAt)
+        promotion = try fields.text(.promotion)
+        offer = fields.app.catalogue.offer(product: productID, item: item, promotion: promotion, at: placedAt)
+        if promotion != nil, sold != nil, offer == nil {
+            throw fields.fault(.promotion, "was not on for this item when it was placed")
+        }
+        price = try fields.price() ?? offer?.price
         target = try fields.target(of: user.id)
     }
 

@@ -51,6 +51,7 @@ struct IntakeFields: Sendable {
     static let unknownMax = 100
     static let userBytesMax = 256
     static let itemBytesMax = 256
+    static let orderBytesMax = 128
     /// A price in milliunits: below 2^53, so that every JSON reader takes it as it is.
     static let priceMax = 1_000_000_000_000_000
     private static let targetBytesMax = 1024
@@ -155,7 +156,10 @@ struct IntakeFields: Sendable {
 
     private mutating func takesOfReceipt(_ member: JSONValue.Member, _ name: String) throws(Problem) -> Bool {
         switch name {
-        case "orderId": orderID = try Self.text(member, bytesMax: 128)
+        case "orderId":
+            orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
+            // A number of the system before this one is kept as it was written too.
+            return orderID.map { UUID(uuidString: $0) != nil } ?? true
         case "originalTransactionId": originalTransactionID = try Self.text(member, bytesMax: 64)
         case "signedTransaction": signedTransaction = try Self.signedTransaction(member)
         case "receipt": receipt = try Self.receipt(member)
@@ -205,7 +209,7 @@ struct IntakeFields: Sendable {
         switch name {
         // Kept as it was written too: it may be no order of ours.
         case "orderId":
-            orderID = try Self.text(member, bytesMax: 128)
+            orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
             return false
         case "kind": kind = try Self.text(member, bytesMax: 64)
         case "message": message = try Self.text(member, bytesMax: Self.messageBytesMax)

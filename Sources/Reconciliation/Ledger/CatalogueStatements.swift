@@ -1,4 +1,5 @@
 package import Postgres
+package import Purchases
 
 /// One catalogue of an app.
 package struct CatalogueRevision: Sendable, Equatable {
@@ -56,12 +57,14 @@ extension Statements {
     package struct BoughtQuestion: Sendable {
         package var appID: String
         package var userID: String
-        package var productID: String
+        package var product: Catalogue.Product
         package var item: String
     }
 
     /// Units of an item that a user bought today, in this month and ever, also under ids that are his by now; days and
-    /// months are those of UTC.
+    /// months are those of UTC. By what was given, in Apple's numbers: an order is for its item, a purchase without one
+    /// was for the item that support or its post named, where that is sold under the product, else for the default one.
+    /// One purchase on record from the former system is one unit.
     package static let boughtUnits = Statement<BoughtQuestion, (day: Int, month: Int, ever: Int)>(
         "orders.bought",
         """
@@ -71,10 +74,27 @@ extension Statements {
             where given_at >= date_trunc('month', now() at time zone 'UTC') at time zone 'UTC'), 0),
           coalesce(sum(quantity), 0)
         from (\(idsOfPerson("$2", of: "$1"))) person(id)
-        cross join lateral (select quantity, given_at from orders \(binding(of: "orders"))
-          where app_id = $1 and user_id = person.id and product_id = $3 and item = $4 and sold_product = $3
+        cross join lateral (
+          select g.quantity, g.granted_at as given_at
+          from (select transaction_id, receipt_id, order_id, quantity, granted_at from grants
+            where app_id = $1 and user_id = person.id and product_id = $3 and binding_source <> 'shared' offset 0) g
+          left join lateral (select item from orders where id = g.order_id offset 0) o on true
+          left join lateral (select item from support_decisions
+            where app_id = $1 and transaction_id = g.transaction_id offset 0) d on true
+          left join lateral (select declared ->> 'item' as item from receipts
+            where id = g.receipt_id and coalesce(transaction_id, g.transaction_id) = g.transaction_id offset 0) r on true
+          where coalesce(case when g.order_id is not null then o.item end,
+            (select item from unnest(array[d.item, r.item]) as said(item) where item = any($5::text[]) limit 1), $6) = $4
+          union all
+          select 1, purchased_at from imported_grants
+          where app_id = $1 and user_id = person.id and product_id = $3 and $4 = $6
           offset 0) o
         """,
-        bind: { [.text($0.appID), .text($0.userID), .text($0.productID), .text($0.item)] },
+        bind: {
+            [
+                .text($0.appID), .text($0.userID), .text($0.product.id), .text($0.item),
+                .texts($0.product.items.keys.sorted()), .text($0.product.defaultItem),
+            ]
+        },
         read: { row throws(PostgresError) in (day: try row.int(0), month: try row.int(1), ever: try row.int(2)) })
 }

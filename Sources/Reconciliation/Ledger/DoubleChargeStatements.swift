@@ -62,19 +62,22 @@ extension Statements {
     package static let doubleChargesMax = 1000
 
     /// Purchases that follow another one of the same user and product closely, where one of the user's was granted in
-    /// the step and nobody has flagged them. Each is compared with the one before it, so that a user who buys a thousand
-    /// costs a thousand look-ups. No periods: a subscription is charged again by its nature.
+    /// the step and nobody has flagged them; his are also those of accounts that became part of his. Each is compared
+    /// with the one before it, so that a user who buys a thousand costs a thousand look-ups. No periods: a subscription is
+    /// charged again by its nature.
     package static let findDoubleCharges = Statement<DoubleChargeQuestion, DoubleCharge>(
         "double_charges.find",
         """
         select transaction_id, app_id, user_id, product_id, receipt_id, earlier from (
           select g.transaction_id, r.app_id, r.user_id, r.product_id, g.receipt_id, t.purchased_at,
             lag(g.transaction_id) over w as earlier, lag(t.purchased_at) over w as earlier_at
-          from (select distinct app_id, user_id, product_id, environment from grants
+          from (select distinct app_id, \(person("grants.user_id", of: "grants.app_id")) as user_id, product_id, environment
+            from grants
             where granted_at >= $1::timestamptz - make_interval(secs => $3) and granted_at < $2::timestamptz
               and binding_source <> 'shared') r
           cross join lateral (select transaction_id, receipt_id from grants
-            where app_id = r.app_id and user_id = r.user_id and granted_at >= now() - interval '30 days'
+            where app_id = r.app_id and user_id = any(array(\(idsOfPerson("r.user_id", of: "r.app_id"))))
+              and granted_at >= now() - interval '30 days'
               and product_id = r.product_id and environment = r.environment and binding_source <> 'shared' offset 0) g
           cross join lateral (select purchased_at from transactions
             where transaction_id = g.transaction_id and original_transaction_id = transaction_id

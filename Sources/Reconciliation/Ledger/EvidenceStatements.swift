@@ -110,6 +110,8 @@ extension Statements {
     /// One row for each order that may matter, and one for a question without any: which question, what is known beside
     /// the orders, the order. Key look-ups only.
     ///
+    /// An order of another way of payment (S3-21) is found where the token or the submission names it, and not otherwise.
+    ///
     /// Orders are looked up by one index each, behind limits and `offset 0`, so that no plan reads the table, whatever
     /// its statistics say: an order by its id alone, and its app compared outside, because the plan of an empty table
     /// takes any index of the app for as good, and is kept. Nothing is asked by EXISTS, which a plan may answer by reading
@@ -223,6 +225,7 @@ extension Statements {
               select id from (
                 select id, placed_at from orders
                 where app_id = i.app and user_id = owner.user_id and product_id = i.product
+                  and channel = '\(OrderRequest.channelDefault)'
                   and placed_at between i.purchased_at - \(placedBeforeMax) and i.purchased_at + \(placedAfterMax)
                 order by placed_at desc limit \(ordersReadMax)) newest
               \(binding(of: "newest"))
@@ -232,7 +235,7 @@ extension Statements {
             from (select id from (
                 select id, placed_at from orders
                 where w.decides is not true and app_id = i.app and installation_id = i.installation
-                  and product_id = i.product
+                  and product_id = i.product and channel = '\(OrderRequest.channelDefault)'
                   and placed_at between i.purchased_at - \(nearMax) and i.purchased_at + \(placedAfterMax)
                 order by placed_at desc limit \(ordersReadMax)) newest
               \(binding(of: "newest"))

@@ -164,7 +164,8 @@ extension Statements {
             isDryRun ? "import.try_tokens" : "import.tokens",
             """
             with given as (
-              select i.*, case when e.user_id is null then 'imported' when e.user_id = i.usr then 'there'
+              select i.*, case when e.user_id is null then 'imported'
+                  when \(person("e.user_id", of: "$1")) = \(person("i.usr", of: "$1")) then 'there'
                   else 'userId' end as fate
               from unnest($2::uuid[], $3::text[]) with ordinality as i(token, usr, n)
               left join lateral (select user_id from user_tokens
@@ -192,16 +193,16 @@ extension Statements {
                   else 'there' end as fate
               from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::int[], $7::timestamptz[],
                   $8::timestamptz[], $9::text[], $10::jsonb[], $11::jsonb[], $12::int8[], $13::text[], $14::int8[],
-                  $15::jsonb[])
+                  $15::jsonb[], $16::text[])
                 with ordinality as i(id, usr, product, item, quantity, placed_at, pay_by, environment, goods, bonuses,
-                  price, currency, offer, target, n)
+                  price, currency, offer, target, promotion, n)
               left join lateral (select app_id, user_id, product_id from orders where id = i.id offset 0) e on true)
             \(isDryRun ? "" : """
                 , added as (
                   insert into orders (id, app_id, user_id, product_id, item, quantity, placed_at, pay_by, environment,
-                    goods, bonuses, price_milliunits, currency, offer, target)
+                    goods, bonuses, price_milliunits, currency, offer, target, promotion)
                   select id, $1, usr, product, item, quantity, placed_at, pay_by, environment, goods, bonuses, price,
-                    currency, offer, target
+                    currency, offer, target, promotion
                   from given where fate = 'imported' order by id
                   on conflict do nothing)
                 """)
@@ -216,8 +217,8 @@ extension Statements {
                     .dates(rows.map(\.placedAt)), .dates(rows.map(\.payBy)), .texts(rows.map(\.environment)),
                     .jsons(offers.map { $0.map { GoodsJSON.encode($0.goods) } }),
                     .jsons(offers.map { JSONValue.bonuses($0?.bonuses ?? []).text }),
-                    .ints(offers.map { $0?.price?.milliunits }), .texts(offers.map { $0?.price?.currency }),
-                    .ints(offers.map { $0?.revision }), .jsons(rows.map(\.target)),
+                    .ints(rows.map { $0.price?.milliunits }), .texts(rows.map { $0.price?.currency }),
+                    .ints(offers.map { $0?.revision }), .jsons(rows.map(\.target)), .texts(rows.map(\.promotion)),
                 ]
             }, read: readFate)
     }

@@ -21,12 +21,12 @@ struct MatchColumns {
 
     mutating func append(
         _ match: Match?, of transaction: Transaction?, _ transfer: AppPolicy.Transfer?, in verdict: Verdict,
-        givenBy source: BindingSource?
+        givenBy source: BindingSource?, _ heldBy: Verdict.Entry.HoldingRow?
     ) {
         let appID = verdict.appID
         owners.append(match?.userID)
         orders.append(match?.order?.id.text)
-        let words = match?.reasons.map(\.rawValue) ?? []
+        let words = (match?.reasons ?? heldBy?.reasons ?? []).map(\.rawValue)
         reasons.append(words.isEmpty ? nil : words.joined(separator: ","))
         chargedOrders.append(match?.secondChargeOf?.text)
         orderFacts.append(Self.facts(match, verdict.claim))

@@ -28,6 +28,11 @@ extension Statements {
         "coalesce((select into_user_id from merges where app_id = \(app) and user_id = \(user)), \(user))"
     }
 
+    /// The SQL of whether two ids are one person by now.
+    static func isOneOf(_ user: String, _ other: String, of app: String) -> String {
+        "(\(user) = \(other) or \(person(user, of: app)) = \(person(other, of: app)))"
+    }
+
     package struct Merge: Sendable {
         package var old: UserName
         /// An id of the same app, as the tables have it.
@@ -91,6 +96,14 @@ extension Caller {
         if mayRead(appID: appID, userID: owner, keys) { return true }
         guard apps.contains(appID), let userID, let owner else { return false }
         let user = UserName(appID: appID, key: keys?.key(of: userID, app: appID) ?? userID)
-        return try await ledger.run(Statements.isSamePerson, (user: user, other: owner)).first ?? false
+        return try await ledger.isSamePerson(user, owner)
+    }
+}
+
+extension Ledger {
+    /// Whether two ids of an app, as the tables have them, are one person by now.
+    func isSamePerson(_ user: UserName, _ other: String) async throws(LedgerError) -> Bool {
+        if user.key.utf8.elementsEqual(other.utf8) { return true }
+        return try await run(Statements.isSamePerson, (user: user, other: other)).first ?? false
     }
 }

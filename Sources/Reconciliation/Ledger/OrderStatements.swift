@@ -31,8 +31,7 @@ extension Statements {
         where not exists (select from orders o where o.app_id = i.app and o.user_id = i.usr
             and o.product_id = i.product and o.debounce_key = i.debounce
             and o.placed_at > now() - make_interval(secs => i.tap) and \(isUnbound("o")))
-          and (i.reserved is null or not exists (select from grants g join orders o on o.id = g.order_id
-            where g.transaction_id = i.reserved and o.app_id = i.app and o.user_id = i.usr))
+          and (i.reserved is null or (select true from \(orderOfReserved)) is null)
           and (select count(*) from (select from orders o where o.app_id = i.app and o.user_id = i.usr
             and o.placed_at > now() - interval '1 day' limit \(ordersPerUserMax)) c) < \(ordersPerUserMax)
         order by i.id
@@ -74,8 +73,7 @@ extension Statements {
           select * from (
             select 1 as rank, o.* from orders o where o.id = i.id
             union all
-            select 2, o.* from grants g join orders o on o.id = g.order_id
-            where g.transaction_id = i.reserved and o.app_id = i.app and o.user_id = i.usr
+            select 2, o.* from \(orderOfReserved)
             union all
             select 3, o.* from orders o where o.app_id = i.app and o.user_id = i.usr
               and o.idempotency_key = i.idempotency
@@ -84,7 +82,7 @@ extension Statements {
               and o.debounce_key = i.debounce and o.placed_at > now() - make_interval(secs => i.tap + 1)
               and \(isUnbound("o")) order by o.placed_at desc limit 1)) candidates
           order by rank limit 1) o
-        \(binding(of: "o"))
+        \(fulfilment(of: "o"))
         """,
         bind: { orders in
             [
@@ -106,15 +104,15 @@ extension Statements {
         select \(orderColumns), s.list
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select * from orders where id = i.id offset 0) o
-        \(binding(of: "o"))
+        \(fulfilment(of: "o"))
         cross join lateral (
           select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('id', r.id, 'state', \(shownState("r")),
               'reason', r.reason,
               'receivedAt', to_char(r.received_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
               'transactions', t.list)) order by r.received_at), '[]') as list
           from (select id, state, reason, received_at from receipts
-            where lower(order_id) = o.id::text and app_id = o.app_id and (user_id is null or user_id = o.user_id
-              or \(person("receipts.user_id", of: "o.app_id")) = \(person("o.user_id", of: "o.app_id")))
+            where lower(order_id) = o.id::text and app_id = o.app_id
+              and (user_id is null or \(isOneOf("receipts.user_id", "o.user_id", of: "o.app_id")))
             order by received_at desc limit \(OrderView.submissionsMax)) r
           cross join lateral (
             select coalesce(jsonb_agg(jsonb_build_object('transactionId', c.transaction_id, 'state', \(shownState("c")),
@@ -122,8 +120,8 @@ extension Statements {
             from (select transaction_id, state, reason from outcomes where receipt_id = r.id order by transaction_id
               limit 100) c
             left join lateral (select bound.id from grants g join orders bound on bound.id = g.order_id
-              where g.transaction_id = c.transaction_id and bound.app_id = o.app_id and bound.user_id = o.user_id
-              offset 0) b on true) t) s
+              where g.transaction_id = c.transaction_id and bound.app_id = o.app_id
+                and \(isOneOf("bound.user_id", "o.user_id", of: "o.app_id")) offset 0) b on true) t) s
         """,
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in
@@ -135,7 +133,12 @@ extension Statements {
 
     /// Which of these orders wait for no purchase any more: what a long poll waits for.
     package static let boundOrders = Statement<[UUID], UUID>(
-        "orders.bound", "select order_id from grants where order_id = any($1::uuid[])",
+        "orders.bound",
+        """
+        select id from (select * from orders where id = any($1::uuid[]) offset 0) o
+        \(fulfilment(of: "o"))
+        where bound_by is not null
+        """,
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
@@ -144,7 +147,7 @@ extension Statements {
         /// Of one person.
         package var userIDs: [String]
         package var productID: String?
-        /// Nil: all. `bound` are those that were granted too.
+        /// Nil: all.
         package var state: OrderView.State?
         package var limit: Int
     }
@@ -155,9 +158,9 @@ extension Statements {
         """
         select \(orderColumns)
         from unnest($2::text[]) as person(id)
-        cross join lateral (select orders.*, b.* from orders \(binding(of: "orders"))
+        cross join lateral (select orders.*, b.* from orders \(fulfilment(of: "orders"))
           where app_id = $1 and user_id = person.id and ($3::text is null or \(soldProduct) = $3)
-            and ($4::text is null or $4 = case when bound_by is not null then 'bound'
+            and ($4::text is null or $4 = case when bound_by is not null then 'granted'
               when pay_by < now() then 'expired' else 'open' end)
           order by placed_at desc, id limit $5) o
         order by o.placed_at desc, o.id limit $5
@@ -177,12 +180,36 @@ extension Statements {
         """
     private static let orderColumnCount = 22
 
+    /// The order that the purchase of a wish `i` was bound to, as `o`, where it is the same user's.
+    private static let orderOfReserved = """
+        (select order_id from grants where transaction_id = i.reserved offset 0) g
+            cross join lateral (select * from orders where id = g.order_id offset 0) o
+            where o.app_id = i.app and \(isOneOf("o.user_id", "i.usr", of: "i.app"))
+        """
+
     /// What an order was bound to: the purchase that was granted by it, and what that gave. Nulls: it is unbound.
     static func binding(of order: String) -> String {
         """
         left join lateral (
           select transaction_id as bound_by, product_id as sold_product, granted_at as given_at, goods as given
           from grants where order_id = \(order).id offset 0) b on true
+        """
+    }
+    /// As ``binding(of:)``, and of an order that was asked for because its purchase came without one (`reserved_for`):
+    /// where the purchase had been given by then, what that gave its user is what the order was for (S3-23). The grant
+    /// stays as it is, for no grant is ever changed.
+    static func fulfilment(of order: String) -> String {
+        """
+        left join lateral (
+          select transaction_id as bound_by, product_id as sold_product, granted_at as given_at, goods as given
+          from grants where order_id = \(order).id
+          union all
+          (select transaction_id, product_id, granted_at, goods
+            from (select transaction_id, app_id, user_id, product_id, goods, binding_source, granted_at, order_id
+              from grants where transaction_id = \(order).reserved_for offset 0) made_up
+            where order_id is null and binding_source <> 'shared' and app_id = \(order).app_id
+              and \(isOneOf("made_up.user_id", "\(order).user_id", of: "\(order).app_id")))
+          limit 1) b on true
         """
     }
     /// Beside ``binding(of:)``: Apple's product is the order's, where its token proves it (S3-42).
@@ -231,7 +258,8 @@ enum OrderBatch {
                 try await database.run(Statements.placeOrders, open.map { orders[$0] }).map { ($0.id, $0) },
                 uniquingKeysWith: { first, _ in first })
             for index in open {
-                guard let row = rows[orders[index].id] else { continue }
+                // One that was asked for by a purchase may have it already: it is read.
+                guard let row = rows[orders[index].id], orders[index].reservedFor == nil else { continue }
                 placed[index] = (OrderView(orders[index], placedAt: row.placedAt, payBy: row.payBy), true)
             }
             open = open.filter { placed[$0] == nil }

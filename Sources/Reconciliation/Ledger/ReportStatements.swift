@@ -34,6 +34,8 @@ package struct ClientReport: Sendable, Equatable {
 extension Statements {
     /// Reports of one user and day; one more is answered 429.
     package static let reportsPerUserMax = 200
+    /// Reports of one app and day that name no user.
+    package static let reportsOfNobodyMax = 10_000
 
     package struct StoredReport: Sendable, Equatable {
         /// Nil: no order of this app and user.
@@ -47,15 +49,18 @@ extension Statements {
         """
         with linked as (
           select id, user_id from (select id, app_id, user_id from orders where id = $4 offset 0) o
-          where app_id = $2 and ($3::text is null or user_id = $3)),
+          where app_id = $2 and ($3::text is null or \(isOneOf("o.user_id", "$3", of: "$2")))),
         whose as (select coalesce($3, (select user_id from linked)) as user_id),
         new as (
           insert into client_reports (id, app_id, user_id, order_id, transaction_id, kind, message, app_version, details)
           select $1, $2, w.user_id, (select id from linked), $5, $6, $7, $8, $9
           from whose w
-          where w.user_id is null or (select count(*) from (select from client_reports c where c.app_id = $2
-            and c.user_id = w.user_id and c.reported_at > now() - interval '1 day' limit \(reportsPerUserMax)) sent)
-            < \(reportsPerUserMax)
+          where case when w.user_id is null then (select count(*) from (select from client_reports c where c.app_id = $2
+              and c.user_id is null and c.reported_at > now() - interval '1 day' limit \(reportsOfNobodyMax)) sent)
+              < \(reportsOfNobodyMax)
+            else (select count(*) from (select from client_reports c where c.app_id = $2
+              and c.user_id = w.user_id and c.reported_at > now() - interval '1 day' limit \(reportsPerUserMax)) sent)
+              < \(reportsPerUserMax) end
           on conflict do nothing
           returning order_id)
         select order_id, true from new

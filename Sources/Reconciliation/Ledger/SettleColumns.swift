@@ -43,7 +43,8 @@ struct SettleColumns {
             case .transactions(let entries):
                 for entry in entries {
                     append(
-                        verdict, entry.transaction.id, entry.transaction, entry.decision, entry.match, entry.transfer)
+                        verdict, entry.transaction.id, entry.transaction, entry.decision, entry.match, entry.transfer,
+                        entry.heldBy)
                 }
             case .identifier(let id, let reason): append(verdict, id, nil, .held(reason))
             case .receipt(let decision): append(verdict, nil, nil, decision)
@@ -53,7 +54,7 @@ struct SettleColumns {
 
     private mutating func append(
         _ verdict: Verdict, _ transactionID: String?, _ transaction: Transaction?, _ decision: Decision,
-        _ match: Match? = nil, _ transfer: AppPolicy.Transfer? = nil
+        _ match: Match? = nil, _ transfer: AppPolicy.Transfer? = nil, _ heldBy: Verdict.Entry.HoldingRow? = nil
     ) {
         receipts.append(verdict.receiptID)
         attempts.append(verdict.attempt)
@@ -62,9 +63,9 @@ struct SettleColumns {
         users.append(verdict.claim.userID)
         possessions.append(verdict.claim.hasPossession)
         transactions.append(transactionID)
-        let source = appendDecision(decision)
+        let source = appendDecision(decision, heldBy?.source)
         appendFacts(transaction)
-        matches.append(match, of: transaction, transfer, in: verdict, givenBy: source)
+        matches.append(match, of: transaction, transfer, in: verdict, givenBy: source, heldBy)
         eventIDs.append(transaction.map { Self.eventID(verdict.appID, $0, decision).text })
         callServices.append(verdict.call?.service)
         callEnvironments.append(verdict.call?.environment)
@@ -83,7 +84,7 @@ struct SettleColumns {
     }
 
     /// - Returns: what gives it, where it is given.
-    private mutating func appendDecision(_ decision: Decision) -> BindingSource? {
+    private mutating func appendDecision(_ decision: Decision, _ holder: BindingSource?) -> BindingSource? {
         let (word, reason, given, source): (String, Reason?, [AppPolicy.Goods]?, BindingSource?) =
             switch decision {
             case .grant(let goods, let source): ("grant", nil, goods, source)
@@ -95,7 +96,7 @@ struct SettleColumns {
         decisions.append(word)
         reasons.append(reason?.rawValue)
         goods.append(given.map(GoodsJSON.encode))
-        bindings.append(source?.rawValue)
+        bindings.append((source ?? holder)?.rawValue)
         return source
     }
 

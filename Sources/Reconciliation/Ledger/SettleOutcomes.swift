@@ -17,10 +17,12 @@ extension Statements {
                 when m.is_unconfirmed then 'unconfirmed' when m.mark = 'revoked' then v.reason
                 when coalesce(g.user_id, v.owner) is distinct from v.usr then 'owned_by_another_user' end
               else v.reason end as reason,
-            case when o.state = 'granted' then coalesce(g.binding_source, v.binding) end as binding,
+            case when o.state = 'granted' then coalesce(g.binding_source, v.binding)
+              when o.state = 'held' and v.decision = 'held' then v.binding end as binding,
             case
               -- What it was granted by, also where the receipt was not written then for a neighbour's sake.
-              when o.state = 'granted' and (g.receipt_id is null or g.binding_source = v.binding)
+              when o.state = 'granted' and v.decision <> 'held' and (g.receipt_id is null or g.binding_source = v.binding)
+                or o.state = 'held' and v.decision = 'held'
                 then string_to_array(v.why, ',')
               when o.state = 'already_granted' and c.is_claimed then array['\(MatchReason.transferred.rawValue)']
               when o.state = 'already_granted' and c.fate = 'limit' then array['\(MatchReason.transferLimit.rawValue)']
@@ -132,8 +134,10 @@ extension Statements {
           order by receipt, transaction
           on conflict (receipt_id, transaction_id) do update
             set state = excluded.state, reason = excluded.reason,
-              binding_source = coalesce(excluded.binding_source, outcomes.binding_source),
-              reasons = coalesce(excluded.reasons, outcomes.reasons), decided_at = now()
+              binding_source = case when outcomes.state = 'held' then excluded.binding_source
+                else coalesce(excluded.binding_source, outcomes.binding_source) end,
+              reasons = case when outcomes.state = 'held' then excluded.reasons
+                else coalesce(excluded.reasons, outcomes.reasons) end, decided_at = now()
             where outcomes.state in ('open', 'held', 'rejected')
               or outcomes.reason = 'unconfirmed' and excluded.state = 'granted'),
         closed as (

@@ -61,6 +61,11 @@ package struct StoryRows: Sendable {
         package let judgedAt: Date?
         package let dueAt: Date?
         package let settledAt: Date?
+        /// When it was posted again and judged anew, the last time.
+        package let claimedAt: Date?
+        /// JSON: where in the game the goods go, and what else the post says of its purchase.
+        package let target: String?
+        package let declared: String?
         /// How many purchases it holds: of those with many, not all are told.
         package let purchases: Int
     }
@@ -184,6 +189,8 @@ package struct StoryRows: Sendable {
         package let channel: String
         /// JSON; nil: the catalogue held nothing when it was placed.
         package let goods: String?
+        /// JSON.
+        package let target: String
         package let priceMilliunits: Int?
         package let currency: String?
         package let placedAt: Date

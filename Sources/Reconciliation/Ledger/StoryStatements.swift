@@ -104,9 +104,9 @@ extension Statements {
         """
         select o.app_id, p.list, t.list, array[o.id]
         from orders o
-        \(binding(of: "o"))
+        \(fulfilment(of: "o"))
         cross join lateral (select array(
-          select receipt_id from grants where order_id = o.id
+          select receipt_id from grants where transaction_id = bound_by
           union (
             select receipt_id from outcomes where transaction_id = bound_by and state <> 'granted'
             order by decided_at desc limit \(storyReceiptsMax))
@@ -166,6 +166,7 @@ private enum StoryQueries {
           original_transaction_id as "originalTransactionId", is_vouched as "isVouched", state, reason, attempt,
           extract(epoch from received_at) as "receivedAt", extract(epoch from judged_at) as "judgedAt",
           extract(epoch from due_at) as "dueAt", extract(epoch from settled_at) as "settledAt",
+          extract(epoch from claimed_at) as "claimedAt", target::text as target, declared::text as declared,
           (select count(*) from outcomes where receipt_id = receipts.id) as purchases
         from receipts where id = any($2::uuid[]) and \(isOfApp)
         """
@@ -206,10 +207,10 @@ private enum StoryQueries {
         """
     private static let orders = """
         select id, user_id as "userId", \(Statements.soldProduct) as "productId", item, quantity, promotion, channel,
-          goods::text as goods, price_milliunits as "priceMilliunits", currency,
+          goods::text as goods, target::text as target, price_milliunits as "priceMilliunits", currency,
           extract(epoch from placed_at) as "placedAt", extract(epoch from pay_by) as "payBy",
           reserved_for as "reservedFor", bound_by as "transactionId", extract(epoch from given_at) as "boundAt"
-        from orders \(Statements.binding(of: "orders")) where id = any($4::uuid[]) and \(isOfApp)
+        from orders \(Statements.fulfilment(of: "orders")) where id = any($4::uuid[]) and \(isOfApp)
         """
     private static let errands = """
         select transaction_id as "transactionId", kind, original_transaction_id as "originalTransactionId", token, state,

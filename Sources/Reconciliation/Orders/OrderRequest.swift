@@ -54,7 +54,8 @@ package struct OrderRequest: Sendable {
             details: keys?.protecting(fields.details, of: userID, app: appID) ?? fields.details,
             installationID: fields.installationID.map { $0 == userID ? user : $0 },
             debounceKey: debounceKey(user, wish, target), debounce: app.orders.debounce,
-            idempotencyKey: fields.idempotencyKey ?? fields.transactionID.map { "transaction \($0)" },
+            idempotencyKey: fields.idempotencyKey.map { keys?.digest($0, app: appID) ?? $0 }
+                ?? fields.transactionID.map { "transaction \($0)" },
             reservedFor: fields.transactionID)
     }
 

@@ -72,11 +72,11 @@ package struct OrderRoutes: Sendable {
 
     /// - Throws: 409 where the user has bought as many as one may, and this is no order that is there already.
     private func checkLimits(_ order: NewOrder, _ catalogue: Catalogue) async throws {
-        guard let offer = order.offer, let limits = catalogue.products[offer.productID]?.items[offer.item]?.limits,
-            !limits.areNone
+        guard let offer = order.offer, let product = catalogue.products[offer.productID],
+            let limits = product.items[offer.item]?.limits, !limits.areNone
         else { return }
         let question = Statements.BoughtQuestion(
-            appID: order.appID, userID: order.userID, productID: offer.productID, item: offer.item)
+            appID: order.appID, userID: order.userID, product: product, item: offer.item)
         guard let bought = try await ledger.run(Statements.boughtUnits, question).first else { return }
         for (name, limit, count) in [
             ("day", limits.day, bought.day), ("month", limits.month, bought.month), ("ever", limits.ever, bought.ever),
@@ -122,8 +122,8 @@ package struct OrderRoutes: Sendable {
             }
         }
         let state = try parameters["state"].map { text throws(Problem) in
-            guard let state = OrderView.State(rawValue: String(text)), state != .granted else {
-                throw .badParameter("state", "open, expired or bound")
+            guard let state = OrderView.State(rawValue: String(text)) else {
+                throw .badParameter("state", "open, expired or granted")
             }
             return state
         }

@@ -34,8 +34,7 @@ package struct OrderView: Sendable, Equatable {
         case open
         /// Its offer has lapsed; a purchase still finds it.
         case expired
-        /// To a search: a purchase was granted by it, which binds it for ever.
-        case bound
+        /// A purchase was granted by it, which binds it for ever.
         case granted
     }
 
@@ -86,8 +85,7 @@ package struct OrderView: Sendable, Equatable {
     package static let submissionsMax = 20
 
     package var state: State {
-        if granted != nil { return .granted }
-        if transactionID != nil { return .bound }
+        if transactionID != nil { return .granted }
         return isExpired ? .expired : .open
     }
 }

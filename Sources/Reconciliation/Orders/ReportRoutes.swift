@@ -34,12 +34,13 @@ package struct ReportRoutes: Sendable {
         try caller.require(.intake)
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
             let order = try await ledger.order(id),
-            caller.mayRead(appID: order.appID, userID: order.userID, configuration.current.userKeys)
+            try await caller.mayRead(
+                appID: order.appID, userID: order.userID, configuration.current.userKeys, ledger)
         else { throw Problem.notFound }
         let fields = try await fields(request, context)
         // What the body says of the order and its user, the path has said already.
         let report = try report(
-            fields, appID: order.appID, clearUserID: caller.userID, userID: order.userID, orderID: id)
+            fields, appID: order.appID, clearUserID: caller.userID ?? fields.userID, userID: order.userID, orderID: id)
         return try await store(report, fields)
     }
 
@@ -53,7 +54,7 @@ package struct ReportRoutes: Sendable {
         let key = userID.map { configuration.userKeys?.key(of: $0, app: appID) ?? $0 }
         let report = try report(
             fields, appID: appID, clearUserID: userID, userID: key,
-            orderID: fields.orderID.flatMap(UUID.init(uuidString:)))
+            orderID: fields.orderID.map { OrderID.named($0, of: appID) })
         if let keys = configuration.userKeys, let userID, let key {
             try await users.enter(userID, key: key, app: appID, keys)
         }
@@ -71,11 +72,12 @@ package struct ReportRoutes: Sendable {
             let kinds = ClientReport.Kind.allCases.map(\.rawValue).joined(separator: ", ")
             throw .incomplete("kind", "must be one of \(kinds)", field: "kind")
         }
+        let keys = configuration.current.userKeys
         return ClientReport(
             appID: appID, userID: userID, orderID: orderID, transactionID: fields.transactionID, kind: kind,
-            message: fields.message, appVersion: fields.appVersion,
-            details: configuration.current.userKeys?.protecting(fields.details, of: clearUserID, app: appID)
-                ?? fields.details)
+            message: keys?.protecting(message: fields.message, of: clearUserID, app: appID) ?? fields.message,
+            appVersion: fields.appVersion,
+            details: keys?.protecting(fields.details, of: clearUserID, app: appID) ?? fields.details)
     }
 
     /// 201 for a new report, 200 for one that was sent before.
@@ -83,7 +85,10 @@ package struct ReportRoutes: Sendable {
         guard let stored = try await ledger.run(Statements.storeReport, report).first else {
             throw Problem(
                 .tooManyRequests, "too_many_reports",
-                "this user sent \(Statements.reportsPerUserMax) reports within a day",
+                """
+                \(Statements.reportsPerUserMax) reports of this user came within a day, or \(Statements.reportsOfNobodyMax) \
+                that name no user
+                """,
                 headers: [.retryAfter: String(Self.retryAfterSeconds)])
         }
         if stored.isNew {

@@ -39,7 +39,10 @@ package struct TokenRoutes: Sendable {
             throw Problem.conflict(
                 "too_many_tokens", "this user has \(Statements.tokensPerUserMax) tokens", field: "token")
         }
-        guard registered.userID == user.key else {
+        // What an account that became part of this one has is this one's.
+        guard
+            try await ledger.isSamePerson(UserName(appID: user.appID, key: user.key), registered.userID)
+        else {
             throw Problem.conflict("token_taken", "is another user's", field: "token")
         }
         return Self.response(registered)

@@ -78,7 +78,7 @@ private struct StoryTeller {
 
     private func orders(_ order: StoryRows.Order) -> [StoryLine] {
         let id = order.id.text
-        let goods = order.goods.flatMap { try? JSONValue(parsing: Array($0.utf8)) }
+        let goods = Self.parsed(order.goods)
         let promise = order.goods.map { ", promised \(Self.text(goods: $0)) if paid by \(order.payBy.rfc3339)" } ?? ""
         let item = order.item.map { " (\($0))" } ?? ""
         let placed = StoryLine(
@@ -89,7 +89,7 @@ private struct StoryTeller {
                 ("productId", .string(order.productId)),
                 ("item", order.item.map(JSONValue.string)), ("quantity", .integer(order.quantity)),
                 ("promotion", order.promotion.map(JSONValue.string)), ("channel", .string(order.channel)),
-                ("goods", goods), ("priceMilliunits", order.priceMilliunits.map(JSONValue.integer)),
+                ("goods", goods), ("target", Self.parsed(order.target)), ("priceMilliunits", order.priceMilliunits.map(JSONValue.integer)),
                 ("currency", order.currency.map(JSONValue.string)), ("payBy", .string(order.payBy.rfc3339)),
                 ("reservedFor", order.reservedFor.map(JSONValue.string)),
             ])
@@ -97,7 +97,7 @@ private struct StoryTeller {
         return [
             placed,
             StoryLine(
-                boundAt, .orderBound, "order \(id) was bound to transaction \(transaction)",
+                max(boundAt, order.placedAt), .orderBound, "order \(id) was bound to transaction \(transaction)",
                 [("orderId", .string(id)), ("transactionId", .string(transaction))]),
         ]
     }
@@ -149,21 +149,30 @@ private struct StoryTeller {
         if receipt.purchases > Statements.storyPurchasesMax {
             text += "; it holds \(receipt.purchases) purchases, of which \(Statements.storyPurchasesMax) are told here"
         }
-        let posted = StoryLine(
-            receipt.receivedAt, .posted, text,
-            [
-                ("receiptId", .string(id)), ("user", poster.map(JSONValue.string)), ("proof", .string(receipt.kind)),
-                ("transactionId", receipt.transactionId.map(JSONValue.string)),
-                ("originalTransactionId", receipt.originalTransactionId.map(JSONValue.string)),
-                ("orderId", receipt.orderId.map(JSONValue.string)),
-                ("isVouched", audience.isSupport ? .bool(receipt.isVouched) : nil),
-            ])
+        var posts = [
+            StoryLine(
+                receipt.receivedAt, .posted, text,
+                [
+                    ("receiptId", .string(id)), ("user", poster.map(JSONValue.string)), ("proof", .string(receipt.kind)),
+                    ("transactionId", receipt.transactionId.map(JSONValue.string)),
+                    ("originalTransactionId", receipt.originalTransactionId.map(JSONValue.string)),
+                    ("orderId", receipt.orderId.map(JSONValue.string)),
+                    ("isVouched", audience.isSupport ? .bool(receipt.isVouched) : nil),
+                    ("target", Self.parsed(receipt.target)),
+                    ("said", audience.isSupport ? Self.parsed(receipt.declared) : nil),
+                ])
+        ]
+        if let claimedAt = receipt.claimedAt {
+            posts.append(
+                StoryLine(
+                    claimedAt, .posted, "\(poster ?? "somebody") posted it again, and receipt \(id) is judged anew",
+                    [("receiptId", .string(id)), ("user", poster.map(JSONValue.string))]))
+        }
         // What is decided about its purchases has lines of its own.
         guard let reason = receipt.reason, receipt.purchases == 0, let at = receipt.settledAt ?? receipt.judgedAt
-        else { return [posted] }
+        else { return posts }
         let state = receipt.state == .received ? "tried again later" : receipt.state.rawValue
-        return [
-            posted,
+        return posts + [
             StoryLine(
                 at, .decided, "receipt \(id): \(state), because \(reason)",
                 [
@@ -204,13 +213,18 @@ private struct StoryTeller {
         if state == "already_granted", let grant {
             text += ", to \(name(grant.userId)) at \(grant.grantedAt.rfc3339)"
         }
-        return StoryLine(
-            outcome.decidedAt, .decided, text,
-            [
-                ("receiptId", .string(outcome.receiptId.text)), ("transactionId", .string(id)),
-                ("state", .string(state)), ("reason", reason.map(JSONValue.string)),
-                ("owner", state == "already_granted" ? grant.map { .string(name($0.userId)) } : nil),
-            ])
+        var facts: [(String, JSONValue?)] = [
+            ("receiptId", .string(outcome.receiptId.text)), ("transactionId", .string(id)),
+            ("state", .string(state)), ("reason", reason.map(JSONValue.string)),
+            ("owner", state == "already_granted" ? grant.map { .string(name($0.userId)) } : nil),
+        ]
+        if audience.isSupport, state == "held", let source = outcome.bindingSource {
+            let reasons = outcome.reasons ?? []
+            text += "; decided by \(source)" + (reasons.isEmpty ? "" : " (\(reasons.joined(separator: ", ")))")
+            facts.append(("bindingSource", .string(source)))
+            if !reasons.isEmpty { facts.append(("reasons", .array(reasons.map(Self.explained)))) }
+        }
+        return StoryLine(outcome.decidedAt, .decided, text, facts)
     }
 
     private func grant(_ grant: StoryRows.Grant) -> StoryLine {
@@ -399,6 +413,12 @@ private struct StoryTeller {
     private func owner(ofOrder id: String?) -> String? {
         guard let id = id.flatMap(UUID.init(uuidString:)) else { return nil }
         return rows.orders.first { $0.id == id }?.userId
+    }
+
+    /// Stored JSON; nil for an object that says nothing.
+    private static func parsed(_ json: String?) -> JSONValue? {
+        guard let json, json != "{}" else { return nil }
+        return try? JSONValue(parsing: Array(json.utf8))
     }
 
     private static func text(_ kind: Proof.Kind) -> String {

@@ -144,6 +144,57 @@ import Testing
         }
     }
 
+    @Test("S2-12: what was bought without an order counts too, by the item that it was for, in Apple's numbers")
+    func limitsWithoutOrders() async throws {
+        try await Self.withIntake { intake in
+            _ = try await Self.apply(Self.shared(), intake)
+            /// Units of gems that the user may still buy in all: three, less what he has.
+            func left(_ user: String) async throws -> Int {
+                for quantity in [2, 1] {
+                    let answer = try await intake.order(
+                        #"{"userId":"\#(user)","item":"gems","quantity":\#(quantity),"ext":"\#(UUID())"}"#)
+                    if answer.status == 201 { return quantity }
+                    #expect(answer["code"] == .string("limit_ever"), "\(answer.text)")
+                }
+                return 0
+            }
+            func bought(_ user: String, item: String?, quantity: Int = 1) async throws {
+                let id = UUID()
+                let declared = item.map { #"'{"item": "\#($0)"}'"# } ?? "null"
+                try await intake.execute(
+                    """
+                    with posted as (insert into receipts (id, app_id, user_id, kind, lane, is_vouched, details, payload_sha256, due_at,
+                      declared)
+                    values ('\(id)', 'game', '\(user)', 'identifier', 'apple', false, '{}', '', now() + interval '1 day',
+                      \(declared)))
+                    insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
+                      quantity, goods, binding_source, granted_at)
+                    values ('\(id)', '\(id)', 'game', 'Production', '\(user)', '\(id)', '\(Self.tier)', \(quantity), '[]',
+                      'poster', now() - interval '40 days')
+                    """)
+            }
+            let users = (0..<3).map { _ in Self.user() }
+            try await bought(users[0], item: "gems", quantity: 2)
+            #expect(try await left(users[0]) == 1)
+            // Of another item, or of none where the product has no default: nobody bought gems.
+            try await bought(users[1], item: "coins", quantity: 3)
+            try await bought(users[1], item: nil, quantity: 3)
+            #expect(try await left(users[1]) == 2)
+            // A person said which it was.
+            try await bought(users[2], item: nil, quantity: 2)
+            try await intake.execute(
+                """
+                insert into support_decisions (app_id, transaction_id, user_id, item)
+                select app_id, transaction_id, user_id, 'gems' from grants where user_id = '\(users[2])'
+                """)
+            #expect(try await left(users[2]) == 1)
+            let all = users.map { "'\($0)'" }.joined(separator: ",")
+            for table in ["support_decisions", "grants", "receipts"] {
+                try await intake.execute("delete from \(table) where user_id in (\(all))")
+            }
+        }
+    }
+
     @Test("S3-6: the shop's list maps items to store products, and shows a promotion to who names it")
     func products() async throws {
         try await Self.withIntake { intake in

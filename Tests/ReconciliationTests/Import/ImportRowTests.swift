@@ -129,16 +129,23 @@ import Testing
             Self.line(
                 order,
                 [
-                    "productId": "\"gone\"", "item": "\"chest\"", "quantity": "3", "server": "7", "role": "\"r\"",
-                    "payBy": "\"2027-06-01T00:00:00Z\"",
+                    "orderId": "\"A-17\"", "productId": "\"gone\"", "item": "\"chest\"", "quantity": "3", "server": "7",
+                    "role": "\"r\"", "country": "\"CN\"", "payBy": "\"2027-06-01T00:00:00Z\"", "promotion": "\"spring\"",
+                    "priceMilliunits": "6000", "currency": "\"CNY\"",
                 ]))
-        #expect(full.offer == nil && full.item == "chest" && full.quantity == 3)
-        #expect(full.target == #"{"role":"r","server":"7"}"#)
+        #expect(full.offer == nil && full.item == "chest" && full.quantity == 3 && full.promotion == "spring")
+        #expect(full.target == #"{"country":"CN","role":"r","server":"7"}"#)
+        #expect(full.price == .init(milliunits: 6000, currency: "CNY"))
+        #expect(full.id == OrderID.named("A-17", of: "game") && full.id != OrderID.named("A-18", of: "game"))
+        #expect(full.id != OrderID.named("A-17", of: "other"))
         for (field, value, problem) in [
             ("item", "\"chest\"", "is not sold under this product"),
             ("quantity", "0", "must be a whole number from 1 to 1000"),
             ("quantity", "\"two\"", "must be a whole number from 1 to 1000"),
             ("payBy", "1793527100000", "is before placedAt"), ("orderId", nil, "is missing"),
+            ("promotion", "\"spring\"", "was not on for this item when it was placed"),
+            ("priceMilliunits", "-1", "must be a whole number, not this number"),
+            ("priceMilliunits", "1000000000001", "must be a whole number from 0 to 1000000000000"),
         ] as [(String, String?, String)] {
             #expect(throws: ImportFault(field: field, problem: problem)) {
                 try Self.read(ImportedOrder.self, Self.line(order, [field: value]))

@@ -227,6 +227,10 @@ import Testing
                 #expect(outcome.report.imported == imported && outcome.report.alreadyThere == there)
                 #expect(outcome.told == ["3 conflict userId"])
             }
+            // An account has what it is made of.
+            try await lab.run("insert into merges (app_id, user_id, into_user_id) values ('game', 'u1', 'account')")
+            let merged = try await Self.run(.tokens, "token,userId\n\(taken),account\n", in: lab)
+            #expect(merged.report.alreadyThere == 1 && merged.report.conflicts == 0)
             var bought = Verdict.Entry.purchase("60").transaction
             bought.appAccountToken = token
             #expect(try await lab.evidence(lab.question(bought, by: "u9")).first?.registeredUserID == "u6")
@@ -244,6 +248,17 @@ import Testing
             let found = try #require(try await lab.evidence(lab.question(bought, by: "u9")).first?.orders.first)
             #expect(found.id == order && found.userID == "u7" && found.goods == [.init(item: "coin", amount: 60)])
             #expect(found.target == #"{"role": "r"}"#, "\(found.target)")
+            // S2-11: the number of another system is an order's id as well.
+            let numbered = """
+                {"orderId": "20261101-coins-7", "userId": "u7", "productId": "coins", "placedAt": "2026-11-01T10:00:00Z", \
+                "priceMilliunits": 6000, "currency": "CNY", "country": "CN"}
+                """
+            for imported in [1, 0] {
+                #expect(try await Self.run(.orders, numbered, in: lab).report.imported == imported)
+            }
+            let named = OrderID.named("20261101-coins-7", of: "game")
+            let view = try #require(try await lab.ledger.order(named))
+            #expect(view.price == .init(milliunits: 6000, currency: "CNY") && view.target == #"{"country": "CN"}"#)
             #expect(
                 try await lab.texts("select distinct action from audits order by 1") == [
                     "import.grants", "import.orders", "import.owners", "import.tokens",

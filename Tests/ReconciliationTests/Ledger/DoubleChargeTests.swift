@@ -27,6 +27,27 @@ import Testing
         }
     }
 
+    @Test("P6: a guest's purchase and the one of the account that he became are one user's")
+    func mergedUsers() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            var random = SeededRandom(announcing: "double charges of merged users")
+            try await lab.buyTwice(3, spread: "5 minutes", &random, prefix: "a")
+            try await lab.run("update grants set user_id = 'guest-of-' || user_id where transaction_id like '%-0'")
+            try await lab.run(
+                """
+                insert into merges (app_id, user_id, into_user_id)
+                select 'game', user_id, replace(user_id, 'guest-of-', '') from grants where user_id like 'guest-of-a%'
+                  and user_id <> 'guest-of-a3'
+                """)
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            var span = DoubleChargeSweep.spanMax
+            await sweep.sweep(&span, unlessWithin: .zero)
+            #expect(
+                try await lab.texts("select transaction_id || ' ' || user_id from double_charges order by 1")
+                    == ["a1-1 a1", "a2-1 a2"], "the third is nobody's but its buyer's")
+        }
+    }
+
     @Test("who began lately is left alone; one that is gone, or that began in a clock's future, is not")
     func turns() async throws {
         try await LedgerLab.with(endsSound: false) { lab in

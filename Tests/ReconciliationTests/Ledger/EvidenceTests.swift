@@ -53,6 +53,20 @@ import Testing
         }
     }
 
+    @Test("S3-21: an order of another way of payment is found by who names it, and is nobody's guess")
+    func channels() async throws {
+        try await LedgerLab.with { lab in
+            let wechat = try await lab.place("u1", installation: "device")
+            try await lab.run("update orders set channel = 'wechat'")
+            let evidence = try await lab.evidence(
+                lab.question(Self.transaction(), installation: "device"),
+                lab.question(Self.transaction("t2"), by: "u2", installation: "device"),
+                lab.question(Self.transaction("t3"), named: wechat),
+                lab.question(Self.transaction("t4") { $0.appAccountToken = wechat }, by: "u2"))
+            #expect(evidence.map { $0.orders.map(\.id) } == [[], [], [wechat], [wechat]])
+        }
+    }
+
     @Test("S9: what the token alone answers is what everything would answer; where it does not, everything is asked")
     func shortAnswers() async throws {
         try await LedgerLab.with { lab in

@@ -110,7 +110,9 @@ import Testing
             probe(Statements.boundOrders) { lab in [try await order(lab)] },
             probe(Statements.searchOrders) { _ in .init(appID: "game", userIDs: users, limit: 50) },
             probe(Statements.boughtUnits) { _ in
-                .init(appID: "game", userID: "u777", productID: "coins", item: "coins")
+                .init(
+                    appID: "game", userID: "u777", product: .init(id: "coins", kind: .consumable, goods: []),
+                    item: "coins")
             },
             probe(Statements.registerToken) { _ in .init(appID: "game", userID: "u777", token: UUID()) },
             probe(Statements.issueToken) { _ in .init(appID: "game", userID: "u777", token: UUID()) },

@@ -108,7 +108,10 @@ import Testing
                 let search = Statements.OrderSearch(appID: "game", userIDs: ["u1"], limit: 1)
                 #expect(try await database.run(Statements.searchOrders, search).count == 1)
                 try await database.run(
-                    Statements.boughtUnits, .init(appID: "game", userID: "u1", productID: "coins", item: "coins"))
+                    Statements.boughtUnits,
+                    .init(
+                        appID: "game", userID: "u1", product: .init(id: "coins", kind: .consumable, goods: []),
+                        item: "coins"))
                 try await database.run(Statements.catalogueRevisions, ())
                 try await database.run(Statements.readCatalogue, CatalogueRevision(appID: "game", revision: 1))
                 let report = ClientReport(appID: "game", userID: "u1", orderID: order.id, kind: .failed, details: "{}")

@@ -158,6 +158,40 @@ import Testing
         }
     }
 
+    @Test("S3-23: an order that is asked for after its purchase was given without one has ended, with what was given")
+    func reservedTooLate() async throws {
+        try await RunningIntake.run { intake in
+            let (user, guest, transaction) = (Self.user(), Self.user(), UUID().uuidString)
+            try await intake.execute(
+                "insert into merges (app_id, user_id, into_user_id) values ('game', '\(guest)', '\(user)')")
+            try await intake.execute(
+                """
+                insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
+                  quantity, goods, binding_source)
+                values ('\(transaction)', '\(transaction)', 'game', 'Production', '\(guest)', gen_random_uuid(),
+                  '\(Self.product)', 1, '[{"item": "coins", "amount": 6000}]', 'poster')
+                """)
+            let first = try await intake.order(Self.body(user, #","transactionId":"\#(transaction)""#))
+            #expect(first.status == 201 && first["state"] == .string("granted"))
+            #expect(first["transactionId"] == .string(transaction))
+            let id = try Self.id(first)
+            let again = try await intake.order(Self.body(user, #","transactionId":"\#(transaction)""#))
+            #expect(try again.status == 200 && Self.id(again) == id && again["state"] == .string("granted"))
+            let polled = try await intake.get("/v1/orders/\(id)?wait=20")
+            #expect(polled["state"] == .string("granted") && polled["granted"] == first["granted"])
+            #expect(polled["granted"] != nil)
+            let listed = try await intake.get("/v1/orders?userId=\(user)&state=granted")
+            #expect(listed.text.contains(id))
+            let story = try await intake.get("/v1/orders/\(id)/explain", key: IntakeFixture.supportKey)
+            #expect(story["state"] == .string("granted"), "\(story.text)")
+            // Who was given nothing by it has an order that is open.
+            let stranger = try await intake.order(Self.body(Self.user(), #","transactionId":"\#(transaction)""#))
+            #expect(stranger.status == 201 && stranger["state"] == .string("open"))
+            // No receipt brought it, and the books say so.
+            try await intake.execute("delete from grants where transaction_id = '\(transaction)'")
+        }
+    }
+
     @Test("one user has room for a thousand orders a day")
     func tooMany() async throws {
         try await RunningIntake.run { intake in
@@ -324,11 +358,11 @@ import Testing
             #expect(try await found(query) == ids.reversed())
             #expect(try await found(query + "&state=open") == [ids[3], ids[2]])
             #expect(try await found(query + "&state=expired") == [ids[0]])
-            #expect(try await found(query + "&state=bound") == [ids[1]])
+            #expect(try await found(query + "&state=granted") == [ids[1]])
             #expect(try await found(query + "&limit=2") == [ids[3], ids[2]])
             #expect(try await found("userId=\(user)").count == 5)
             #expect(try await found("userId=\(Self.user())") == [])
-            for bad in ["", "userId=\(user)&state=granted", "userId=\(user)&limit=0", "userId=\(user)&limit=201"] {
+            for bad in ["", "userId=\(user)&state=bound", "userId=\(user)&limit=0", "userId=\(user)&limit=201"] {
                 #expect(try await intake.get("/v1/orders?\(bad)").status == 400, "\(bad)")
             }
         }

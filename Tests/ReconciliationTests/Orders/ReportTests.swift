@@ -87,8 +87,19 @@ import Testing
                 let answer = try await intake.report(body, order: id)
                 #expect(answer.status == status && answer["field"] == field.map { .string($0) }, "\(body.prefix(40))")
             }
-            let foreign = try await intake.report(#"{"kind":"failed"}"#, order: id, key: gateway.token(Self.user()))
+            let account = Self.user()
+            let foreign = try await intake.report(#"{"kind":"failed"}"#, order: id, key: gateway.token(account))
             #expect(foreign.status == 404)
+            // Unless that account is what the user became.
+            try await intake.execute(
+                "insert into merges (app_id, user_id, into_user_id) values ('game', '\(user)', '\(account)')")
+            let own = try await intake.report(#"{"kind":"cancelled"}"#, order: id, key: gateway.token(account))
+            #expect(own.status == 201 && own["orderId"] == .string(id))
+            let linked = try await intake.send(
+                "POST", "/v1/client-reports", body: #"{"kind":"failed","userId":"\#(account)","orderId":"\#(id)"}"#)
+            #expect(linked.status == 201 && linked["orderId"] == .string(id))
+            try await intake.execute("delete from merges where user_id = '\(user)'")
+            try await intake.execute("delete from client_reports where order_id = '\(id)'")
             #expect(try await intake.report(#"{"kind":"failed"}"#, order: "no-uuid").status == 404)
             try await intake.execute(
                 """
@@ -100,6 +111,19 @@ import Testing
             let tooMany = try await intake.report(#"{"kind":"error"}"#, order: id)
             #expect(tooMany.status == 429 && tooMany.headers["retry-after"] != nil)
             #expect(try await intake.report(#"{"kind":"failed"}"#, order: id).status == 200, "known is known")
+            // Those that name nobody share a bound of their own, by app.
+            try await intake.execute(
+                """
+                insert into client_reports (id, app_id, kind, details)
+                select gen_random_uuid(), 'other', 'error', '{}' from generate_series(1, \(Statements.reportsOfNobodyMax))
+                """)
+            for (app, status) in [("other", 429), ("game", 201)] {
+                let nobody = try await intake.send(
+                    "POST", "/v1/client-reports", key: IntakeFixture.bothAppsKey,
+                    body: #"{"appId":"\#(app)","kind":"failed","transactionId":"\#(UUID())"}"#)
+                #expect(nobody.status == status, "\(app): \(nobody.text)")
+            }
+            try await intake.execute("delete from client_reports where app_id = 'other'")
         }
     }
 

@@ -92,6 +92,8 @@ import Testing
             #expect(try await lab.lab.ledger.insert(posted))
             try await shop.settle(posted.receiptID)
             #expect(try await shop.state(posted) == "held item_unknown")
+            // P9: the row that found its owner is on record, though it is held.
+            #expect(try await lab.lab.texts("select binding_source from outcomes") == ["poster"])
             let held = try #require(try await lab.lab.ledger.view(posted.receiptID))
             #expect(ReceiptAnswer(held, finishing: .held).safeToFinish, "P2: the facts are stored, the debt is ours")
             // An item that is not sold there helps nobody, and does not stand in the way of the next.
