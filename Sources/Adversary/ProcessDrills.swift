@@ -31,7 +31,6 @@ extension Drill {
                 "select id::text from receipts where state = 'received' order by received_at limit 200")
             try await ingest.start()
             let list = rescued.map { "'\($0)'" }.joined(separator: ",")
-            stage.expect("rows were left behind", !rescued.isEmpty, "\(rescued.count)")
             if !rescued.isEmpty {
                 // 40 s at scale 1; on a busy machine not below five.
                 try await stage.expect(

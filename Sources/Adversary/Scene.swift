@@ -123,7 +123,7 @@ struct Scene: Sendable {
                 broker: try BrokerConfiguration(url: world.servers.amqpURL), queues: world.queues,
                 publisher: publisher, database: world.database, logger: Stage.quiet
             ).look(at: Int(UInt16.max))
-            let open = letters.flatMap(\.open).filter { $0.state == .received }
+            let open = letters.flatMap(\.open).filter { $0.state != .parked }
             let strange = letters.count { !$0.isReadable }
             stage.expect(
                 "dead letters are poison, or of receipts with a verdict", open.isEmpty && strange <= stage.poison,
@@ -152,7 +152,7 @@ struct Scene: Sendable {
             journal: world.traffic.journal.entries, ledger: world.shop.sales, calls: calls,
             limits: .init(
                 callsAtOnce: world.judges * 64 * stage.callsAtOnceFactor,
-                interruptions: stage.interruptions))
+                interruptions: stage.interruptions, workers: world.judges))
         let violations = try await Invariant.check(
             database, span: .all, witness: true, scale: world.shape.scale)
         try await witness.drop()

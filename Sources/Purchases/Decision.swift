@@ -271,6 +271,7 @@ extension AppPolicy {
         case .unknown(let reason): return held(reason, match)
         }
         match.bonuses = promise.bonuses
+        match.item = promise.item == transaction.productID ? nil : promise.item
         match.reasons += declared?.contradictions(of: transaction, given: promise.item) ?? []
         if transaction.environment != Transaction.production, !admitsSandbox(match.userID) {
             return held(.sandbox, match)

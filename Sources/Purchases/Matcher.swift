@@ -71,6 +71,8 @@ package struct Match: Sendable, Equatable {
     package var chainWasOf: String?
     /// Leads to the owner, where a person named him and no order need say it.
     package var token: UUID?
+    /// Which of the product's items it is, where that is not named as the product.
+    package var item: String?
     /// What comes beside the goods where the user has not had it in its period: the database knows.
     package var bonuses: [Catalogue.Bonus] = []
     package var reasons: [MatchReason]
@@ -194,7 +196,8 @@ package struct Matcher: Sendable {
     private var orderToken: Match? {
         guard let token, let order = evidence.orders.first(where: { $0.id == token })
         else { return nil }
-        if isFirstOfChain {
+        // One that was asked for by another purchase is that one's: the token says the user only.
+        if isFirstOfChain, isFree(order) {
             if isUnbound(order) {
                 var match = Match(userID: order.userID, source: .orderToken, reasons: [.tokenOfOrder])
                 bind(order, &match)

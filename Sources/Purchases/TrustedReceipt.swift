@@ -92,7 +92,7 @@ package struct TrustedReceipt: Sendable {
                 var transaction = entry.transaction
                 transaction.id = id
                 entries[place] = Verdict.Entry(
-                    transaction: transaction, decision: entry.decision, match: entry.match)
+                    transaction: transaction, decision: entry.decision, match: entry.match, heldBy: entry.heldBy)
             }
         }
         return entries

@@ -37,7 +37,10 @@ package struct Verdict: Sendable {
 
         /// The same purchase and owner, decided otherwise.
         package func with(_ decision: Decision) -> Entry {
-            Entry(transaction: transaction, decision: decision, match: match, transfer: transfer)
+            var row = heldBy
+            if case .held = decision { row = row ?? match.map { HoldingRow($0.source, reasons: $0.reasons) } }
+            return Entry(
+                transaction: transaction, decision: decision, match: match, transfer: transfer, heldBy: row)
         }
     }
 

@@ -88,9 +88,10 @@ struct Client: Sendable {
 
     /// What an app saw of its order.
     func report(
-        _ kind: String, of order: String, user: String, message: String? = nil
+        _ kind: String, of order: String, user: String?, message: String? = nil
     ) async throws -> Answer {
-        var fields = ["kind": kind, "userId": user]
+        var fields = ["kind": kind]
+        fields["userId"] = user
         fields["message"] = message
         return try await call(
             .POST, "/v1/orders/\(order)/reports", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(fields))))

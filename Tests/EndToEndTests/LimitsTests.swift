@@ -5,6 +5,27 @@ import Testing
 
 extension EndToEnd {
     @Suite(.serialized) struct Limits {
+        /// Goal: what waits for one of Apple's services asks the other one once, however often it comes again (I12).
+        /// Method: an app with orders, whose legacy receipts need verifyReceipt and then the signed transaction, of which
+        /// Apple allows one a second; a dozen receipts at once, each of which comes several times.
+        @Test func whatWaitsForALimitAsksNobodyTwice() async throws {
+            try await System.run(.init(timeScale: 0.1)) { system in
+                try system.configureGame { $0.serverApi?.callsPerSecond = 1 }
+                try await system.place("somebody", .gems)
+                try await system.startAll()
+                let sales = try await system.appStore.sell(12)
+                system.owe(sales, to: "u1")
+                try await withThrowingDiscardingTaskGroup { group in
+                    for sale in sales { group.addTask { try await system.submitReceipt(sale, user: "u1") } }
+                }
+                try await system.settleDebts(within: .seconds(90))
+                let calls = system.appStore.store.calls()
+                #expect(calls.count { $0.service == .transactionInfo } == sales.count)
+                let asked = calls.count { $0.service == .verifyReceipt }
+                #expect(asked == sales.count, "\(asked) calls of verifyReceipt")
+            }
+        }
+
         /// Goal: all workers together keep to Apple's limit (P26, B9): none is told to wait, nothing is lost, and who
         /// buys after a rush does not stand behind it.
         /// Method: eight workers, an app whose every purchase needs a call, an App Store that enforces Apple's own 50 a

@@ -188,7 +188,7 @@ extension EndToEnd {
         }
 
         /// Goal: where users are protected no table holds an id of theirs, as whatever a client sends it, and all goes on as
-        /// it does without (P28, issue 3 section 4).
+        /// it does without (S1-12, issue 3 section 4).
         /// Method: order, report and purchase of a user, his id in every field that may hold it; what the tables hold, what
         /// he is shown, the feed.
         @Test func aProtectedSystemHoldsNoID() async throws {
@@ -220,8 +220,10 @@ extension EndToEnd {
                     "appsid": user,
                 ])
                 #expect(again.status == 200 && again.id == order.id)
-                let report = try await system.client.report("failed", of: order.id, user: user, message: "I am \(user)")
-                #expect(report.status == 201)
+                for (kind, sender) in [("failed", user), ("cancelled", nil)] {
+                    let report = try await system.client.report(kind, of: order.id, user: sender, message: "I am \(user)")
+                    #expect(report.status == 201)
+                }
                 let sale = try await system.appStore.sell { $0.appAccountToken = order.id }
                 let other = try await system.appStore.sell(ConfigurationFile.gems)
                 system.owe([sale, other], to: user)

@@ -135,7 +135,12 @@ package struct ImportedOrder: ImportRow, Equatable {
     init(_ fields: ImportFields) throws(ImportFault) {
         let app = fields.app
         id = try fields.required(.orderId) { column throws(ImportFault) in
-            try fields.text(column, bytesMax: IntakeFields.orderBytesMax).map { OrderID.named($0, of: app.appID) }
+            try fields.text(column, bytesMax: IntakeFields.orderBytesMax).map { number throws(ImportFault) in
+                let user = try fields.userID()
+                // As a post that names it is stored.
+                let stored = app.keys?.protecting(message: number, of: user, app: app.appID) ?? number
+                return OrderID.named(stored, of: app.appID)
+            }
         }
         user = ImportedUser(try fields.userID(), fields.app)
         productID = try fields.required(.productId) { column throws(ImportFault) in try fields.text(column) }

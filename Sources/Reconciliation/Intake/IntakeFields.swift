@@ -156,10 +156,7 @@ struct IntakeFields: Sendable {
 
     private mutating func takesOfReceipt(_ member: JSONValue.Member, _ name: String) throws(Problem) -> Bool {
         switch name {
-        case "orderId":
-            orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
-            // A number of the system before this one is kept as it was written too.
-            return orderID.map { UUID(uuidString: $0) != nil } ?? true
+        case "orderId": orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
         case "originalTransactionId": originalTransactionID = try Self.text(member, bytesMax: 64)
         case "signedTransaction": signedTransaction = try Self.signedTransaction(member)
         case "receipt": receipt = try Self.receipt(member)

@@ -1,4 +1,3 @@
-import Foundation
 package import Purchases
 
 /// The body of `POST /v1/receipts`, read by the rules of the door.
@@ -31,10 +30,9 @@ package struct SubmissionRequest: Sendable, Equatable {
             item: fields.item, productID: fields.productID, quantity: fields.quantity ?? fields.columnQuantity,
             priceMilliunits: fields.price, currency: fields.currency,
             disregarded: fields.disregarded.isEmpty ? nil : fields.disregarded)
-        let appID = try caller.app(fields.appID, of: apps)
-        let orderID = fields.orderID.map { UUID(uuidString: $0) != nil ? $0 : OrderID.named($0, of: appID).text }
         submission = Submission(
-            appID: appID, userID: try caller.user(fields.userID), orderID: orderID, proof: try Self.proof(fields), transactionID: fields.transactionID,
+            appID: try caller.app(fields.appID, of: apps), userID: try caller.user(fields.userID),
+            orderID: fields.orderID, proof: try Self.proof(fields), transactionID: fields.transactionID,
             originalTransactionID: fields.originalTransactionID,
             // A user's own token vouches for nobody, whatever its scopes say.
             isVouched: caller.userID == nil && caller.scopes.contains(.claim), details: fields.details,

@@ -62,9 +62,9 @@ extension Statements {
     }
 
     /// Units of an item that a user bought today, in this month and ever, also under ids that are his by now; days and
-    /// months are those of UTC. By what was given, in Apple's numbers: an order is for its item, a purchase without one
-    /// was for the item that support or its post named, where that is sold under the product, else for the default one.
-    /// One purchase on record from the former system is one unit.
+    /// months are those of UTC. By what was given, with an order or without, in Apple's numbers; what was given before a
+    /// grant said which item it was counts for its order's item, or for the default one. A purchase on record from the
+    /// former system is one unit of the default.
     package static let boughtUnits = Statement<BoughtQuestion, (day: Int, month: Int, ever: Int)>(
         "orders.bought",
         """
@@ -76,15 +76,10 @@ extension Statements {
         from (\(idsOfPerson("$2", of: "$1"))) person(id)
         cross join lateral (
           select g.quantity, g.granted_at as given_at
-          from (select transaction_id, receipt_id, order_id, quantity, granted_at from grants
+          from (select order_id, quantity, item, granted_at from grants
             where app_id = $1 and user_id = person.id and product_id = $3 and binding_source <> 'shared' offset 0) g
-          left join lateral (select item from orders where id = g.order_id offset 0) o on true
-          left join lateral (select item from support_decisions
-            where app_id = $1 and transaction_id = g.transaction_id offset 0) d on true
-          left join lateral (select declared ->> 'item' as item from receipts
-            where id = g.receipt_id and coalesce(transaction_id, g.transaction_id) = g.transaction_id offset 0) r on true
-          where coalesce(case when g.order_id is not null then o.item end,
-            (select item from unnest(array[d.item, r.item]) as said(item) where item = any($5::text[]) limit 1), $6) = $4
+          left join lateral (select item from orders where g.item is null and id = g.order_id offset 0) o on true
+          where coalesce(g.item, case when o.item = any($5::text[]) then o.item end, $6) = $4
           union all
           select 1, purchased_at from imported_grants
           where app_id = $1 and user_id = person.id and product_id = $3 and $4 = $6

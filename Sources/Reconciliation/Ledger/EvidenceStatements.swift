@@ -81,6 +81,9 @@ extension Statements {
               placed_at, pay_by, goods, item, bonuses, target, installation_id, reserved_for, bound_by
         """
 
+    private static let isOfApple =
+        "lower(channel) in (\(OrderRequest.channelsOfApple.map { "'\($0)'" }.joined(separator: ", ")))"
+
     /// The unbound order that the token of each question names; no row for a question without one, or of a purchase that
     /// a person has decided about. Where
     /// ``EvidenceQuestion/mayEndWithToken`` says so, nothing else need be known: this is what nearly every purchase of
@@ -92,7 +95,8 @@ extension Statements {
         from unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) with ordinality as i(app, token, installation, id, n)
         cross join lateral (
           select \(orderFields), app_id from orders \(binding(of: "orders")) where id = i.token offset 0) o
-        where o.app_id = i.app and o.bound_by is null and ((select true from support_decisions limit 1)
+        where o.app_id = i.app and o.bound_by is null and (o.reserved_for is null or o.reserved_for = i.id)
+          and ((select true from support_decisions limit 1)
           and (select true from support_decisions where app_id = i.app and transaction_id = i.id)) is not true
         """,
         bind: { questions in
@@ -156,8 +160,9 @@ extension Statements {
         -- The purchase's token is an unbound order: row 2 decides, and nothing else need be known.
         left join lateral (
           select \(person("orders.user_id", of: "i.app")) as user_id,
-            bound_by is null and not i.is_chain and d.user_id is null as decides
-          from (select app_id, user_id, bound_by from orders \(binding(of: "orders")) where id = i.token offset 0) orders
+            bound_by is null and (reserved_for is null or reserved_for = i.id) and not i.is_chain and d.user_id is null
+              as decides
+          from (select app_id, user_id, bound_by, reserved_for from orders \(binding(of: "orders")) where id = i.token offset 0) orders
           where app_id = i.app offset 0) w on true
         left join lateral (
           select \(person("user_tokens.user_id", of: "i.app")) as user_id from user_tokens
@@ -225,7 +230,7 @@ extension Statements {
               select id from (
                 select id, placed_at from orders
                 where app_id = i.app and user_id = owner.user_id and product_id = i.product
-                  and channel = '\(OrderRequest.channelDefault)'
+                  and \(isOfApple)
                   and placed_at between i.purchased_at - \(placedBeforeMax) and i.purchased_at + \(placedAfterMax)
                 order by placed_at desc limit \(ordersReadMax)) newest
               \(binding(of: "newest"))
@@ -235,7 +240,7 @@ extension Statements {
             from (select id from (
                 select id, placed_at from orders
                 where w.decides is not true and app_id = i.app and installation_id = i.installation
-                  and product_id = i.product and channel = '\(OrderRequest.channelDefault)'
+                  and product_id = i.product and \(isOfApple)
                   and placed_at between i.purchased_at - \(nearMax) and i.purchased_at + \(placedAfterMax)
                 order by placed_at desc limit \(ordersReadMax)) newest
               \(binding(of: "newest"))

@@ -17,6 +17,7 @@ struct MatchColumns {
     private var judgedAt: [Date?] = []
     private var yields: [Bool?] = []
     private var remembers: [Bool?] = []
+    private var items: [String?] = []
     private var wantedOrders: Set<UUID> = []
 
     mutating func append(
@@ -40,6 +41,7 @@ struct MatchColumns {
         // An order is wanted by one purchase of a batch: the first.
         yields.append(match?.order.map { source != nil && !wantedOrders.insert($0.id).inserted } ?? false)
         remembers.append(Self.remembers(match, transaction, source))
+        items.append(match?.item)
     }
 
     /// Whether an unregistered token is its owner's from now on: not one that we set ourselves.
@@ -99,12 +101,12 @@ struct MatchColumns {
         ).text
     }
 
-    /// `$36` to `$48`.
+    /// `$36` to `$49`.
     var values: [Value] {
         [
             .texts(owners), .texts(orders), .texts(reasons), .texts(chargedOrders), .jsons(orderFacts), .bools(chains),
             .jsons(beside), .bools(proofs), .texts(transfers), .jsons(bonuses), .dates(judgedAt), .bools(yields),
-            .bools(remembers),
+            .bools(remembers), .texts(items),
         ]
     }
 }

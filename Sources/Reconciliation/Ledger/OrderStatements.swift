@@ -31,7 +31,7 @@ extension Statements {
         where not exists (select from orders o where o.app_id = i.app and o.user_id = i.usr
             and o.product_id = i.product and o.debounce_key = i.debounce
             and o.placed_at > now() - make_interval(secs => i.tap) and \(isUnbound("o")))
-          and (i.reserved is null or (select true from \(orderOfReserved)) is null)
+          and (i.reserved is null or (select true from \(ordersOfReserved) limit 1) is null)
           and (select count(*) from (select from orders o where o.app_id = i.app and o.user_id = i.usr
             and o.placed_at > now() - interval '1 day' limit \(ordersPerUserMax)) c) < \(ordersPerUserMax)
         order by i.id
@@ -73,7 +73,7 @@ extension Statements {
           select * from (
             select 1 as rank, o.* from orders o where o.id = i.id
             union all
-            select 2, o.* from \(orderOfReserved)
+            (select 2, o.* from \(ordersOfReserved) limit 1)
             union all
             select 3, o.* from orders o where o.app_id = i.app and o.user_id = i.usr
               and o.idempotency_key = i.idempotency
@@ -180,10 +180,12 @@ extension Statements {
         """
     private static let orderColumnCount = 22
 
-    /// The order that the purchase of a wish `i` was bound to, as `o`, where it is the same user's.
-    private static let orderOfReserved = """
-        (select order_id from grants where transaction_id = i.reserved offset 0) g
-            cross join lateral (select * from orders where id = g.order_id offset 0) o
+    /// The orders of the purchase of a wish `i`, as `o`, where they are the same user's: the one that it was bound to, and
+    /// what he has asked for by it before, under whatever key.
+    private static let ordersOfReserved = """
+        (select order_id as id from grants where transaction_id = i.reserved
+              union all (select id from orders where reserved_for = i.reserved order by placed_at, id limit 16)) g
+            cross join lateral (select * from orders where id = g.id offset 0) o
             where o.app_id = i.app and \(isOneOf("o.user_id", "i.usr", of: "i.app"))
         """
 

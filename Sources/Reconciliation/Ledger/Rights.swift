@@ -125,7 +125,7 @@ package struct Rights: Sendable {
                 .scheduler: [
                     .select(
                         "transaction_id", "revoked_at", "signed_at", "original_transaction_id", "purchased_at",
-                        "expires_at", "environment", "kind")
+                        "expires_at")
                 ],
                 .support: storiesOfTransactions,
             ]),
@@ -142,8 +142,13 @@ package struct Rights: Sendable {
             "outcomes",
             [
                 .ingest: [.select],
-                .worker: [.select, .insert, .update("state", "reason", "binding_source", "reasons", "decided_at")],
-                .scheduler: [.select("receipt_id", "transaction_id", "state", "reason", "decided_at")],
+                .worker: [
+                    .select, .insert,
+                    .update("state", "reason", "binding_source", "reasons", "granted_as", "decided_at"),
+                ],
+                .scheduler: [
+                    .select("receipt_id", "transaction_id", "state", "reason", "decided_at", "granted_as")
+                ],
                 .support: [.select, .update("state", "reason")],
             ]),
         table(
@@ -207,11 +212,7 @@ package struct Rights: Sendable {
             "imported_grants",
             [
                 .ingest: [.select], .worker: [.select],
-                .scheduler: [
-                    .select(
-                        "transaction_id", "imported_at", "app_id", "environment", "user_id", "original_transaction_id",
-                        "purchased_at")
-                ],
+                .scheduler: [.select("transaction_id", "imported_at", "original_transaction_id")],
                 .support: [.select],
             ]),
         table(
@@ -226,7 +227,7 @@ package struct Rights: Sendable {
         table(
             "support_decisions",
             [
-                .ingest: [.select("app_id", "transaction_id", "item")], .worker: [.select],
+                .worker: [.select],
                 .support: [
                     .select, .insert("app_id", "transaction_id", "user_id", "item", "token"),
                     .update("user_id", "item", "token", "decided_at"),
@@ -431,7 +432,7 @@ package struct Rights: Sendable {
     private static let storiesOfGrants = [
         Right.select(
             "transaction_id", "receipt_id", "app_id", "user_id", "product_id", "quantity", "goods", "binding_source",
-            "granted_at", "order_id")
+            "granted_at", "order_id", "item")
     ]
     private static let storiesOfOwnerships = [
         Right.select(

@@ -44,12 +44,13 @@ extension Statements {
               $16::text[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[], $21::text[],
               $22::text[], $23::timestamptz[], $24::jsonb[], $25::text[], $26::text[], $27::text[], $28::int[],
               $29::int8[], $30::int[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::jsonb[],
-              $41::bool[], $42::jsonb[], $43::bool[], $44::text[], $45::jsonb[], $47::bool[], $48::bool[])
+              $41::bool[], $42::jsonb[], $43::bool[], $44::text[], $45::jsonb[], $47::bool[], $48::bool[],
+              $49::text[])
             as i(receipt, attempt, due_in, app, usr, possession, transaction, asked, cause, binding, environment,
               product, quantity, goods, purchase_key, original, kind, purchased_at, expires_at, revoked_at, token,
               ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
               customer, matched_owner, order_text, why, charged_order, order_facts, takes_chain, beside,
-              proves_owner, transfer, bonuses, yields, remembers)
+              proves_owner, transfer, bonuses, yields, remembers, item)
           -- By its id alone: the index of refunds is empty to statistics of a time without any, and would be walked.
           left join lateral (select true as is_refunded from (
               select app_id, environment, revoked_at, signed_at from transactions
@@ -98,9 +99,9 @@ extension Statements {
             from presented p cross join lateral jsonb_array_elements(p.goods) g group by 1) p),
         won as (
           insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
-            product_id, quantity, goods, binding_source, order_id)
+            product_id, quantity, goods, binding_source, order_id, item)
           select transaction, purchase_key, app, environment, owner, customer, receipt, product, quantity,
-            \(goodsWithBonuses), binding, order_id
+            \(goodsWithBonuses), binding, order_id, item
           from verdict where decision in ('grant', 'provisional') and not yields
           order by purchase_key, transaction, receipt
           on conflict do nothing

@@ -19,6 +19,7 @@ extension Statements {
               else v.reason end as reason,
             case when o.state = 'granted' then coalesce(g.binding_source, v.binding)
               when o.state = 'held' and v.decision = 'held' then v.binding end as binding,
+            case when o.state = 'already_granted' then nullif(g.transaction_id, v.transaction) end as granted_as,
             case
               -- What it was granted by, also where the receipt was not written then for a neighbour's sake.
               when o.state = 'granted' and v.decision <> 'held' and (g.receipt_id is null or g.binding_source = v.binding)
@@ -123,8 +124,8 @@ extension Statements {
             where (select true from provisional_grants limit 1) and j.rank not in (0, 2) and p.receipt_id = j.receipt) w
             on true),
         stored as (
-          insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, reasons)
-          select receipt, transaction, state, reason, binding, reasons from outcome
+          insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, reasons, granted_as)
+          select receipt, transaction, state, reason, binding, reasons, granted_as from outcome
           where transaction is not null
             and ((receipt in (select receipt from summary where is_bridge)) is not true
               or asked = 'provisional' and state = 'granted'
@@ -134,10 +135,11 @@ extension Statements {
           order by receipt, transaction
           on conflict (receipt_id, transaction_id) do update
             set state = excluded.state, reason = excluded.reason,
-              binding_source = case when outcomes.state = 'held' then excluded.binding_source
-                else coalesce(excluded.binding_source, outcomes.binding_source) end,
-              reasons = case when outcomes.state = 'held' then excluded.reasons
-                else coalesce(excluded.reasons, outcomes.reasons) end, decided_at = now()
+              binding_source = case when outcomes.state = 'held' and excluded.state <> 'held'
+                then excluded.binding_source else coalesce(excluded.binding_source, outcomes.binding_source) end,
+              reasons = case when outcomes.state = 'held' and excluded.state <> 'held'
+                then excluded.reasons else coalesce(excluded.reasons, outcomes.reasons) end,
+              granted_as = excluded.granted_as, decided_at = now()
             where outcomes.state in ('open', 'held', 'rejected')
               or outcomes.reason = 'unconfirmed' and excluded.state = 'granted'),
         closed as (

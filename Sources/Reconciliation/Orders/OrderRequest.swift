@@ -17,6 +17,10 @@ package struct OrderRequest: Sendable {
     private let fields: IntakeFields
 
     package static let channelDefault = "apple"
+    /// Apple's by what apps call it, in small letters; every other word is another way of payment.
+    package static let channelsOfApple = [
+        channelDefault, "app_store", "appstore", "app store", "ios", "iap", "apple_iap", "storekit", "itunes",
+    ]
 
     /// - Parameter apps: the apps of the configuration.
     package init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {

@@ -59,7 +59,7 @@ package struct OrderRoutes: Sendable {
             throw Problem.tooManyOrders(retryAfterSeconds: Self.retryAfterSeconds)
         }
         // The order of the purchase that is asked for is the answer, whatever was wished for when it was placed.
-        let isOfPurchase = order.reservedFor != nil && view.transactionID == order.reservedFor
+        let isOfPurchase = order.reservedFor.map { [view.transactionID, view.reservedFor].contains($0) } ?? false
         if wish.idempotencyKey != nil, view.debounceKey != order.debounceKey, !isOfPurchase {
             throw Problem.conflict("idempotency_key", "was sent with another order", field: "idempotencyKey")
         }
@@ -122,7 +122,8 @@ package struct OrderRoutes: Sendable {
             }
         }
         let state = try parameters["state"].map { text throws(Problem) in
-            guard let state = OrderView.State(rawValue: String(text)) else {
+            // Before an order's grant was its binding, these were two.
+            guard let state = text == "bound" ? .granted : OrderView.State(rawValue: String(text)) else {
                 throw .badParameter("state", "open, expired or granted")
             }
             return state

@@ -39,8 +39,9 @@ package struct ReportRoutes: Sendable {
         else { throw Problem.notFound }
         let fields = try await fields(request, context)
         // What the body says of the order and its user, the path has said already.
+        let owner = try await clearUser(ofOrder: id, app: order.appID)
         let report = try report(
-            fields, appID: order.appID, clearUserID: caller.userID ?? fields.userID, userID: order.userID, orderID: id)
+            fields, appID: order.appID, clearUserID: owner ?? caller.userID, userID: order.userID, orderID: id)
         return try await store(report, fields)
     }
 
@@ -52,13 +53,26 @@ package struct ReportRoutes: Sendable {
         let appID = try caller.app(fields.appID, of: configuration.appIDs)
         let userID = try caller.user(fields.userID)
         let key = userID.map { configuration.userKeys?.key(of: $0, app: appID) ?? $0 }
-        let report = try report(
-            fields, appID: appID, clearUserID: userID, userID: key,
-            orderID: fields.orderID.map { OrderID.named($0, of: appID) })
+        let orderID = fields.orderID.map { number in
+            OrderID.named(
+                configuration.userKeys?.protecting(message: number, of: userID, app: appID) ?? number, of: appID)
+        }
+        var owner = userID
+        if owner == nil, let orderID { owner = try await clearUser(ofOrder: orderID, app: appID) }
+        let report = try report(fields, appID: appID, clearUserID: owner, userID: key, orderID: orderID)
         if let keys = configuration.userKeys, let userID, let key {
             try await users.enter(userID, key: key, app: appID, keys)
         }
         return try await store(report, fields)
+    }
+
+    /// Who placed an order, where the tables hold keys: his id is not stored, also where he reports it himself.
+    private func clearUser(ofOrder id: UUID, app appID: String) async throws -> String? {
+        guard let keys = configuration.current.userKeys, let order = try await ledger.order(id), order.appID == appID
+        else { return nil }
+        let name = UserName(appID: appID, key: order.userID)
+        guard case .id(let id)? = try await users.reveal([name], keys)[name] else { return nil }
+        return id
     }
 
     private func fields(_ request: Request, _ context: HTTPContext) async throws -> IntakeFields {

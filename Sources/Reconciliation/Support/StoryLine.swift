@@ -220,7 +220,7 @@ private struct StoryTeller {
         ]
         if audience.isSupport, state == "held", let source = outcome.bindingSource {
             let reasons = outcome.reasons ?? []
-            text += "; decided by \(source)" + (reasons.isEmpty ? "" : " (\(reasons.joined(separator: ", ")))")
+            text += "; by the rule of \(source)" + (reasons.isEmpty ? "" : " (\(reasons.joined(separator: ", ")))")
             facts.append(("bindingSource", .string(source)))
             if !reasons.isEmpty { facts.append(("reasons", .array(reasons.map(Self.explained)))) }
         }

@@ -70,7 +70,8 @@ package struct UserKeys: Sendable {
         }
         return Submission(
             appID: submission.appID, userID: submission.userID.map { key(of: $0, app: submission.appID) },
-            orderID: submission.orderID, proof: submission.proof, transactionID: submission.transactionID,
+            orderID: protecting(message: submission.orderID, of: submission.userID, app: submission.appID),
+            proof: submission.proof, transactionID: submission.transactionID,
             originalTransactionID: submission.originalTransactionID, isVouched: submission.isVouched,
             details: protecting(submission.details, of: submission.userID, app: submission.appID),
             target: submission.target.map { protecting($0, of: submission.userID, app: submission.appID) },
@@ -84,8 +85,8 @@ package struct UserKeys: Sendable {
         return replaced(value, userID, app, isRoot: true).text
     }
 
-    /// What a person or an app wrote, with the key instead of the id wherever it stands. An id of fewer than four bytes
-    /// would be found in any text, and is left.
+    /// What a person or an app wrote, an order number too, with the key instead of the id wherever it stands. An id of
+    /// fewer than four bytes would be found in any text, and is left.
     package func protecting(message: String?, of userID: String?, app: String) -> String? {
         guard let message, let userID, userID.utf8.count >= 4 else { return message }
         return message.replacing(userID, with: key(of: userID, app: app))

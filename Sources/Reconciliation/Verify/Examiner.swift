@@ -39,6 +39,7 @@ package struct Examiner: Sendable {
     let desk: AppleDesk
     let ledger: Ledger
     let schedule: RetrySchedule
+    let heard = HeardReceipts()
 
     package init(desk: AppleDesk, ledger: Ledger, schedule: RetrySchedule) {
         self.desk = desk

@@ -113,6 +113,9 @@ extension Examiner {
         }
         do throws(AppleRefusal) {
             if try needsReroute(receipt, for: .verifyReceipt, of: app) { return .reroute }
+            if let verified = heard.answer(about: receipt.id) {
+                return try await hear(verified, [], of: receipt, for: app)
+            }
             let (verified, calls) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
                 let verified = try await client.verify(base64)
                 return (verified, verified.calls)
@@ -120,11 +123,28 @@ extension Examiner {
                 // Only receipts with subscriptions need the secret.
                 $0.latestReceiptInfo != nil
             }
-            return try await judge(verified, calls, of: receipt, for: app)
+            return try await hear(verified, calls, of: receipt, for: app)
         } catch {
             var refusal = error
             if error.isOutage { refusal.unheard = await unheard(base64, of: receipt, for: app) }
             throw refusal
+        }
+    }
+
+    /// Judges by it, and remembers it for as long as the receipt waits for another service.
+    private func hear(
+        _ verified: VerifiedReceipt, _ calls: [ServiceCall], of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        do throws(AppleRefusal) {
+            let examination = try await judge(verified, calls, of: receipt, for: app)
+            switch examination {
+            case .postpone, .partly(_, .postpone): heard.note(verified, about: receipt.id)
+            default: heard.forget(receipt.id)
+            }
+            return examination
+        } catch {
+            if case .postpone = error.fate { heard.note(verified, about: receipt.id) } else { heard.forget(receipt.id) }
+            throw error
         }
     }
 

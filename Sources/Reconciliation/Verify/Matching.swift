@@ -26,7 +26,7 @@ extension Examiner {
         of transactions: [Transaction], in receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Judge {
         let claim = self.claim(receipt)
-        let named = receipt.orderID.flatMap { UUID(uuidString: $0) }
+        let named = receipt.orderID.map { OrderID.named($0, of: receipt.appID) }
         let asked = transactions.filter {
             !$0.isShared && (!claim.isPosted || receipt.appHasOrders || $0.appAccountToken != nil || $0.follows)
         }

@@ -112,25 +112,24 @@ extension Invariant {
             """),
         Invariant(
             "I2", "grants_behind",
-            "what is answered as given already was given: here, as the same purchase under another id, or before Makegood",
+            "what is answered as given already was given: here, maybe as the same purchase under another id, or before Makegood",
             """
-            select 'receipt ' || o.receipt_id || ' transaction …' || right(o.transaction_id, 4) from (
-              select receipt_id, transaction_id from outcomes
-              where decided_at >= \(since) and state = 'already_granted'
-                and not exists (select from grants g where g.transaction_id = outcomes.transaction_id)
-              offset 0) o
-            left join transactions t on t.transaction_id = o.transaction_id
-            cross join lateral (
-              select t.original_transaction_id as original, t.environment, t.purchased_at, o.transaction_id as id,
-                case when t.expires_at is null or t.kind = '\(Transaction.Kind.nonRenewing.rawValue)'
-                  then t.environment || '/purchase/' || t.original_transaction_id end as purchase_key offset 0) w
-            where not exists (\(Statements.importedGrant("w")))
-              and not exists (
-                select from transactions other join grants g on g.transaction_id = other.transaction_id
-                where other.original_transaction_id = w.original and g.environment = w.environment
-                  -- One purchase that comes again, or one period of its chain.
-                  and (starts_with(g.purchase_key, w.purchase_key)
-                    or date_trunc('second', other.purchased_at) = date_trunc('second', w.purchased_at)))
+            select 'receipt ' || o.receipt_id || ' transaction …' || right(o.transaction_id, 4)
+            from (
+              select receipt_id, transaction_id, coalesce(granted_as, transaction_id) as granted, decided_at from outcomes
+              where decided_at >= \(since) and state = 'already_granted' offset 0) o
+            left join lateral (
+              select true as is_there from grants where transaction_id = o.granted offset 0) g on true
+            left join lateral (
+              -- Taken back before this was bought: then this is another purchase, which nobody was given.
+              select true as is_over
+              from (select original_transaction_id, revoked_at from transactions
+                where transaction_id = o.granted and revoked_at is not null offset 0) given
+              cross join lateral (
+                select original_transaction_id, purchased_at from transactions
+                where o.granted <> o.transaction_id and transaction_id = o.transaction_id offset 0) bought
+              where given.revoked_at < bought.purchased_at) t on true
+            where (g.is_there is null or t.is_over) and not exists \(othersBehind)
             """),
         Invariant(
             "I6", "summary", "a receipt's state follows from its outcomes",
@@ -300,6 +299,28 @@ extension Invariant {
     /// The joins are full joins, which are hashed: statistics of a large table know nothing of today, so the planner
     /// expects a handful of recent rows and would look up each of a hundred thousand.
     private static let since = "now() - make_interval(days => $1)"
+    /// What else answers for the purchase of `o`: the former system; and where that was decided before outcomes said which
+    /// grant answered, by programs of then, any grant of its chain.
+    private static let othersBehind = """
+        (
+              select from imported_grants where transaction_id = o.transaction_id
+              union all
+              select from (
+                select original_transaction_id as original from transactions
+                where transaction_id = o.transaction_id offset 0) chain
+              cross join lateral (
+                (select from imported_grants where original_transaction_id = chain.original limit 1)
+                union all
+                (select from transactions other
+                  cross join lateral (select from grants where transaction_id = other.transaction_id offset 0) given
+                  -- A database of today has never known such a program.
+                  where o.decided_at < (
+                      select s.applied_at + interval '1 day' from schema_migrations s, schema_migrations first
+                      where s.number = 40 and first.number = 1 and s.applied_at > first.applied_at + interval '1 hour')
+                    and g.is_there is null and other.original_transaction_id = chain.original
+                  limit 1)) behind
+              limit 1)
+        """
     /// Two servers' clocks, before and after a fail-over.
     private static let clockSlack = "interval '1 second'"
     private static let rungSeconds = RetrySchedule.rungs.map { "\($0.inSeconds)" }.joined(separator: ", ")

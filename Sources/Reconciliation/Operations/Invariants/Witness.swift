@@ -91,10 +91,13 @@ package struct Witness: Sendable {
         package var callsAtOnce: Int
         /// How often a call may have been made in vain: deaths of workers, losses of the broker or the database.
         package var interruptions: Int
+        /// Workers: each of them may ask verifyReceipt once about a receipt that waits for the Server API.
+        package var workers: Int
 
-        package init(callsAtOnce: Int = .max, interruptions: Int = 0) {
+        package init(callsAtOnce: Int = .max, interruptions: Int = 0, workers: Int = 1) {
             self.callsAtOnce = callsAtOnce
             self.interruptions = interruptions
+            self.workers = workers
         }
     }
 
@@ -148,7 +151,10 @@ extension Witness {
         create unlogged table witness.calls (subject text not null, started_at timestamptz not null,
           ended_at timestamptz not null, http_status integer, retry_at timestamptz)
         """,
-        "create unlogged table witness.limits (calls_at_once bigint not null, interruptions bigint not null)",
+        """
+        create unlogged table witness.limits (calls_at_once bigint not null, interruptions bigint not null,
+          workers bigint not null)
+        """,
     ].map { Statement<Void, Void>("witness.define", $0) }
 
     private static let completions: [Statement<Void, Void>] = [
@@ -201,6 +207,6 @@ extension Witness {
         })
 
     private static let insertLimits = Statement<Limits, Void>(
-        "witness.insert_limits", "insert into witness.limits values ($1, $2)",
-        bind: { [.int($0.callsAtOnce), .int($0.interruptions)] })
+        "witness.insert_limits", "insert into witness.limits values ($1, $2, $3)",
+        bind: { [.int($0.callsAtOnce), .int($0.interruptions), .int($0.workers)] })
 }

@@ -79,7 +79,7 @@ extension Invariant {
                 union select o.transaction_id, r.id, r.attempt from outcomes o join receipts r on r.id = o.receipt_id
               ) s where subject in (select subject from witness.calls) group by 1) r on r.subject = c.subject
             cross join witness.limits l
-            where c.calls > 2 * (r.tries + least(l.interruptions, r.tries * \(Statements.rescuesMax)))
+            where c.calls > 2 * (r.tries + least(l.interruptions, r.tries * \(Statements.rescuesMax))) + l.workers - 1
             union all
             select 'called about ' || early.subject || ' before Apple said' from witness.calls answer
             join witness.calls early on early.subject = answer.subject and early.started_at > answer.ended_at

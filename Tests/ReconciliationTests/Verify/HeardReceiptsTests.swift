@@ -1,0 +1,45 @@
+import Foundation
+import Testing
+
+@testable import AppStore
+@testable import Reconciliation
+
+/// Goal: what verifyReceipt said is remembered for as long as it is worth, within bounds. Method: a clock that the test
+/// moves.
+@Suite struct HeardReceiptsTests {
+    private static func receipt(entries: Int = 1, in environment: StoreEnvironment = .production) throws
+        -> VerifiedReceipt
+    {
+        let list = (0..<entries).map { #"{"transaction_id": "\#($0)", "product_id": "coins"}"# }.joined(separator: ",")
+        let text = #"{"receipt": {"bundle_id": "b", "in_app": [\#(list)]}, "latest_receipt": "QUJD"}"#
+        return try VerifiedReceipt(try #require(try JSON(parsing: Array(text.utf8)).object), askedIn: environment)
+    }
+
+    @Test("remembered for ten minutes from the first word on, without the receipt's own bytes; then asked anew")
+    func time() throws {
+        let (heard, id, start) = (HeardReceipts(), UUID(), ContinuousClock.now)
+        #expect(heard.answer(about: id, at: start) == nil)
+        heard.note(try Self.receipt(), about: id, at: start)
+        let answer = try #require(heard.answer(about: id, at: start + .seconds(599)))
+        #expect(answer.bundleId == "b" && answer.entries.count == 1 && answer.latestReceipt == nil)
+        heard.note(try Self.receipt(in: .sandbox), about: id, at: start + .seconds(599))
+        #expect(heard.answer(about: id, at: start + .seconds(600)) == nil, "coming again makes it no younger")
+        heard.note(try Self.receipt(in: .sandbox), about: id, at: start + .seconds(600))
+        #expect(heard.answer(about: id, at: start + .seconds(601))?.environment == .sandbox)
+        heard.forget(id)
+        #expect(heard.answer(about: id, at: start + .seconds(601)) == nil)
+    }
+
+    @Test("no more receipts than the bound, and no large one; what is too old makes room")
+    func bounds() throws {
+        let (heard, start) = (HeardReceipts(), ContinuousClock.now)
+        heard.note(try Self.receipt(entries: HeardReceipts.entriesMax + 1), about: UUID(), at: start)
+        let ids = (0...HeardReceipts.receiptsMax).map { _ in UUID() }
+        let receipt = try Self.receipt(entries: HeardReceipts.entriesMax)
+        for id in ids { heard.note(receipt, about: id, at: start) }
+        #expect(ids.count { heard.answer(about: $0, at: start) != nil } == HeardReceipts.receiptsMax)
+        heard.note(receipt, about: ids[ids.count - 1], at: start + HeardReceipts.keptFor)
+        #expect(heard.answer(about: ids[ids.count - 1], at: start + HeardReceipts.keptFor) != nil)
+        #expect(ids.dropLast().allSatisfy { heard.answer(about: $0, at: start) == nil }, "the others made room")
+    }
+}
