@@ -153,7 +153,7 @@ import Testing
         }
     }
 
-    @Test("P28: where users are protected a row holds the key, also where the id stands in its target")
+    @Test("S1-12: where users are protected a row holds the key, also where the id stands in its target")
     func protected() throws {
         let keys = try #require(UserKeys(file: String(repeating: "0123456789abcdef", count: 4)))
         let order = try Self.read(

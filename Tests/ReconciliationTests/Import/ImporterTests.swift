@@ -360,7 +360,7 @@ import Testing
         }
     }
 
-    @Test("P28: with users.protect the tables hold keys, and the app backend can be told who it is")
+    @Test("S1-12: with users.protect the tables hold keys, and the app backend can be told who it is")
     func protected() async throws {
         try await LedgerLab.with { lab in
             let keys = try #require(UserKeys(file: String(repeating: "0123456789abcdef", count: 4)))
