@@ -13,6 +13,11 @@ package struct Catalogue: Sendable, Equatable {
             self.milliunits = milliunits
             self.currency = currency
         }
+
+        /// Whether it is spelt as ISO 4217 spells one.
+        package static func isCurrency(_ code: String) -> Bool {
+            code.utf8.count == 3 && code.utf8.allSatisfy((UInt8(ascii: "A")...UInt8(ascii: "Z")).contains)
+        }
     }
 
     /// What comes beside the goods, once per user and period: a first purchase's present. One id is one present, under

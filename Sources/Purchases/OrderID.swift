@@ -1,7 +1,8 @@
 package import Foundation
 
-/// Ids of orders that are placed here: UUIDv7 (RFC 9562, 5.7). With the time in front, orders that are placed, bought and looked up together lie
-/// together in every index, also among millions; 74 random bits keep them from being guessed.
+/// Ids of orders. Those that are placed here are UUIDv7 (RFC 9562, 5.7): with the time in front, orders that are placed,
+/// bought and looked up together lie together in every index, also among millions; 74 random bits keep them from being
+/// guessed.
 package enum OrderID {
     /// The order that a text names: a UUID, or the number that the system before this one gave it, which may be anything.
     ///

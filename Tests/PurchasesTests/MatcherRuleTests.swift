@@ -53,6 +53,17 @@ import Testing
         #expect(Self.judged([order]).match?.order == (isInTime ? order : nil))
     }
 
+    @Test("S3-23: the token of an order that was asked for by another purchase says whose it is, and binds nothing")
+    func reservedToken() {
+        let order = Self.order { $0.reservedFor = "another" }
+        let entry = Self.judged([order]) { $0.appAccountToken = order.id }
+        #expect(entry.decision == .grant(goods: DecisionTests.coins.goods, source: .orderToken), "of the day, no promise")
+        #expect(entry.match?.userID == "me" && entry.match?.order == nil && entry.match?.secondChargeOf == nil)
+        // Its own purchase it is bound by.
+        let reserved = Self.order { $0.reservedFor = entry.transaction.id }
+        #expect(Self.judged([reserved]) { $0.appAccountToken = reserved.id }.match?.order == reserved)
+    }
+
     @Test("S0-8: Apple's quantity multiplies what the order froze; another than was asked for is noted")
     func quantity() {
         let order = Self.order { $0.quantity = 2 }

@@ -146,8 +146,9 @@ package enum CatalogueFile {
         switch (milliunits, currency) {
         case (nil, nil): break
         case (let milliunits?, let currency?):
-            guard currency.utf8.count == 3, currency.utf8.allSatisfy((UInt8(ascii: "A")...UInt8(ascii: "Z")).contains)
-            else { throw reader.error("currency", "must be three capital letters (ISO 4217)") }
+            guard Catalogue.Price.isCurrency(currency) else {
+                throw reader.error("currency", "must be three capital letters (ISO 4217)")
+            }
             version.price = .init(milliunits: milliunits, currency: currency)
         case (.some, nil): throw reader.error("currency", "is missing beside priceMilliunits")
         case (nil, .some): throw reader.error("priceMilliunits", "is missing beside currency")

@@ -15,7 +15,6 @@ struct ImportFields {
     static let aheadMax: TimeInterval = 86_400
     private static let idBytesMax = 64
     private static let targetBytesMax = 1024
-    private static let priceMax = 1_000_000_000_000
 
     let values: [ImportColumn: ImportRecord.Value]
     let app: ImportContext
@@ -73,12 +72,13 @@ struct ImportFields {
             guard currency == nil else { throw fault(.priceMilliunits, "is missing beside currency") }
             return nil
         }
-        guard let value = Int(milliunits), (0...Self.priceMax).contains(value) else {
-            throw fault(.priceMilliunits, "must be a whole number from 0 to \(Self.priceMax)")
+        guard let value = Int(milliunits), (0...IntakeFields.priceMax).contains(value) else {
+            throw fault(.priceMilliunits, "must be a whole number from 0 to \(IntakeFields.priceMax)")
         }
         guard let currency else { throw fault(.currency, "is missing beside priceMilliunits") }
-        guard currency.utf8.count == 3, currency.utf8.allSatisfy({ (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) })
-        else { throw fault(.currency, "must be a currency's three capital letters") }
+        guard Catalogue.Price.isCurrency(currency) else {
+            throw fault(.currency, "must be a currency's three capital letters")
+        }
         return Catalogue.Price(milliunits: value, currency: currency)
     }
 

@@ -165,8 +165,7 @@ extension Statements {
             """
             with given as (
               select i.*, case when e.user_id is null then 'imported'
-                  when \(person("e.user_id", of: "$1")) = \(person("i.usr", of: "$1")) then 'there'
-                  else 'userId' end as fate
+                  when \(isOneOf("e.user_id", "i.usr", of: "$1")) then 'there' else 'userId' end as fate
               from unnest($2::uuid[], $3::text[]) with ordinality as i(token, usr, n)
               left join lateral (select user_id from user_tokens
                 where app_id = $1 and token = i.token offset 0) e on true)

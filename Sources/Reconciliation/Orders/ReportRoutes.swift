@@ -39,7 +39,7 @@ package struct ReportRoutes: Sendable {
         else { throw Problem.notFound }
         let fields = try await fields(request, context)
         // What the body says of the order and its user, the path has said already.
-        let owner = try await clearUser(ofOrder: id, app: order.appID)
+        let owner = try await clearUser(of: order)
         let report = try report(
             fields, appID: order.appID, clearUserID: owner ?? caller.userID, userID: order.userID, orderID: id)
         return try await store(report, fields)
@@ -58,7 +58,11 @@ package struct ReportRoutes: Sendable {
                 configuration.userKeys?.protecting(message: number, of: userID, app: appID) ?? number, of: appID)
         }
         var owner = userID
-        if owner == nil, let orderID { owner = try await clearUser(ofOrder: orderID, app: appID) }
+        if owner == nil, configuration.userKeys != nil, let orderID, let order = try await ledger.order(orderID),
+            order.appID == appID
+        {
+            owner = try await clearUser(of: order)
+        }
         let report = try report(fields, appID: appID, clearUserID: owner, userID: key, orderID: orderID)
         if let keys = configuration.userKeys, let userID, let key {
             try await users.enter(userID, key: key, app: appID, keys)
@@ -67,10 +71,9 @@ package struct ReportRoutes: Sendable {
     }
 
     /// Who placed an order, where the tables hold keys: his id is not stored, also where he reports it himself.
-    private func clearUser(ofOrder id: UUID, app appID: String) async throws -> String? {
-        guard let keys = configuration.current.userKeys, let order = try await ledger.order(id), order.appID == appID
-        else { return nil }
-        let name = UserName(appID: appID, key: order.userID)
+    private func clearUser(of order: OrderView) async throws -> String? {
+        guard let keys = configuration.current.userKeys else { return nil }
+        let name = UserName(appID: order.appID, key: order.userID)
         guard case .id(let id)? = try await users.reveal([name], keys)[name] else { return nil }
         return id
     }

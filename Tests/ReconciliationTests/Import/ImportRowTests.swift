@@ -145,7 +145,7 @@ import Testing
             ("payBy", "1793527100000", "is before placedAt"), ("orderId", nil, "is missing"),
             ("promotion", "\"spring\"", "was not on for this item when it was placed"),
             ("priceMilliunits", "-1", "must be a whole number, not this number"),
-            ("priceMilliunits", "1000000000001", "must be a whole number from 0 to 1000000000000"),
+            ("priceMilliunits", "1000000000000001", "must be a whole number from 0 to 1000000000000000"),
         ] as [(String, String?, String)] {
             #expect(throws: ImportFault(field: field, problem: problem)) {
                 try Self.read(ImportedOrder.self, Self.line(order, [field: value]))

@@ -71,6 +71,19 @@ import Testing
         }
     }
 
+    @Test("S3-23: where the token's order was asked for by another purchase, everything else is asked too")
+    func reservedTokens() async throws {
+        try await LedgerLab.with { lab in
+            let reserved = try await lab.place("u1", reservedFor: "another")
+            let open = try await lab.place("u1")
+            let question = lab.question(Self.transaction { $0.appAccountToken = reserved }, isOneOfSeveral: false)
+            #expect(try await lab.database.run(Statements.orderOfToken, [question]).isEmpty)
+            #expect(Set(try await lab.evidence(question)[0].orders.map(\.id)) == [reserved, open])
+            let own = lab.question(Self.transaction("another") { $0.appAccountToken = reserved }, isOneOfSeveral: false)
+            #expect(try await lab.evidence(own)[0].orders.map(\.id) == [reserved])
+        }
+    }
+
     @Test("S9: what the token alone answers is what everything would answer; where it does not, everything is asked")
     func shortAnswers() async throws {
         try await LedgerLab.with { lab in
