@@ -63,25 +63,28 @@ extension Statements {
 
     /// Purchases that follow another one of the same user and product closely, where one of the user's was granted in
     /// the step and nobody has flagged them; his are also those of accounts that became part of his. Each is compared
-    /// with the one before it, so that a user who buys a thousand costs a thousand look-ups. No periods: a subscription is
-    /// charged again by its nature.
+    /// with the one before it, so that a user who buys a thousand costs a thousand look-ups; what he was given before
+    /// the first of them was bought and given is not looked at, but for the window and an hour by which clocks may
+    /// differ. No periods: a subscription is charged again by its nature.
     package static let findDoubleCharges = Statement<DoubleChargeQuestion, DoubleCharge>(
         "double_charges.find",
         """
         select transaction_id, app_id, user_id, product_id, receipt_id, earlier from (
           select g.transaction_id, r.app_id, r.user_id, r.product_id, g.receipt_id, t.purchased_at,
             lag(g.transaction_id) over w as earlier, lag(t.purchased_at) over w as earlier_at
-          from (select distinct app_id, \(person("grants.user_id", of: "grants.app_id")) as user_id, product_id, environment
-            from grants
+          from (select app_id, \(person("grants.user_id", of: "grants.app_id")) as user_id, product_id, environment,
+              greatest(
+                least(min(purchased_at), min(granted_at)) - make_interval(secs => $4) - interval '1 hour',
+                now() - interval '30 days') as since
+            from grants cross join lateral \(purchase(of: "grants"))
             where granted_at >= $1::timestamptz - make_interval(secs => $3) and granted_at < $2::timestamptz
-              and binding_source <> 'shared') r
+              and binding_source <> 'shared'
+            group by 1, 2, 3, 4) r
           cross join lateral (select transaction_id, receipt_id from grants
             where app_id = r.app_id and user_id = any(array(\(idsOfPerson("r.user_id", of: "r.app_id"))))
-              and granted_at >= now() - interval '30 days'
+              and granted_at >= r.since
               and product_id = r.product_id and environment = r.environment and binding_source <> 'shared' offset 0) g
-          cross join lateral (select purchased_at from transactions
-            where transaction_id = g.transaction_id and original_transaction_id = transaction_id
-              and expires_at is null offset 0) t
+          cross join lateral \(purchase(of: "g"))
           window w as (partition by r.app_id, r.user_id, r.product_id, r.environment
             order by t.purchased_at, g.transaction_id)) p
         where purchased_at - earlier_at <= make_interval(secs => $4)
@@ -100,6 +103,15 @@ extension Statements {
                 transactionID: try row.text(0), appID: try row.text(1), userID: try row.text(2),
                 productID: try row.text(3), receiptID: try row.uuid(4), firstTransactionID: try row.text(5))
         })
+
+    /// When a grant's purchase was bought, as `t`; no row for periods and renewals.
+    private static func purchase(of grant: String) -> String {
+        """
+        (select purchased_at from transactions
+            where transaction_id = \(grant).transaction_id and original_transaction_id = transaction_id
+              and expires_at is null offset 0) t
+        """
+    }
 
     /// Flags them and tells of it, each once.
     package static let flagDoubleCharges = Statement<[DoubleCharge], String>(

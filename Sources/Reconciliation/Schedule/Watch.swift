@@ -4,9 +4,13 @@ package import Postgres
 import Purchases
 import ServiceLifecycle
 
-/// The conservation check each minute, and the backlog as metrics.
+/// The conservation check, and the backlog as metrics.
 package struct Watch: Service {
+    /// From one check to the next, unless it takes long.
     package static let checkInterval: Duration = .seconds(60)
+    /// Of the time at most a fiftieth is spent checking: a check reads two days of rows, and the database belongs to
+    /// the purchases.
+    static let checkPause = 50
     package static let backlogInterval: Duration = .seconds(15)
 
     private let ledger: Ledger
@@ -23,7 +27,7 @@ package struct Watch: Service {
                 group.addTask {
                     // Schedulers that are started together, or again and again, do not all check at once.
                     try? await Task.sleep(for: Self.checkInterval * Double.random(in: 0..<1))
-                    await every(Self.checkInterval, check)
+                    await every(Self.checkInterval, pause: Self.checkPause, check)
                 }
                 group.addTask { await every(Self.backlogInterval, measure) }
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
@@ -33,14 +37,17 @@ package struct Watch: Service {
         }
     }
 
-    private func every(_ interval: Duration, _ body: () async throws -> Void) async {
+    /// - Parameter pause: the least time between two looks, as a multiple of what the last one took.
+    private func every(_ interval: Duration, pause: Int = 0, _ body: () async throws -> Void) async {
         while !Task.isCancelled {
-            do {
-                try await body()
-            } catch {
-                logger.warning("watch could not look", metadata: LogKeys.error(error))
+            let taken = await ContinuousClock().measure {
+                do {
+                    try await body()
+                } catch {
+                    logger.warning("watch could not look", metadata: LogKeys.error(error))
+                }
             }
-            try? await Task.sleep(for: interval)
+            try? await Task.sleep(for: max(interval, taken * pause))
         }
     }
 

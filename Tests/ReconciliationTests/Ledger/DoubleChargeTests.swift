@@ -1,9 +1,9 @@
 import Foundation
-import Postgres
 import Purchases
 import TestRandom
 import Testing
 
+@testable import Postgres
 @testable import Reconciliation
 
 /// Goal: each purchase that follows another closely is flagged once, however the grants are cut into steps, whoever
@@ -45,6 +45,43 @@ import Testing
             #expect(
                 try await lab.texts("select transaction_id || ' ' || user_id from double_charges order by 1")
                     == ["a1-1 a1", "a2-1 a2"], "the third is nobody's but its buyer's")
+        }
+    }
+
+    @Test("P6: what a user bought long before is not looked at, however much it is; a late post's time is")
+    func cost() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            var random = SeededRandom(announcing: "cost of double charges")
+            try await lab.buyTwice(1000, spread: "20 days", &random, prefix: "old", before: "2 hours")
+            try await lab.buyTwice(1, spread: "1 minute", &random, prefix: "new")
+            try await lab.run("update grants set user_id = 'buyer'")
+            try await lab.run("analyze grants, transactions")
+            func question(_ since: String) -> Statements.DoubleChargeQuestion {
+                .init(
+                    step: .init(since: since, until: "infinity", isMore: false), overlap: .zero,
+                    window: DoubleChargeSweep.window)
+            }
+            let step = question(try await lab.texts("select (now() - interval '5 minutes')::text")[0])
+            let explain = Statement<Statements.DoubleChargeQuestion, String>(
+                "test.explain",
+                "explain (analyze, costs off, timing off, summary off) \(Statements.findDoubleCharges.sql)",
+                bind: Statements.findDoubleCharges.bind, read: { row throws(PostgresError) in try row.text(0) })
+            func lookUps(_ question: Statements.DoubleChargeQuestion) async throws -> Int {
+                try await lab.database.run(explain, question).filter { $0.contains(" on transactions") }
+                    .compactMap { $0.firstMatch(of: /loops=(\d+)/).flatMap { Int($0.1) } }.reduce(0, +)
+            }
+            #expect(try await lookUps(question("-infinity")) >= 2000, "everything, where everything is asked for")
+            #expect(try await lookUps(step) <= 4, "two that were given in the step, and twice the two of their time")
+
+            // Granted now, bought as long ago as one of the old ones: they are a pair.
+            try await lab.run(
+                """
+                update transactions set purchased_at = (
+                  select purchased_at + interval '1 second' from transactions where transaction_id = 'old7-1')
+                where transaction_id = 'new1-1'
+                """)
+            let found = try await lab.ledger.run(Statements.findDoubleCharges, step)
+            #expect(found.contains { $0.transactionID == "new1-1" && $0.firstTransactionID == "old7-1" })
         }
     }
 
