@@ -22,16 +22,24 @@ extension Drill {
             needs: .crashPoints
         ) { stage in
             let ingest = stage.ingests[0]
+            func rescues() async -> Double {
+                var count = 0.0
+                for scheduler in stage.schedulers {
+                    count += await stage.world.metric("makegood_rescues_total", "lane=\"local\"", of: scheduler) ?? 0
+                }
+                return count
+            }
+            let rescuesBefore = await rescues()
             for _ in 0..<3 {
                 await ingest.kill()
                 try await ingest.start(crash: "\(CrashPoint.afterCommitBeforePublish.rawValue)@\(1 + stage.random(20))")
                 try await stage.expect("it died there", within: .seconds(20)) { ingest.process?.isRunning == false }
             }
-            let rescued = try await stage.world.texts(
+            let waiting = try await stage.world.texts(
                 "select id::text from receipts where state = 'received' order by received_at limit 200")
             try await ingest.start()
-            let list = rescued.map { "'\($0)'" }.joined(separator: ",")
-            if !rescued.isEmpty {
+            let list = waiting.map { "'\($0)'" }.joined(separator: ",")
+            if !waiting.isEmpty {
                 // 40 s at scale 1; on a busy machine not below five.
                 try await stage.expect(
                     "rows without a message are settled", within: stage.scaled(.seconds(40), min: .seconds(5))
@@ -41,6 +49,8 @@ extension Drill {
                         == 0
                 }
             }
+            let rescued = await rescues() - rescuesBefore
+            stage.expect("the scheduler has rung for some", rescued > 0, "\(Int(rescued)) times")
             stage.expectAnswers([0])
         },
         Drill(
