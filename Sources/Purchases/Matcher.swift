@@ -456,8 +456,7 @@ package struct Matcher: Sendable {
 
     // MARK: What was found beside it
 
-    private func finished(_ match: Match) -> Match {
-        var match = match
+    private func finished(_ match: consuming Match) -> Match {
         if let order = match.order {
             if order.quantity != transaction.quantity { match.reasons.append(.quantityDiffers) }
             if let environment = order.environment, environment != transaction.environment {

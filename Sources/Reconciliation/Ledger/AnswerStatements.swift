@@ -1,6 +1,7 @@
 package import Foundation
 package import Postgres
 package import Purchases
+import Synchronization
 
 /// A receipt as its poster may see it.
 package struct ReceiptView: Sendable, Equatable {
@@ -144,10 +145,25 @@ extension RowReader {
     }
 }
 
-/// Goods as they stand in grants and events.
+/// Goods as they stand in orders, grants and events.
 enum GoodsJSON {
-    /// Nil where the text holds anything else. Not by Codable: every purchase of an app with orders asks for it.
+    /// What was decoded: orders of one offer say the same, letter for letter, and every purchase of an app with orders
+    /// asks for it.
+    private static let known = Mutex<[String: [AppPolicy.Goods]]>([:])
+    private static let knownMax = 1024
+
+    /// Nil where the text holds anything else.
     static func decode(_ text: String) -> [AppPolicy.Goods]? {
+        if let goods = known.withLock({ $0[text] }) { return goods }
+        guard let goods = parse(text) else { return nil }
+        known.withLock {
+            if $0.count >= knownMax { $0.removeAll(keepingCapacity: true) }
+            $0[text] = goods
+        }
+        return goods
+    }
+
+    private static func parse(_ text: String) -> [AppPolicy.Goods]? {
         guard case .array(let values)? = try? JSONValue(parsing: Array(text.utf8)) else { return nil }
         var goods: [AppPolicy.Goods] = []
         goods.reserveCapacity(values.count)
