@@ -190,6 +190,18 @@ import Testing
             // Who was given nothing by it has an order that is open.
             let stranger = try await intake.order(Self.body(Self.user(), #","transactionId":"\#(transaction)""#))
             #expect(stranger.status == 201 && stranger["state"] == .string("open"))
+            // The dashboards see each as it is; where its user is erased, nothing says where he plays.
+            let strangers = try Self.id(stranger)
+            #expect(
+                try await intake.count(
+                    """
+                    select count(*) from v_orders where id = '\(id)' and transaction_id = '\(transaction)'
+                      or id = '\(strangers)' and transaction_id is null
+                    """) == 2)
+            try await intake.execute("update orders set target = '{\"server\": \"s1\"}' where id = '\(id)'")
+            let erasure = UserErasure(database: intake.ledger.database, keys: nil, actor: "ann")
+            #expect(try await erasure.erase(UserName(appID: "game", key: user)))
+            #expect(try await intake.count("select count(*) from orders where id = '\(id)' and target = '{}'") == 1)
             // No receipt brought it, and the books say so.
             try await intake.execute("delete from grants where transaction_id = '\(transaction)'")
         }

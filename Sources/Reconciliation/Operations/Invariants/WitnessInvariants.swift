@@ -48,14 +48,18 @@ extension Invariant {
         Invariant(
             "I9", "unexpected", needsWitness: true, "no row but of what was posted",
             """
-            select 'receipt ' || r.id from receipts r
-            where not exists (select from witness.journal j where j.receipt_id = r.id)
-              -- Posts whose answer was lost: their rows are known by what was posted.
-              and not exists (select from witness.journal j
-                where j.receipt_id is null and (j.status = 0 or j.status >= 500) and j.app_id = r.app_id and (r.user_id is null or j.user_id = r.user_id)
-                  and case when r.kind = 'identifier'
-                    then j.transaction_id in (r.transaction_id, r.original_transaction_id)
-                    else j.body_sha256 = r.payload_sha256 end)
+            select 'receipt ' || r.id
+            from (
+              select * from receipts
+              where not exists (select from witness.journal j where j.receipt_id = receipts.id) offset 0) r
+            -- Posts whose answer was lost: their rows are known by what was posted. Few; no index leads to them.
+            where not exists (
+              select from witness.journal j
+              where j.receipt_id is null and (j.status = 0 or j.status >= 500) and j.app_id = r.app_id
+                and (r.user_id is null or j.user_id = r.user_id)
+                and case when r.kind = 'identifier'
+                  then j.transaction_id in (r.transaction_id, r.original_transaction_id)
+                  else j.body_sha256 = r.payload_sha256 end)
             """),
         Invariant(
             "I12", "apple_budget", needsWitness: true,
