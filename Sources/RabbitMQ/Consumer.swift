@@ -94,7 +94,7 @@ package actor Consumer {
     }
 
     /// For health; never waits.
-    package nonisolated var isConnected: Bool { connected.load(ordering: .relaxed) }
+    package nonisolated var isConnected: Bool { connected.load(ordering: .acquiring) }
 
     /// Begins to consume. Returns after one attempt to connect; more follow in the background, at most 5 s apart.
     package func start() {
@@ -364,11 +364,12 @@ package actor Consumer {
     private func release(_ connection: BrokerConnection) {
         thread.unwatch()
         self.connection = nil
-        connected.store(false, ordering: .relaxed)
-        connection.close()
-        // From here on settlements of what this connection brought have no effect.
+        // Before anyone can see that it is gone, and before the time that closing takes: nothing of it is handed out any
+        // more, and settlements of what was have no effect.
         generation += 1
         mailbox.empty()
+        connected.store(false, ordering: .releasing)
+        connection.close()
         window = AcknowledgementWindow()
         shared = [:]
         consumers = [:]
