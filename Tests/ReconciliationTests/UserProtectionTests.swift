@@ -160,6 +160,28 @@ import Testing
         }
     }
 
+    @Test("erasing forgets where in the game he plays, but of an order that may still have to be delivered")
+    func targets() async throws {
+        let user = "clear-user-\(UUID().uuidString)"
+        try await Self.withIntake { intake, keys in
+            let posted = try await intake.post(#"{"userId":"\#(user)","receipt":"QUJD"}"#)
+            try await intake.grant(try #require(posted.uuid), "given-before")
+            for (quantity, reserved) in [(1, ""), (2, #","transactionId":"given-before""#), (3, "")] {
+                let order = try await intake.order(
+                    #"{"userId":"\#(user)","productId":"com.example.game.coins6","quantity":\#(quantity)\#(reserved)}"#)
+                #expect(order.status == 201)
+                #expect(order["state"] == .string(reserved.isEmpty ? "open" : "granted"))
+                if quantity == 1 { try await intake.grant(try #require(order.uuid).uuidString, "given-by-it") }
+            }
+            try await intake.execute(#"update orders set target = '{"server": "s1"}'"#)
+            let erasure = UserErasure(database: intake.ledger.database, keys: keys, actor: "ann")
+            #expect(try await erasure.erase(erasure.name(of: user, app: "game")))
+            let kept = "select coalesce(sum(quantity), 0)::bigint from orders where target "
+            #expect(try await intake.count(kept + "= '{}'") == 3)
+            #expect(try await intake.count(kept + "<> '{}'") == 3)
+        }
+    }
+
     @Test("a gateway's user reads what he posted, nobody else's; 20 bare ids are counted by key")
     func gateway() async throws {
         let signer = P256.Signing.PrivateKey()
