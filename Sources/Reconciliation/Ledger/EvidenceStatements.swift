@@ -96,8 +96,8 @@ extension Statements {
         cross join lateral (
           select \(orderFields), app_id from orders \(binding(of: "orders")) where id = i.token offset 0) o
         where o.app_id = i.app and o.bound_by is null and (o.reserved_for is null or o.reserved_for = i.id)
-          and ((select true from support_decisions limit 1)
-          and (select true from support_decisions where app_id = i.app and transaction_id = i.id)) is not true
+          and case when (select true from support_decisions limit 1)
+            then (select true from support_decisions where app_id = i.app and transaction_id = i.id) end is not true
         """,
         bind: { questions in
             [

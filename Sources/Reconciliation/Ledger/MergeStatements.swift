@@ -25,7 +25,11 @@ extension Statements {
     ///
     /// - Parameter user: a column with its table's name: a bare `user_id` would be that of the merges.
     static func person(_ user: String, of app: String) -> String {
-        "coalesce((select into_user_id from merges where app_id = \(app) and user_id = \(user)), \(user))"
+        // Most databases have no merges: they are asked once, and not for every row.
+        """
+        coalesce(case when (select true from merges limit 1)
+          then (select into_user_id from merges where app_id = \(app) and user_id = \(user)) end, \(user))
+        """
     }
 
     /// The SQL of whether two ids are one person by now.

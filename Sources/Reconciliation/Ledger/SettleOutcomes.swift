@@ -157,17 +157,26 @@ extension Statements {
           on conflict do nothing),
         """
 
+    /// What the event of a grant says, of a row of `verdict`.
+    private static let grantMembers = """
+        'productId', product, 'quantity', quantity, 'environment', environment, 'originalTransactionId', original,
+              'purchasedAt', purchased_at, 'goods', \(goodsWithBonuses), 'bindingSource', binding
+        """
+
     /// Who is told, and what is remembered beside it: `told` to `answered`.
     static let settleEvents = """
         told as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
           select event_id::uuid, app, 'purchase.granted', owner, transaction, receipt,
-            case when decision = 'provisional' then body || '{"provisional": true}' || coalesce(order_facts, '{}')
-              when order_facts is null then body else body || order_facts end
+            -- Of an order in one go: joining two bodies costs as much as making one.
+            case
+              when decision = 'provisional' then jsonb_build_object(\(grantMembers), 'provisional', true)
+                || coalesce(order_facts, '{}')
+              when order_facts is null then jsonb_build_object(\(grantMembers))
+              when order_id is null then jsonb_build_object(\(grantMembers)) || order_facts
+              else jsonb_build_object(\(grantMembers),
+                'target', order_facts -> 'target', 'orderId', order_facts -> 'orderId') end
           from verdict
-            cross join lateral (select jsonb_build_object('productId', product, 'quantity', quantity,
-              'environment', environment, 'originalTransactionId', original, 'purchasedAt', purchased_at,
-              'goods', \(goodsWithBonuses), 'bindingSource', binding) as body offset 0) b
           where decision in ('grant', 'provisional')
             and (transaction, receipt) in (select transaction_id, receipt_id from won)
           on conflict (transaction_id, event_id) do nothing),
