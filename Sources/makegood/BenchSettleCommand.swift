@@ -18,7 +18,7 @@ struct BenchSettleCommand: AsyncParsableCommand {
             """, shouldDisplay: false)
 
     @Option(help: ArgumentHelp("Batches of each kind; the first of each does not count.", valueName: "number"))
-    var batches = 60
+    var batches = 300
     @Option(help: ArgumentHelp("Purchases of a batch.", valueName: "number"))
     var batch = 256
 
