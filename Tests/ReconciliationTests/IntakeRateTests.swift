@@ -28,6 +28,8 @@ import Testing
             level -= Self.unit
             return true
         }
+
+        mutating func owe(_ more: Int) { level -= more * Self.unit }
     }
 
     @Test("Never more than the bucket holds, never less", arguments: [1, 2, SeededRandom(announcing: "rates").seed])
@@ -41,16 +43,22 @@ import Testing
                 perSecond: [1, 2, 5, 10, 100, 1000].randomElement(using: &random)!,
                 burst: .random(in: 1...20, using: &random))
             let limiter = RateLimiter()
+            let share = RateLimiter.Share(.gateway, name: "test", rate)
             var model = Model(rate)
             var nanosecond = 0
             for step in 0..<100 {
                 nanosecond += Int.random(in: 0...2_000_000_000, using: &random) / rate.perSecond
                 let problem: Problem? = Result {
-                    try limiter.take(.gateway, name: "test", rate, at: start + .nanoseconds(nanosecond))
+                    try limiter.take(share, at: start + .nanoseconds(nanosecond))
                 }.problem
                 let isAllowed = model.take(at: nanosecond)
                 #expect((problem == nil) == isAllowed, "\(rate) step \(step)")
-                guard let problem else { continue }
+                guard let problem else {
+                    let more = Bool.random(using: &random) ? 0 : Int.random(in: 1...30, using: &random)
+                    limiter.owe(share, more)
+                    model.owe(more)
+                    continue
+                }
                 let wait = try #require(problem.headers[.retryAfter].flatMap { Int($0) })
                 #expect(wait >= 1)
                 // Who waits as long as he was told comes in.
@@ -67,7 +75,7 @@ import Testing
         let now = ContinuousClock.now
         func isRefused(_ rate: Rate, after seconds: Int) -> Int? {
             let problem: Problem? = Result {
-                try limiter.take(.gateway, name: "test", rate, at: now + .seconds(seconds))
+                try limiter.take(.init(.gateway, name: "test", rate), at: now + .seconds(seconds))
             }.problem
             return problem?.headers[.retryAfter].flatMap { Int($0) }
         }
@@ -76,6 +84,25 @@ import Testing
         #expect(isRefused(Rate(perSecond: 1, burst: 1000), after: 0) == 1)
         #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 0) == 1)
         #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 1) == nil)
+        limiter.owe(.init(.gateway, name: "test", Rate(perSecond: 2, burst: 4)), 199)
+        #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 1) == 100)
+        #expect(isRefused(Rate(perSecond: 1, burst: 4), after: 1) == 1)
+    }
+
+    @Test("A batch counts as many as it has entries, and is not refused for it: who comes after it waits")
+    func batch() async throws {
+        let access = IntakeFixture.entry("slow", "slow-key", "intake", "game", ", rate: {perSecond: 2, burst: 5}")
+        try await RunningIntake.run(access: access) { intake in
+            let entries = (0..<40).map { #"{"userId":"b\#($0)","receipt":"QUJD"}"# }
+            let batch = #"{"receipts":[\#(entries.joined(separator: ","))]}"#
+            #expect(try await intake.send("POST", "/v1/receipts/batch", key: "slow-key", body: batch).status == 200)
+            #expect(try await intake.count("select count(*) from receipts where user_id like 'b%'") == 40)
+            let refused = try await intake.post(#"{"userId":"b","receipt":"QUJD"}"#, key: "slow-key")
+            #expect(refused.status == 429)
+            // Of 41 five were there; the others come back at two a second.
+            let wait = try #require(refused.headers["retry-after"].flatMap { Int($0) })
+            #expect((15...18).contains(wait))
+        }
     }
 
     @Test("429 with Retry-After, for that key alone; a stranger's tries do not count; it comes back")
@@ -97,7 +124,7 @@ import Testing
             #expect(accepted.count + refused.count == 30)
             // Five at once, and two more for each second this took; it took less than five.
             #expect((5...15).contains(accepted.count))
-            #expect(try await intake.count("select count(*) from receipts") == accepted.count)
+            #expect(try await intake.count("select count(*) from receipts where user_id like 'r%'") == accepted.count)
             for answer in refused {
                 #expect(answer.headers["content-type"] == "application/problem+json")
                 #expect(answer.headers["retry-after"] == "1")

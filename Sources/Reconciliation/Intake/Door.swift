@@ -11,12 +11,17 @@ package struct Caller: Sendable, Equatable {
     package let userID: String?
     package let scopes: Set<Scope>
     package let apps: Set<String>
+    /// Nil: no limit.
+    let share: RateLimiter.Share?
 
-    package init(name: String, userID: String?, scopes: Set<Scope>, apps: Set<String>) {
+    package init(
+        name: String, userID: String?, scopes: Set<Scope>, apps: Set<String>, share: RateLimiter.Share? = nil
+    ) {
         self.name = name
         self.userID = userID
         self.scopes = scopes
         self.apps = apps
+        self.share = share
     }
 
     package func require(_ scope: Scope) throws(Problem) {
@@ -64,14 +69,27 @@ package final class Door: Sendable {
         if credential.utf8.count(where: { $0 == UInt8(ascii: ".") }) == 2 {
             guard let section = configuration.gatewayJWT else { throw .unauthenticated(wasGiven: true) }
             let userID = try Self.user(of: credential, try await verifier(section), now())
-            if let rate = section.rate { try rates.take(.gateway, name: "gatewayJwt", rate) }
+            let share = try taken(.gateway, name: "gatewayJwt", section.rate)
             // Whatever the file says: one user's token neither vouches for others nor reads everyone's events.
             return Caller(
-                name: "gatewayJwt", userID: userID, scopes: section.scopes.intersection([.intake]), apps: section.apps)
+                name: "gatewayJwt", userID: userID, scopes: section.scopes.intersection([.intake]), apps: section.apps,
+                share: share)
         }
         guard let key = Self.key(credential, in: configuration.access) else { throw .unauthenticated(wasGiven: true) }
-        if let rate = key.rate { try rates.take(.key(key.keySHA256), name: key.name, rate) }
-        return Caller(name: key.name, userID: nil, scopes: key.scopes, apps: key.apps)
+        let share = try taken(.key(key.keySHA256), name: key.name, key.rate)
+        return Caller(name: key.name, userID: nil, scopes: key.scopes, apps: key.apps, share: share)
+    }
+
+    /// Counts what this request turned out to hold: as many as it has entries.
+    package func count(_ entries: Int, of caller: Caller) {
+        if let share = caller.share { rates.owe(share, entries - 1) }
+    }
+
+    private func taken(_ key: RateLimiter.Key, name: String, _ rate: Rate?) throws(Problem) -> RateLimiter.Share? {
+        guard let rate else { return nil }
+        let share = RateLimiter.Share(key, name: name, rate)
+        try rates.take(share)
+        return share
     }
 
     private static func user(

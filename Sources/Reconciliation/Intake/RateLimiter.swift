@@ -6,8 +6,9 @@ import Synchronization
 ///
 /// A token bucket per key, kept as one instant (the generic cell rate algorithm, ITU-T I.371): `full` is when the
 /// bucket will have filled up again. Each request moves it on by one interval; one that would move it further than a
-/// burst ahead of now is refused, and moves nothing. A reload of the configuration keeps the
-/// buckets, each at most as empty as its new rate allows.
+/// burst ahead of now is refused, and moves nothing. What a request turns out to hold beyond one is owed: it is not
+/// refused for it, whoever comes after waits. A reload of the configuration keeps the buckets; where it changes a rate,
+/// each is at most as empty as the new one allows, and owes nothing.
 ///
 /// Costs one lock for callers with a rate, nothing for the others, and allocates on a key's first request only.
 package final class RateLimiter: Sendable {
@@ -17,9 +18,49 @@ package final class RateLimiter: Sendable {
         case gateway
     }
 
+    /// What a caller has a right to.
+    package struct Share: Sendable, Equatable {
+        let key: Key
+        /// For the metric.
+        let name: String
+        let rate: Rate
+
+        package init(_ key: Key, name: String, _ rate: Rate) {
+            self.key = key
+            self.name = name
+            self.rate = rate
+        }
+
+        fileprivate var interval: Duration { .seconds(1) / rate.perSecond }
+    }
+
     private struct Bucket {
+        var rate: Rate
         var full: ContinuousClock.Instant
         let refused: Counter
+
+        init(_ share: Share, _ now: ContinuousClock.Instant) {
+            rate = share.rate
+            full = now
+            refused = Counter(label: "makegood_requests_limited_total", dimensions: [("key", share.name)])
+        }
+
+        /// Nil if the request may pass, else how long until one may.
+        mutating func take(_ share: Share, _ now: ContinuousClock.Instant) -> Duration? {
+            let room = share.interval * share.rate.burst
+            if rate != share.rate {
+                rate = share.rate
+                full = min(full, now + room)
+            }
+            let next = max(full, now) + share.interval
+            let wait = next - room - now
+            guard wait <= .zero else {
+                refused.increment()
+                return wait
+            }
+            full = next
+            return nil
+        }
     }
 
     private let buckets = Mutex<[Key: Bucket]>([:])
@@ -27,34 +68,14 @@ package final class RateLimiter: Sendable {
     package init() {}
 
     /// - Throws: 429; Retry-After says when one request will be allowed.
-    package func take(
-        _ key: Key, name: String, _ rate: Rate, at now: ContinuousClock.Instant = .now
-    ) throws(Problem) {
-        let interval = Duration.seconds(1) / rate.perSecond
-        let wait = buckets.withLock { buckets in
-            Self.take(&buckets[key, default: Self.bucket(name, now)], interval, burst: rate.burst, now)
-        }
+    package func take(_ share: Share, at now: ContinuousClock.Instant = .now) throws(Problem) {
+        let wait = buckets.withLock { $0[share.key, default: Bucket(share, now)].take(share, now) }
         guard let wait else { return }
         throw .tooManyRequests(retryAfterSeconds: Int(wait.inSeconds.rounded(.up)))
     }
 
-    /// Nil if the request may pass, else how long until one may.
-    private static func take(
-        _ bucket: inout Bucket, _ interval: Duration, burst: Int, _ now: ContinuousClock.Instant
-    ) -> Duration? {
-        // Only a reload with a higher rate or a smaller burst finds a bucket emptier than empty; from then on it fills.
-        bucket.full = min(max(bucket.full, now), now + interval * burst)
-        let next = bucket.full + interval
-        let wait = next - interval * burst - now
-        guard wait <= .zero else {
-            bucket.refused.increment()
-            return wait
-        }
-        bucket.full = next
-        return nil
-    }
-
-    private static func bucket(_ name: String, _ now: ContinuousClock.Instant) -> Bucket {
-        Bucket(full: now, refused: Counter(label: "makegood_requests_limited_total", dimensions: [("key", name)]))
+    /// Counts what a request that was let in holds beyond the one it was counted as.
+    package func owe(_ share: Share, _ more: Int) {
+        buckets.withLock { $0[share.key]?.full += share.interval * more }
     }
 }

@@ -81,6 +81,7 @@ package struct ReceiptRoutes: Sendable {
         let posted = try await bodies.withBody(of: request, context, bytesMin: SubmissionBatch.bytesMax) { body in
             try SubmissionBatch(body: body, caller: caller, apps: configuration.appIDs).entries
         }
+        door.count(posted.count, of: caller)
         let answers = try await take(posted, configuration, wait).map { answer in
             switch answer {
             case .success(let (json, isEnded)):
