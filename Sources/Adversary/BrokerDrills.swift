@@ -41,6 +41,28 @@ extension Drill {
             try await stage.expectBrokerIsBack(within: .seconds(20))
             stage.expectAnswers()
         },
+        Drill(
+            "9b", "broker wiped where services may declare nothing",
+            expected: "no post notices; after `makegood queue declare` open rows are published again"
+        ) { stage in
+            stage.interrupt(3 * 64)
+            try await stage.servers.wipeBroker()
+            // With the users, as an operator makes them again.
+            try await stage.servers.up()
+            // Long enough for every process to have met a broker without its queues.
+            try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(8)))
+            stage.expectAnswers()
+            let waiting = try await stage.world.count("select count(*) from receipts where state = 'received'")
+            stage.expect(
+                "nothing is verified meanwhile", waiting > 4 * Int(stage.world.shape.rate), "\(waiting) wait")
+            try await stage.world.command(["queue", "declare"])
+            try await stage.expectBrokerIsBack(within: .seconds(20))
+            try await stage.expect("what waited is verified", within: .seconds(60)) {
+                try await stage.world.count("select count(*) from receipts where state = 'received'")
+                    < Int(stage.world.shape.rate)
+            }
+            stage.expectAnswers()
+        },
         Drill("10", "broker stopped: half-open connections", expected: "noticed within 15 s; no post notices") {
             stage in
             stage.interrupt(3 * 64)
