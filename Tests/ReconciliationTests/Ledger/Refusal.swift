@@ -1,0 +1,157 @@
+import Reconciliation
+
+/// What some roles must be refused with 42501.
+struct Refusal: Sendable {
+    let roles: [DatabaseRole]
+    let sql: String
+
+    private init(_ roles: [DatabaseRole], _ sql: String) {
+        self.roles = roles
+        self.sql = sql
+    }
+
+    private static let services: [DatabaseRole] = [.ingest, .worker, .scheduler, .all]
+    private static let everybody = DatabaseRole.allCases
+
+    static let all = [
+        // Nothing is deleted, by nobody.
+        Refusal(everybody, "delete from receipts"),
+        Refusal(everybody, "delete from stored_payloads"),
+        Refusal(everybody, "delete from proof_headers"),
+        Refusal(everybody, "delete from grants"),
+        Refusal(everybody, "delete from outcomes"),
+        Refusal(everybody, "delete from events"),
+        Refusal(everybody, "delete from halts"),
+        Refusal(everybody, "delete from audits"),
+        Refusal(everybody, "truncate tallies"),
+        // A grant stays what it is, and only a worker writes one.
+        Refusal(everybody, "update grants set user_id = 'thief'"),
+        Refusal(everybody, "update grants set goods = '[]'"),
+        Refusal(
+            [.ingest, .scheduler, .support, .dashboard],
+            """
+            insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
+              quantity, goods, binding_source)
+            values ('1', '1', 'game', 'Production', 'thief', gen_random_uuid(), 'p', 1, '[]', 'poster')
+            """),
+        // Scheduler and support keep the books, which compare owners, and bonuses with goods; ingest and support tell a
+        // purchase's story.
+        Refusal([.dashboard], "select user_id from grants"),
+        Refusal([.dashboard], "select goods from grants"),
+        // A bonus is given by a worker, once, and stays.
+        Refusal(everybody, "delete from given_bonuses"),
+        Refusal(everybody, "update given_bonuses set user_id = 'thief'"),
+        Refusal(
+            [.ingest, .scheduler, .support, .dashboard],
+            "insert into given_bonuses (app_id, user_id, bonus, period, transaction_id, goods) values ('game', 'u', 'b', '', '1', '[]')"
+        ),
+        Refusal(everybody, "insert into ordering_apps values ('game')"),
+        // Whose a held purchase is says a person, and nobody else.
+        Refusal(everybody, "delete from support_decisions"),
+        Refusal(
+            [.ingest, .worker, .scheduler, .all, .dashboard],
+            "insert into support_decisions (app_id, transaction_id, user_id) values ('game', '1', 'thief')"),
+        Refusal([.ingest, .worker, .scheduler, .all, .dashboard], "update support_decisions set user_id = 'thief'"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select customer_id from grants"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select customer_id from transactions"),
+        Refusal(everybody, "update events set user_id = 'thief'"),
+        // An order is promised once; whose a token is is said once.
+        Refusal(everybody, "update orders set user_id = 'thief'"),
+        Refusal(everybody, "update orders set goods = '[]'"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "update orders set transaction_id = '1'"),
+        Refusal(everybody, "update user_tokens set user_id = 'thief'"),
+        Refusal(everybody, "delete from orders"),
+        Refusal(everybody, "update catalogues set document = '{}'"),
+        Refusal(everybody, "delete from client_reports"),
+        Refusal(
+            [.ingest, .worker, .scheduler, .dashboard], "insert into catalogues values ('game', 9, '{}', now(), 'x')"),
+        Refusal([.scheduler, .dashboard], "select details from orders"),
+        // Who says what was given elsewhere owns the schema.
+        Refusal(
+            everybody,
+            "insert into imported_grants values ('1', 'game', 'Production', '1', 'thief', 'coins', now(), now())"),
+        Refusal(everybody, "update imported_grants set user_id = 'thief'"),
+        Refusal(everybody, "delete from imported_grants"),
+        Refusal(everybody, "delete from shadow_decisions"),
+        Refusal(everybody, "update stored_payloads set body = ''"),
+        Refusal(everybody, "update proof_headers set header = ''"),
+        Refusal(everybody, "update receipts set received_at = now()"),
+        Refusal(everybody, "update receipts set user_id = 'thief'"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select customer from history_walks"),
+        Refusal(everybody, "update history_walks set customer = 'other'"),
+        Refusal(everybody, "update tallies set app_id = 'other'"),
+        // A row begins as received: ingest does not say what became of it.
+        Refusal([.ingest], "update receipts set state = 'granted'"),
+        Refusal([.ingest], "update receipts set settled_at = now()"),
+        Refusal([.ingest], "update receipts set lane = 'local'"),
+        Refusal(
+            [.ingest],
+            """
+            insert into receipts (id, app_id, user_id, kind, lane, is_vouched, details, payload_sha256, state, settled_at)
+            values (gen_random_uuid(), 'game', 'u', 'receipt', 'apple', false, '{}', '', 'granted', now())
+            """),
+        Refusal(
+            [.ingest],
+            "insert into outcomes (receipt_id, transaction_id, state) values (gen_random_uuid(), '', 'granted')"),
+        Refusal(
+            [.worker, .scheduler, .support, .dashboard],
+            "insert into payloads (receipt_id, received_on, body) values (gen_random_uuid(), now(), '')"),
+        Refusal(
+            [.worker, .scheduler, .support, .dashboard],
+            "insert into stored_payloads (receipt_id, received_on, body) values (gen_random_uuid(), now(), '')"),
+        Refusal(
+            [.worker, .scheduler, .support, .dashboard],
+            "insert into proof_headers (sha256, header) values (sha256('x'), 'x')"),
+        // Who needs no proof reads none.
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select body from payloads"),
+        Refusal(everybody, "select body from stored_payloads"),
+        Refusal(everybody, "select body from payloads_default"),
+        Refusal(everybody, "select header from proof_headers"),
+        Refusal(everybody, "select details from receipts"),
+        Refusal(everybody, "select * from receipts"),
+        Refusal([.dashboard], "select user_id from receipts"),
+        Refusal([.scheduler, .support, .dashboard], "select body from kept_payloads"),
+        Refusal([.ingest, .worker, .dashboard], "select changed_proofs(60)"),
+        Refusal([.scheduler, .dashboard], "select facts from transactions"),
+        // The clear ids of protected users: delivery, which ingest serves, and support read them; nobody rewrites one.
+        Refusal([.worker, .scheduler, .dashboard], "select sealed from users"),
+        Refusal([.scheduler, .dashboard], "select user_key from users"),
+        Refusal(everybody, "update users set sealed = null"),
+        Refusal(everybody, "delete from users"),
+        Refusal(services + [.dashboard], "select erase_protected_user('game', 'key', 'me')"),
+        Refusal(services + [.dashboard], "select erase_clear_user('game', 'u1', 'gone', 'me')"),
+        Refusal(services + [.dashboard], "select forget_merges('game', 'u1', 'gone')"),
+        Refusal([.worker, .scheduler, .support, .dashboard], "select merge_users('game', 'u1', 'u2', 9, 'me')"),
+        Refusal(everybody, "insert into merges (app_id, user_id, into_user_id) values ('game', 'u1', 'thief')"),
+        Refusal(everybody, "update merges set into_user_id = 'thief'"),
+        Refusal(everybody, "update ownerships set user_id = 'thief'"),
+        Refusal(services + [.dashboard], "select readmit_user('game', 'key', '', 'key', 'me')"),
+        Refusal([.scheduler, .support, .worker, .dashboard], "select user_id from events"),
+        // Dashboards: the views and nothing else.
+        Refusal([.dashboard], "select id from receipts"),
+        Refusal([.dashboard], "select transaction_id from grants"),
+        Refusal([.dashboard], "select * from events"),
+        Refusal([.dashboard], "select * from orders"),
+        Refusal([.dashboard], "select * from audits"),
+        Refusal([.dashboard], "select * from halts"),
+        Refusal([.dashboard], "select * from schema_migrations"),
+        // What needs the owner's rights is for those who do it.
+        Refusal([.ingest, .worker, .support, .dashboard], "select create_payload_partitions(1)"),
+        Refusal([.ingest, .scheduler, .dashboard], "select end_halt('game', '*', '*', 'operator')"),
+        Refusal([.ingest, .scheduler, .support, .dashboard], "select end_stale_halts('game', '{}')"),
+        // What people did stays, and no service writes it.
+        Refusal(everybody, "update audits set actor = 'somebody else'"),
+        Refusal(services + [.dashboard], "insert into audits (actor, action, details) values ('a', 'b', '{}')"),
+        // Nobody but the owner changes the schema, or history.
+        Refusal(everybody, "create table mine (id int)"),
+        Refusal(everybody, "create temporary table mine (id int)"),
+        Refusal(everybody, "alter table receipts add column mine int"),
+        Refusal(everybody, "drop table payloads_default"),
+        Refusal(everybody, "create index mine on receipts (id)"),
+        Refusal(everybody, "create function mine() returns int language sql as 'select 1'"),
+        Refusal(everybody, "insert into schema_migrations (number, name, checksum) values (99, 'mine', '')"),
+        Refusal(everybody, "create role mine"),
+        Refusal(everybody, "copy (select 1) to program 'true'"),
+        Refusal(everybody, "set role postgres"),
+    ]
+}
