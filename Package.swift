@@ -3,6 +3,8 @@ import PackageDescription
 
 // One house, three walls. Who may import whom is written here and enforced by the compiler:
 // a wall (Postgres, RabbitMQ, AppStore) never imports another wall; Purchases imports nothing of ours.
+// What one target shows another is `package`. In Postgres and BlockingIO it is `public`, because it is generic, and a
+// release build compiles only what is public for its callers' types (-cross-module-optimization).
 
 let house: [SwiftSetting] = [
     .enableUpcomingFeature("ExistentialAny"),

@@ -12,18 +12,18 @@ import Synchronization
 /// Ownership: the actor holds the thread, queued jobs hold both, and a `Watch` holds the actor through its closure.
 /// Whoever calls `watch` must call `unwatch` when it closes, or actor and thread live for ever. When the last
 /// reference goes, the thread ends by itself.
-package final class ConnectionThread: SerialExecutor, Sendable {
+public final class ConnectionThread: SerialExecutor, Sendable {
     /// What the thread sleeps on between jobs.
-    package struct Watch: Sendable {
+    public struct Watch: Sendable {
         /// A file descriptor that stays open until `unwatch`.
-        package let socket: Int32
+        public let socket: Int32
         /// How long the thread sleeps at most before it calls `onReady` (a library's heartbeats need a call).
-        package let tick: Duration
+        public let tick: Duration
         /// Called on the thread after each turn: after jobs ran, after the socket became readable, after a tick.
         /// Must drain what the library has already buffered: poll(2) knows nothing of bytes that were read.
-        package let onReady: @Sendable () -> Void
+        public let onReady: @Sendable () -> Void
 
-        package init(socket: Int32, tick: Duration, onReady: @escaping @Sendable () -> Void) {
+        public init(socket: Int32, tick: Duration, onReady: @escaping @Sendable () -> Void) {
             self.socket = socket
             self.tick = tick
             self.onReady = onReady
@@ -35,61 +35,61 @@ package final class ConnectionThread: SerialExecutor, Sendable {
     /// - Parameters:
     ///   - name: shown by ps and top; the kernel keeps 15 bytes (proc(5), comm).
     ///   - pace: from one turn that was asked for by `wake` to the next so much time passes at least.
-    package init(name: String, pace: Duration = .zero) {
+    public init(name: String, pace: Duration = .zero) {
         core = .started(name: name, pace: pace)
     }
 
     deinit { core.end() }
 
-    package func enqueue(_ job: consuming ExecutorJob) {
+    public func enqueue(_ job: consuming ExecutorJob) {
         core.append(Core.Entry(job: UnownedJob(job), executor: .serial(self)))
     }
 
-    package func checkIsolated() {
+    public func checkIsolated() {
         precondition(core.isCurrentThread, "called off the connection's thread")
     }
 
-    package func isIsolatingCurrentContext() -> Bool? { core.isCurrentThread }
+    public func isIsolatingCurrentContext() -> Bool? { core.isCurrentThread }
 
     /// Gives the watch a turn soon, without the cost of a job: something for `onReady` lies in a mailbox.
     ///
     /// Soon is `gatherTime` where the thread sleeps, and the thread's pace after the turn before: what comes in a burst is
     /// one turn, one read for the other side, and nobody who calls this is in a hurry. A job that comes meanwhile waits
     /// with it.
-    package func wake() { core.wake() }
+    public func wake() { core.wake() }
 
     /// Starts sleeping on a socket. Replaces an earlier watch.
     ///
     /// Before its first watch a thread has no file descriptor; then it takes two, for the rest of its life.
     ///
     /// - Throws: where none are left. Nothing is watched then; retryable, once others were closed.
-    package func watch(_ watch: Watch) throws(OutOfDescriptors) {
+    public func watch(_ watch: Watch) throws(OutOfDescriptors) {
         try core.openPipe()
         core.setWatch(watch)
     }
 
     /// Stops sleeping on the socket and lets go of the watch's closure. Call before the socket is closed.
-    package func unwatch() { core.setWatch(nil) }
+    public func unwatch() { core.setWatch(nil) }
 }
 
 /// The process, or the machine, has no file descriptor left: EMFILE or ENFILE, pipe(2). Raise `ulimit -n`.
-package struct OutOfDescriptors: Error, CustomStringConvertible {
-    package let description = "no file descriptors are left (ulimit -n)"
+public struct OutOfDescriptors: Error, CustomStringConvertible {
+    public let description = "no file descriptors are left (ulimit -n)"
 }
 
 /// One operating-system thread for tasks that would otherwise queue behind everything else of the process
 /// (`Task(executorPreference:)`). Ends with its last reference; what was enqueued before runs first.
-package final class TaskThread: TaskExecutor, Sendable {
+public final class TaskThread: TaskExecutor, Sendable {
     private let core: Core
 
     /// - Parameter name: shown by ps and top; the kernel keeps 15 bytes (proc(5), comm).
-    package init(name: String) {
+    public init(name: String) {
         core = .started(name: name)
     }
 
     deinit { core.end() }
 
-    package func enqueue(_ job: consuming ExecutorJob) {
+    public func enqueue(_ job: consuming ExecutorJob) {
         core.append(Core.Entry(job: UnownedJob(job), executor: .tasks(self)))
     }
 }

@@ -7,7 +7,7 @@ import Synchronization
 /// libpq and librabbitmq 0.11 can wait without limit when a server stalls; shutdown(2) from another thread makes the
 /// pending read or write fail at once. The descriptor is cleared before its owner closes it, so a number that the
 /// system has given to someone else is never shut down.
-package final class Cutoff: Sendable {
+public final class Cutoff: Sendable {
     private struct State {
         var socket: Int32?
         var deadline: ContinuousClock.Instant?
@@ -23,37 +23,37 @@ package final class Cutoff: Sendable {
 
     private let state = Mutex(State())
 
-    package init() {
+    public init() {
         Watchdog.shared.add(self)
     }
 
     /// The connection is open on this socket from now on.
-    package func opened(_ socket: Int32) {
+    public func opened(_ socket: Int32) {
         state.withLock { $0 = State(socket: socket) }
     }
 
     /// Call before the socket is closed.
-    package func closed() {
+    public func closed() {
         state.withLock { $0 = State() }
     }
 
     /// Runs a blocking call; when it takes longer than `limit` (checked every 100 ms), its socket is shut down.
-    package func limited<Result>(to limit: Duration, _ body: () -> Result) -> Result {
+    public func limited<Result>(to limit: Duration, _ body: () -> Result) -> Result {
         state.withLock { $0.deadline = .now + limit }
         defer { state.withLock { $0.deadline = nil } }
         return body()
     }
 
     /// Shuts the socket down now. Safe from any thread, any number of times.
-    package func fire() {
+    public func fire() {
         state.withLock { $0.fire() }
     }
 
     /// Whether this socket was shut down by a deadline or by `fire`.
-    package var hasFired: Bool { state.withLock { $0.hasFired } }
+    public var hasFired: Bool { state.withLock { $0.hasFired } }
 
     /// Whether it was a deadline that passed, and nobody's wish.
-    package var hasExpired: Bool { state.withLock { $0.hasExpired } }
+    public var hasExpired: Bool { state.withLock { $0.hasExpired } }
 
     /// Judged and done under one lock: between two, the call may end and the next one begin, on another socket.
     fileprivate func fireIfLate(_ now: ContinuousClock.Instant) {

@@ -4,7 +4,7 @@
 ///
 /// The time grows with what the flush took, so that a machine with much to do has fewer and larger statements, which
 /// is less to do, and one with little to do has answers soon.
-package struct CommitPace: Sendable {
+public struct CommitPace: Sendable {
     private let shortest: Duration
     private let longest: Duration
     /// For callers who come again only when they are answered: those few must not wait for more. Nil, and whatever
@@ -14,7 +14,7 @@ package struct CommitPace: Sendable {
     /// Of the time, a flush may take one part in so many.
     private static let parts = 4
 
-    package init(
+    public init(
         shortest: Duration = .milliseconds(5), longest: Duration = .milliseconds(40), items: Int? = nil
     ) {
         self.shortest = shortest

@@ -1,15 +1,15 @@
 internal import BlockingIO
-package import Logging
+public import Logging
 
 /// A database behind a few connections, each on its own thread.
 ///
 /// Connects at once, in the background, and again whenever a connection breaks. End it with `close()`.
-package final class Database: Sendable {
+public final class Database: Sendable {
     private let connections: [Connection]
     private let pool: Pool
 
     /// - Parameter connections: how many, at least 1. One or two write as fast as eight, if the calls are batches.
-    package init(_ configuration: PostgresConfiguration, connections: Int, logger: Logger) {
+    public init(_ configuration: PostgresConfiguration, connections: Int, logger: Logger) {
         precondition(connections > 0)
         let pool = Pool(
             connections: connections, queueLimit: configuration.queueLimit, reconnectWait: configuration.reconnectWait)
@@ -22,7 +22,7 @@ package final class Database: Sendable {
     }
 
     /// Whether a connection is open now.
-    package var isReady: Bool { pool.hasConnection }
+    public var isReady: Bool { pool.hasConnection }
 
     /// Runs one statement on the least busy connection.
     ///
@@ -32,7 +32,7 @@ package final class Database: Sendable {
     ///
     /// - Throws: `lost` only if the statement may have been executed: repeat it, if it is idempotent.
     @discardableResult
-    package func run<Parameters, Row>(
+    public func run<Parameters, Row>(
         _ statement: Statement<Parameters, Row>, _ parameters: Parameters
     ) async throws(PostgresError) -> [Row] {
         let encoded = try EncodedParameters(statement.bind(parameters), statement: statement.name)
@@ -50,18 +50,18 @@ package final class Database: Sendable {
 
     /// Runs a statement that has no parameters.
     @discardableResult
-    package func run<Row>(_ statement: Statement<Void, Row>) async throws(PostgresError) -> [Row] {
+    public func run<Row>(_ statement: Statement<Void, Row>) async throws(PostgresError) -> [Row] {
         try await run(statement, ())
     }
 
     /// Refuses new calls, lets running ones end, and closes the connections.
-    package func close() async {
+    public func close() async {
         pool.close()
         for connection in connections { await connection.close() }
     }
 
     /// Ends every running call now, as `lost`: for a shutdown that cannot wait.
-    package func abort() {
+    public func abort() {
         for connection in connections { connection.abort() }
     }
 }

@@ -10,16 +10,16 @@ private let commitThread = TaskThread(name: "group-commit")
 ///
 /// `flush` must be idempotent, because a batch whose outcome is unknown is flushed again. One bad item fails alone:
 /// the batch around it is split until it is found.
-package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
+public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     /// Every bound stands twice, in rows and in bytes. An item larger than a batch is flushed alone.
-    package struct Limits: Sendable {
-        package var batchRows: Int
-        package var batchBytes: Int
+    public struct Limits: Sendable {
+        public var batchRows: Int
+        public var batchBytes: Int
         /// All that was submitted and not answered yet.
-        package var queueRows: Int
-        package var queueBytes: Int
+        public var queueRows: Int
+        public var queueBytes: Int
 
-        package init(
+        public init(
             batchRows: Int = 512, batchBytes: Int = 8 << 20, queueRows: Int = 8192, queueBytes: Int = 64 << 20
         ) {
             self.batchRows = batchRows
@@ -115,7 +115,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     ///   - pace: how what comes in a stream shares its statements.
     ///   - size: rows and bytes of one item, for the bounds.
     ///   - flush: one idempotent statement for all items. Answers one outcome per item, in the items' order.
-    package init(
+    public init(
         name: String, limits: Limits = Limits(), writers: Int = 1, patience: Duration = .milliseconds(100),
         pace: CommitPace = CommitPace(),
         size: @escaping @Sendable (Item) -> (rows: Int, bytes: Int),
@@ -138,13 +138,13 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     }
 
     /// Rows and bytes submitted and not answered yet.
-    package var held: (rows: Int, bytes: Int) { state.withLock { ($0.queue.heldRows, $0.queue.heldBytes) } }
+    public var held: (rows: Int, bytes: Int) { state.withLock { ($0.queue.heldRows, $0.queue.heldBytes) } }
 
     /// Returns after the commit that holds the item.
     ///
     /// Bounded: by the wait behind the queue, and 10 s plus one flush of retries. Cancellation does not end it: the
     /// item may be in a statement already, and its neighbours do not pay for it.
-    package func submit(_ item: Item) async throws(GroupCommitError) -> Outcome {
+    public func submit(_ item: Item) async throws(GroupCommitError) -> Outcome {
         let (rows, bytes) = size(item)
         let answer: Answer = await withCheckedContinuation { submitter in
             let entrance = state.withLock { state -> Entrance in
@@ -167,7 +167,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     }
 
     /// Refuses new items; returns when all earlier ones are answered.
-    package func close() async {
+    public func close() async {
         await withCheckedContinuation { closer in
             let closers = state.withLock { state in
                 state.isClosed = true
@@ -268,7 +268,7 @@ package final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
 }
 
 /// Why an item was not committed.
-package enum GroupCommitError: Error, Equatable, Sendable {
+public enum GroupCommitError: Error, Equatable, Sendable {
     /// The queue is at its bound in rows or bytes: answer 503.
     case full
     /// `close()` was called before.
@@ -278,7 +278,7 @@ package enum GroupCommitError: Error, Equatable, Sendable {
     /// The database refuses this very item: repeating it will not help.
     case poison(PostgresError)
 
-    package var isRetryable: Bool {
+    public var isRetryable: Bool {
         switch self {
         case .full: true
         case .failed(let error): error.isRetryable
@@ -288,7 +288,7 @@ package enum GroupCommitError: Error, Equatable, Sendable {
 }
 
 extension GroupCommitError: CustomStringConvertible {
-    package var description: String {
+    public var description: String {
         switch self {
         case .full: "group commit full"
         case .closed: "group commit closed"

@@ -1,26 +1,26 @@
 internal import CLibPQ
 
 /// The version of libpq that is loaded, which may be another than the one this program was built with.
-package struct LibPQVersion: Sendable, Equatable, CustomStringConvertible {
+public struct LibPQVersion: Sendable, Equatable, CustomStringConvertible {
     /// As `PQlibVersion` gives it: 150020 is 15.20 (libpq manual, 34.11 Miscellaneous Functions).
-    package let number: Int
+    public let number: Int
 
     /// What the wall is written for and tested with: SQLSTATE-only messages on a connection that failed to open, and
     /// several hosts with `target_session_attrs`.
-    package static let oldest = LibPQVersion(number: 150_000)
+    public static let oldest = LibPQVersion(number: 150_000)
 
-    package init(number: Int) {
+    public init(number: Int) {
         self.number = number
     }
 
-    package static var loaded: LibPQVersion { LibPQVersion(number: Int(PQlibVersion())) }
+    public static var loaded: LibPQVersion { LibPQVersion(number: Int(PQlibVersion())) }
 
     /// For the start of a process. Not retryable: a person has to install another library.
-    package func check() throws(OldLibPQ) {
+    public func check() throws(OldLibPQ) {
         guard number >= Self.oldest.number else { throw OldLibPQ(version: self) }
     }
 
-    package var description: String {
+    public var description: String {
         // Before 10, a version had three parts: 90624 was 9.6.24.
         number >= 100_000
             ? "\(number / 10_000).\(number % 10_000)" : "\(number / 10_000).\(number / 100 % 100).\(number % 100)"
@@ -28,10 +28,10 @@ package struct LibPQVersion: Sendable, Equatable, CustomStringConvertible {
 }
 
 /// The loaded libpq is older than this program can work with.
-package struct OldLibPQ: Error, Equatable, CustomStringConvertible {
-    package let version: LibPQVersion
+public struct OldLibPQ: Error, Equatable, CustomStringConvertible {
+    public let version: LibPQVersion
 
-    package var description: String {
+    public var description: String {
         "libpq \(version) is too old: install libpq5 of PostgreSQL \(LibPQVersion.oldest) or newer"
     }
 }

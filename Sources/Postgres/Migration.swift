@@ -1,22 +1,22 @@
 /// One step of the schema: a file `NNNN_name.sql`, executed once, never changed, never undone.
-package struct Migration: Sendable, Hashable {
+public struct Migration: Sendable, Hashable {
     /// 1, 2, 3 … without gaps.
-    package let number: Int
+    public let number: Int
     /// The file's name without number and ending.
-    package let name: String
-    package let sql: String
+    public let name: String
+    public let sql: String
 
-    package init(number: Int, name: String, sql: String) {
+    public init(number: Int, name: String, sql: String) {
         self.number = number
         self.name = name
         self.sql = sql
     }
 
     /// "0001_receipts.sql"
-    package var fileName: String { Self.fileName(number, name) }
+    public var fileName: String { Self.fileName(number, name) }
 
     /// The `N` of a line `-- serves: N`: programs that know the schema only up to N still work on this one.
-    package var serves: Int? {
+    public var serves: Int? {
         for line in sql.split(separator: "\n") where line.hasPrefix("-- serves:") {
             return Int(line.dropFirst("-- serves:".count).filter { !$0.isWhitespace })
         }
@@ -24,7 +24,7 @@ package struct Migration: Sendable, Hashable {
     }
 
     /// What the comment at the top says of `Why`, `Locks` or `Cost`, on one line; nil where it says nothing.
-    package func note(_ name: Note) -> String? {
+    public func note(_ name: Note) -> String? {
         let lines = sql.split(separator: "\n", omittingEmptySubsequences: false).prefix { $0.hasPrefix("--") }
         let comment = lines.filter { !$0.hasPrefix("-- serves:") }
             .map { $0.dropFirst(2).trimmingPrefix { $0.isWhitespace } }.joined(separator: " ")
@@ -36,7 +36,7 @@ package struct Migration: Sendable, Hashable {
         return note.isEmpty ? nil : String(note)
     }
 
-    package enum Note: String, Sendable, CaseIterable {
+    public enum Note: String, Sendable, CaseIterable {
         case why = "Why"
         case locks = "Locks"
         case cost = "Cost"
@@ -49,28 +49,28 @@ package struct Migration: Sendable, Hashable {
 }
 
 /// What a database lacks of a program's schema.
-package struct MigrationPlan: Sendable, Equatable {
+public struct MigrationPlan: Sendable, Equatable {
     /// How many are executed: what the programs that run now know at most. 0: an empty database.
-    package let executed: Int
+    public let executed: Int
     /// In order.
-    package let pending: [Migration]
+    public let pending: [Migration]
 
-    package init(executed: Int, pending: [Migration]) {
+    public init(executed: Int, pending: [Migration]) {
         self.executed = executed
         self.pending = pending
     }
 
     /// Whether the programs that run now still work once this one is executed.
-    package func keepsRunning(_ migration: Migration) -> Bool {
+    public func keepsRunning(_ migration: Migration) -> Bool {
         executed == 0 || migration.serves.map { $0 <= executed } ?? false
     }
 
     /// Whether they work beside all of them.
-    package var keepsRunning: Bool { pending.allSatisfy(keepsRunning) }
+    public var keepsRunning: Bool { pending.allSatisfy(keepsRunning) }
 }
 
 /// Why the schema is not what this program needs. File names, never SQL and never a text of the server.
-package enum MigrationError: Error, Equatable, Sendable {
+public enum MigrationError: Error, Equatable, Sendable {
     /// The program's own migrations are not numbered 1, 2, 3 …: a mistake at build time.
     case misnumbered(String)
     /// The file was executed with another content than it has now.
@@ -90,7 +90,7 @@ package enum MigrationError: Error, Equatable, Sendable {
 }
 
 extension MigrationError: CustomStringConvertible {
-    package var description: String {
+    public var description: String {
         switch self {
         case .misnumbered(let file): "migration \(file) does not have the next number"
         case .changed(let file): "migration \(file) was changed after it was executed"

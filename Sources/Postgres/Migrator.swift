@@ -1,5 +1,5 @@
 internal import BlockingIO
-package import Logging
+public import Logging
 
 /// Brings the schema forward, and tells a service whether it may start on it.
 ///
@@ -7,20 +7,20 @@ package import Logging
 /// advisory lock, so any number of migrators may run at once, also through PgBouncer; without statement_timeout, but with
 /// half of what a service waits for a lock: a migration that waits for one stops the traffic behind it, and gives up
 /// before any of that does.
-package struct Migrator: Sendable {
+public struct Migrator: Sendable {
     private let configuration: PostgresConfiguration
     fileprivate let migrations: [Migration]
     private let logger: Logger
 
     /// - Parameter migrations: all of them, in any order.
-    package init(_ configuration: PostgresConfiguration, migrations: [Migration], logger: Logger) {
+    public init(_ configuration: PostgresConfiguration, migrations: [Migration], logger: Logger) {
         self.configuration = configuration
         self.migrations = migrations.sorted { $0.number < $1.number }
         self.logger = logger
     }
 
     /// What `migrate` would execute now. Writes nothing.
-    package func plan() async throws(MigrationError) -> MigrationPlan {
+    public func plan() async throws(MigrationError) -> MigrationPlan {
         try checkNumbers()
         return try await withSession { (session) async throws(MigrationError) in
             let records = try await session.records(migrations)
@@ -29,7 +29,7 @@ package struct Migrator: Sendable {
     }
 
     /// Executes what is pending, in order, and returns it. A failure leaves the earlier ones executed.
-    package func migrate() async throws(MigrationError) -> [Migration] {
+    public func migrate() async throws(MigrationError) -> [Migration] {
         try checkNumbers()
         return try await withSession { (session) async throws(MigrationError) in
             var applied: [Migration] = []
@@ -43,13 +43,13 @@ package struct Migrator: Sendable {
 
     /// Runs commands that are safe to repeat, such as GRANT, in one transaction, while no migration and no other script
     /// runs.
-    package func run(script: String) async throws(MigrationError) {
+    public func run(script: String) async throws(MigrationError) {
         try await withSession { (session) async throws(MigrationError) in try await session.run(script: script) }
     }
 
     /// For a service at its start: throws unless it may work on this schema, its own version or a newer one whose
     /// migrations all say that they serve it (`-- serves: N`, N not above the service's own newest).
-    package func check() async throws(MigrationError) {
+    public func check() async throws(MigrationError) {
         try checkNumbers()
         let records = try await withSession { (session) async throws(MigrationError) in
             try await session.records(migrations)

@@ -3,38 +3,38 @@ internal import CLibPQ
 /// Where the database is and how long we wait for it.
 ///
 /// What the URL says about a setting (`?connect_timeout=2`) wins over the value here.
-package struct PostgresConfiguration: Sendable {
+public struct PostgresConfiguration: Sendable {
     /// A libpq URI or keyword string: hosts, user, password, sslmode … (libpq manual, 34.1.1). Holds the password.
-    package var url: String
+    public var url: String
     /// What pg_stat_activity shows.
-    package var applicationName: String
+    public var applicationName: String
     /// For each address tried; libpq knows whole seconds, at least 2.
-    package var connectTimeout: Duration
+    public var connectTimeout: Duration
     /// The server ends a statement after this. Not sent if `namedStatements` is false: then set it for the role.
-    package var statementTimeout: Duration
+    public var statementTimeout: Duration
     /// The server ends a wait for a lock after this. Not sent if `namedStatements` is false.
-    package var lockTimeout: Duration
+    public var lockTimeout: Duration
     /// A call without an answer is ended from our side after this, as `PostgresError.lost`. More than
     /// `statementTimeout`, so that it fires only if server or network do not answer at all; then it ends every connection
     /// to this server, and nobody waits for the next one.
-    package var callDeadline: Duration
+    public var callDeadline: Duration
     /// A connection that nobody uses asks the server for a sign of life this often.
-    package var pulse: Duration
+    public var pulse: Duration
     /// false behind PgBouncer in transaction mode: nothing is prepared, and no `options` are sent at start.
-    package var namedStatements: Bool
+    public var namedStatements: Bool
     /// Every transaction is read-only, and a standby will do. Not sent if `namedStatements` is false.
-    package var isReadOnly = false
+    public var isReadOnly = false
     /// A service's few statements, run for ever on tables that grow: each is planned once per connection, whatever its
     /// parameters, and by indexes. Otherwise the server plans small batches anew each time, which takes it three times
     /// as long as the work, and a plan made while a table was small would walk it when it is large. Not sent if
     /// `namedStatements` is false.
-    package var keepsPlans = false
+    public var keepsPlans = false
     /// Calls that run or wait on one `Database`; more are refused with `tooManyWaiting`.
-    package var queueLimit: Int
+    public var queueLimit: Int
     /// How long calls wait after the last connection broke; later ones fail at once until one is back.
-    package var reconnectWait: Duration
+    public var reconnectWait: Duration
 
-    package init(
+    public init(
         url: String, applicationName: String = "makegood", connectTimeout: Duration = .seconds(5),
         statementTimeout: Duration = .seconds(5), lockTimeout: Duration = .seconds(2),
         callDeadline: Duration = .seconds(10), pulse: Duration = .seconds(5), namedStatements: Bool = true,
@@ -57,16 +57,16 @@ package struct PostgresConfiguration: Sendable {
 extension PostgresConfiguration {
     /// What a call takes at most where the server has fallen silent: the deadline of the first call that it does not
     /// answer, and the wait for a connection that does not come. After that calls fail at once.
-    package var silenceMax: Duration { callDeadline + reconnectWait }
+    public var silenceMax: Duration { callDeadline + reconnectWait }
     /// How long a migration waits for a lock at most. Whoever comes meanwhile waits behind it, and must not give up first.
-    package var migrationLockTimeout: Duration { lockTimeout / 2 }
+    public var migrationLockTimeout: Duration { lockTimeout / 2 }
     /// When it is known at the latest that the server has fallen silent, if nobody calls.
-    package var noticeMax: Duration { pulse + callDeadline }
+    public var noticeMax: Duration { pulse + callDeadline }
 }
 
 extension PostgresConfiguration: CustomStringConvertible, CustomReflectable {
     /// Host, port, database and role; never the password.
-    package var description: String {
+    public var description: String {
         guard let settings = Self.settings(of: url) else { return "postgres (the URL cannot be read)" }
         let shown = ["host", "port", "dbname", "user", "sslmode"].compactMap { key in
             settings[key].map { "\(key)=\($0)" }
@@ -74,7 +74,7 @@ extension PostgresConfiguration: CustomStringConvertible, CustomReflectable {
         return "postgres " + shown.joined(separator: " ")
     }
 
-    package var customMirror: Mirror { Mirror(self, children: ["description": description]) }
+    public var customMirror: Mirror { Mirror(self, children: ["description": description]) }
 }
 
 extension PostgresConfiguration {

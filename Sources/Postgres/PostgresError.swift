@@ -1,7 +1,7 @@
 /// Why a call to PostgreSQL did not give a result: a closed set, so that every switch over it is exhaustive.
 ///
 /// The description holds SQLSTATEs and names of statements, never a text of the server and never a value.
-package enum PostgresError: Error, Equatable, Sendable {
+public enum PostgresError: Error, Equatable, Sendable {
     /// The connection broke after the statement was sent, or its time was up: it may have been committed, or not.
     case lost
     /// No connection, or the server refuses work now: it starts, it is full, its disk failed. Nothing was done.
@@ -26,7 +26,7 @@ package enum PostgresError: Error, Equatable, Sendable {
     case tooManyWaiting
 
     /// Which limit was reached.
-    package enum TimeOut: String, Sendable {
+    public enum TimeOut: String, Sendable {
         /// `lock_timeout`, or a lock asked for with NOWAIT (55P03).
         case lock
         /// `statement_timeout`, or a cancel request (57014).
@@ -34,7 +34,7 @@ package enum PostgresError: Error, Equatable, Sendable {
     }
 
     /// What to do with a batch of which one statement failed with this error.
-    package enum Advice: Sendable {
+    public enum Advice: Sendable {
         /// The same batch again: nothing in it is to blame. Outcome unknown, or rolled back.
         case retrySame
         /// Split it until only what is to blame fails.
@@ -45,7 +45,7 @@ package enum PostgresError: Error, Equatable, Sendable {
         case stop
     }
 
-    package var advice: Advice {
+    public var advice: Advice {
         switch self {
         case .lost, .serialization: .retrySame
         case .data, .timedOut: .bisect
@@ -55,7 +55,7 @@ package enum PostgresError: Error, Equatable, Sendable {
     }
 
     /// Whether the same call may succeed later although nobody changes anything.
-    package var isRetryable: Bool {
+    public var isRetryable: Bool {
         switch self {
         case .lost, .unavailable, .readOnly, .serialization, .timedOut, .tooManyWaiting: true
         case .data, .misconfigured, .internalError, .undecodable, .closed: false
@@ -63,7 +63,7 @@ package enum PostgresError: Error, Equatable, Sendable {
     }
 
     /// One word for metrics and logs.
-    package var label: String {
+    public var label: String {
         switch self {
         case .lost: "lost"
         case .unavailable: "unavailable"
@@ -82,7 +82,7 @@ package enum PostgresError: Error, Equatable, Sendable {
 }
 
 extension PostgresError: CustomStringConvertible {
-    package var description: String {
+    public var description: String {
         switch self {
         case .data(let sqlState, let statement), .misconfigured(let sqlState, let statement),
             .internalError(let sqlState, let statement):

@@ -1,15 +1,15 @@
 /// The names of this module's metrics; dashboards and alerts filter on them.
-package enum PostgresMetrics {
+public enum PostgresMetrics {
     /// Timer, by `statement`: from sending to the last row, without the wait for a connection.
-    package static let callSeconds = "makegood_postgres_call_seconds"
+    public static let callSeconds = "makegood_postgres_call_seconds"
     /// Counter, by `statement` and `class` (`PostgresError.label`).
-    package static let errors = "makegood_postgres_errors_total"
+    public static let errors = "makegood_postgres_errors_total"
     /// Counter.
-    package static let reconnects = "makegood_postgres_reconnects_total"
+    public static let reconnects = "makegood_postgres_reconnects_total"
     /// Recorder, by `batch`: rows in one flush of a group commit.
-    package static let batchRows = "makegood_group_commit_rows"
+    public static let batchRows = "makegood_group_commit_rows"
     /// Counter, by `batch` and `reason` (`full`, `failed`, `poison`): items that were given back.
-    package static let batchRefused = "makegood_group_commit_refused_total"
+    public static let batchRefused = "makegood_group_commit_refused_total"
 }
 
 enum PostgresLogKey {

@@ -1,10 +1,10 @@
-package import Foundation
+public import Foundation
 
 /// Decodes one row by column index, only inside a statement's `read`: it is lent, cannot be copied or kept.
 ///
 /// Columns arrive in PostgreSQL's binary format; a column of a type that cannot become the asked Swift type exactly,
 /// an unexpected NULL, or an index out of range throws `PostgresError.undecodable`.
-package struct RowReader: ~Copyable {
+public struct RowReader: ~Copyable {
     private let result: QueryResult
     private let statement: String
     var row = 0
@@ -14,40 +14,40 @@ package struct RowReader: ~Copyable {
         self.statement = statement
     }
 
-    package func uuid(_ column: Int) throws(PostgresError) -> UUID { try present(optionalUUID(column), column) }
+    public func uuid(_ column: Int) throws(PostgresError) -> UUID { try present(optionalUUID(column), column) }
     /// text, varchar, char, name, json as text, and types the database defines itself (enums, citext).
-    package func text(_ column: Int) throws(PostgresError) -> String { try present(optionalText(column), column) }
+    public func text(_ column: Int) throws(PostgresError) -> String { try present(optionalText(column), column) }
     /// int2, int4, int8, oid, xid8, and numeric without a fraction.
-    package func int(_ column: Int) throws(PostgresError) -> Int { try present(optionalInt(column), column) }
-    package func bool(_ column: Int) throws(PostgresError) -> Bool { try present(optionalBool(column), column) }
+    public func int(_ column: Int) throws(PostgresError) -> Int { try present(optionalInt(column), column) }
+    public func bool(_ column: Int) throws(PostgresError) -> Bool { try present(optionalBool(column), column) }
     /// float4, float8, the integers up to 2^53, and numeric (the nearest double).
-    package func double(_ column: Int) throws(PostgresError) -> Double { try present(optionalDouble(column), column) }
-    package func bytes(_ column: Int) throws(PostgresError) -> [UInt8] { try present(optionalBytes(column), column) }
+    public func double(_ column: Int) throws(PostgresError) -> Double { try present(optionalDouble(column), column) }
+    public func bytes(_ column: Int) throws(PostgresError) -> [UInt8] { try present(optionalBytes(column), column) }
     /// timestamptz; date as its midnight in UTC.
-    package func date(_ column: Int) throws(PostgresError) -> Date { try present(optionalDate(column), column) }
+    public func date(_ column: Int) throws(PostgresError) -> Date { try present(optionalDate(column), column) }
     /// jsonb or json, as its text.
-    package func json(_ column: Int) throws(PostgresError) -> String { try present(optionalJSON(column), column) }
+    public func json(_ column: Int) throws(PostgresError) -> String { try present(optionalJSON(column), column) }
 
-    package func texts(_ column: Int) throws(PostgresError) -> [String] {
+    public func texts(_ column: Int) throws(PostgresError) -> [String] {
         try elements(column, [TypeID.textArray, TypeID.varcharArray]) { $0.text }
     }
 
-    package func uuids(_ column: Int) throws(PostgresError) -> [UUID] {
+    public func uuids(_ column: Int) throws(PostgresError) -> [UUID] {
         try elements(column, [TypeID.uuidArray]) { $0.uuid }
     }
 
     /// int4[] or int8[].
-    package func ints(_ column: Int) throws(PostgresError) -> [Int] {
+    public func ints(_ column: Int) throws(PostgresError) -> [Int] {
         try elements(column, [TypeID.int4Array, TypeID.int8Array]) { bytes in
             bytes.count == 4 ? bytes.integer(Int32.self).map(Int.init) : bytes.integer(Int64.self).map(Int.init)
         }
     }
 
-    package func optionalUUID(_ column: Int) throws(PostgresError) -> UUID? {
+    public func optionalUUID(_ column: Int) throws(PostgresError) -> UUID? {
         try value(column) { (type, bytes) in type == TypeID.uuid ? bytes.uuid : nil }
     }
 
-    package func optionalText(_ column: Int) throws(PostgresError) -> String? {
+    public func optionalText(_ column: Int) throws(PostgresError) -> String? {
         try value(column) { (type, bytes) in
             switch type {
             case TypeID.text, TypeID.varchar, TypeID.bpchar, TypeID.name, TypeID.char, TypeID.unknown, TypeID.json,
@@ -58,15 +58,15 @@ package struct RowReader: ~Copyable {
         }
     }
 
-    package func optionalInt(_ column: Int) throws(PostgresError) -> Int? {
+    public func optionalInt(_ column: Int) throws(PostgresError) -> Int? {
         try value(column) { (type, bytes) in Self.int(type, bytes) }
     }
 
-    package func optionalBool(_ column: Int) throws(PostgresError) -> Bool? {
+    public func optionalBool(_ column: Int) throws(PostgresError) -> Bool? {
         try value(column) { (type, bytes) in type == TypeID.bool && bytes.count == 1 ? bytes[0] != 0 : nil }
     }
 
-    package func optionalDouble(_ column: Int) throws(PostgresError) -> Double? {
+    public func optionalDouble(_ column: Int) throws(PostgresError) -> Double? {
         try value(column) { (type, bytes) in
             switch type {
             case TypeID.float8: bytes.integer(UInt64.self).map(Double.init(bitPattern:))
@@ -77,11 +77,11 @@ package struct RowReader: ~Copyable {
         }
     }
 
-    package func optionalBytes(_ column: Int) throws(PostgresError) -> [UInt8]? {
+    public func optionalBytes(_ column: Int) throws(PostgresError) -> [UInt8]? {
         try value(column) { (type, bytes) in type == TypeID.bytea ? bytes.array : nil }
     }
 
-    package func optionalDate(_ column: Int) throws(PostgresError) -> Date? {
+    public func optionalDate(_ column: Int) throws(PostgresError) -> Date? {
         try value(column) { (type, bytes) in
             switch type {
             case TypeID.timestamptz:
@@ -99,7 +99,7 @@ package struct RowReader: ~Copyable {
         }
     }
 
-    package func optionalJSON(_ column: Int) throws(PostgresError) -> String? {
+    public func optionalJSON(_ column: Int) throws(PostgresError) -> String? {
         try value(column) { (type, bytes) in
             switch type {
             case TypeID.jsonb: bytes.count > 0 && bytes[0] == 1 ? bytes.extracting(1...).text : nil
@@ -122,7 +122,7 @@ package struct RowReader: ~Copyable {
     }
 
     /// The error for a column whose value its reader does not know: a newer schema, or our bug.
-    package func undecodable(_ column: Int) -> PostgresError { .undecodable(statement: statement, column: column) }
+    public func undecodable(_ column: Int) -> PostgresError { .undecodable(statement: statement, column: column) }
 
     private func present<Value>(_ value: Value?, _ column: Int) throws(PostgresError) -> Value {
         guard let value else { throw .undecodable(statement: statement, column: column) }

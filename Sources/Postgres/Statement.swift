@@ -2,11 +2,11 @@
 ///
 /// The name stands in a comment before the SQL, so that server logs, pg_stat_statements, metrics and our own logs
 /// call it the same. Statements are constants; they are prepared once per connection when first used.
-package struct Statement<Parameters: Sendable, Row: Sendable>: Sendable {
+public struct Statement<Parameters: Sendable, Row: Sendable>: Sendable {
     /// "ledger.settle": what metrics, logs and errors call it.
-    package let name: String
+    public let name: String
     /// The SQL as it is sent, name comment included. One command; parameters are `$1` …
-    package let sql: String
+    public let sql: String
     let bind: @Sendable (Parameters) -> [Value]
     let read: @Sendable (borrowing RowReader) throws(PostgresError) -> Row
 
@@ -14,7 +14,7 @@ package struct Statement<Parameters: Sendable, Row: Sendable>: Sendable {
     ///   - name: lower-case letters, digits, `_` and `.`, at most 50.
     ///   - bind: the values of `$1`, `$2` … in order. Called on the caller's side, not on the connection's thread.
     ///   - read: makes one row's value. Called on the connection's thread, once per row, so it must be quick.
-    package init(
+    public init(
         _ name: String, _ sql: String,
         bind: @escaping @Sendable (Parameters) -> [Value],
         read: @escaping @Sendable (borrowing RowReader) throws(PostgresError) -> Row
@@ -38,7 +38,7 @@ package struct Statement<Parameters: Sendable, Row: Sendable>: Sendable {
 
 extension Statement where Parameters == Void {
     /// A statement without parameters.
-    package init(
+    public init(
         _ name: String, _ sql: String, read: @escaping @Sendable (borrowing RowReader) throws(PostgresError) -> Row
     ) {
         self.init(name, sql, bind: { _ in [] }, read: read)
@@ -47,14 +47,14 @@ extension Statement where Parameters == Void {
 
 extension Statement where Row == Void {
     /// A statement whose rows, if it has any, do not matter.
-    package init(_ name: String, _ sql: String, bind: @escaping @Sendable (Parameters) -> [Value]) {
+    public init(_ name: String, _ sql: String, bind: @escaping @Sendable (Parameters) -> [Value]) {
         self.init(name, sql, bind: bind, read: { _ in })
     }
 }
 
 extension Statement where Parameters == Void, Row == Void {
     /// A statement that is only executed.
-    package init(_ name: String, _ sql: String) {
+    public init(_ name: String, _ sql: String) {
         self.init(name, sql, bind: { _ in [] }, read: { _ in })
     }
 }

@@ -1,4 +1,4 @@
-package import Foundation
+public import Foundation
 internal import Glibc
 
 /// A value bound to a statement. It travels in PostgreSQL's binary format under an explicit type, so the SQL never
@@ -6,7 +6,7 @@ internal import Glibc
 ///
 /// `nil` is NULL. What the type cannot hold is refused before anything is sent, as `PostgresError.data`: U+0000 in
 /// text (22021), a number out of range (22003), a date out of range (22008).
-package enum Value: Sendable {
+public enum Value: Sendable {
     case uuid(UUID?)
     case text(String?)
     /// int8
