@@ -20,12 +20,3 @@ package enum HTTPLimits {
                 maxHeaderFieldSize: headerBytesMax, maxHeaderListSize: headerBytesMax, maxHeaderFieldCount: headersMax))
     }
 }
-
-extension Logger {
-    /// For libraries below: their own news is ours already.
-    var quiet: Logger {
-        var logger = self
-        logger.logLevel = max(logLevel, .warning)
-        return logger
-    }
-}
