@@ -1,19 +1,12 @@
 import Foundation
 import NIOCore
+import Reconciliation
 
 /// A file of signed transactions, one a line, read piece by piece: a million of them are 4 GB.
 actor TokenFile {
     private static let chunkBytes = 1 << 20
     /// The largest request that ingest can be told to take.
     private static let lineBytesMax = 16 << 20
-    /// By byte: is it base64url, or a dot between the parts? Every byte of gigabytes is looked up here.
-    private static let isTokenByte: [Bool] = (0...UInt8.max).map { byte in
-        switch byte {
-        case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."): true
-        default: false
-        }
-    }
-
     private let name: String
     private let handle: FileHandle
     private var chunk = ByteBuffer()
@@ -62,13 +55,18 @@ actor TokenFile {
         }
     }
 
+    /// Looks at many bytes at once, of gigabytes; and byte by byte only at what has something else among them.
     private var leadingTokenBytes: Int {
-        Self.isTokenByte.withUnsafeBufferPointer { table in
-            chunk.withUnsafeReadableBytes { bytes in
-                var count = 0
-                while count < bytes.count, table[Int(bytes[count])] { count += 1 }
-                return count
+        chunk.withUnsafeReadableBytes { bytes in
+            let bytes = bytes.bindMemory(to: UInt8.self)
+            var (count, stride) = (0, 256)
+            while stride > 0 {
+                while count + stride <= bytes.count,
+                    ProofShape.isTokenText(.init(rebasing: bytes[count..<count + stride]))
+                { count += stride }
+                stride /= 16
             }
+            return count
         }
     }
 

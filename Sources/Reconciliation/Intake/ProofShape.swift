@@ -1,5 +1,7 @@
+import Foundation
+
 /// What the door checks of a proof: its spelling, nothing that needs a key, a certificate or Apple.
-enum ProofShape {
+package enum ProofShape {
     /// Apple's signed transactions have about 4 KiB.
     static let signedTransactionBytesMax = 64 << 10
 
@@ -8,30 +10,37 @@ enum ProofShape {
     static func isCompactJWS(_ text: String) -> Bool {
         var text = text
         return text.withUTF8 { bytes in
-            byteClasses.withUnsafeBufferPointer { classes in
-                var (part, length) = (0, 0)
-                for byte in bytes {
-                    switch classes[Int(byte)] {
-                    case .base64URL: length += 1
-                    case .dot:
-                        guard part < 2, length > 0, length % 4 != 1 else { return false }
-                        (part, length) = (part + 1, 0)
-                    case .other: return false
-                    }
-                }
-                return part == 2 && length % 4 != 1
-            }
+            guard isTokenText(bytes), let first = index(ofDotIn: bytes, from: 0),
+                let second = index(ofDotIn: bytes, from: first + 1)
+            else { return false }
+            let (header, payload, signature) = (first, second - first - 1, bytes.count - second - 1)
+            return header > 0 && header % 4 != 1 && payload > 0 && payload % 4 != 1 && signature % 4 != 1
+                && index(ofDotIn: bytes, from: second + 1) == nil
         }
     }
 
-    private enum ByteClass {
-        case base64URL, dot, other
+    private static let dot = UInt8(ascii: ".")
+
+    private static func index(ofDotIn bytes: UnsafeBufferPointer<UInt8>, from start: Int) -> Int? {
+        guard let base = bytes.baseAddress, let found = memchr(base + start, Int32(dot), bytes.count - start) else {
+            return nil
+        }
+        return UnsafeRawPointer(found) - UnsafeRawPointer(base)
     }
 
-    /// One look-up a byte: a proof has thousands, and every post passes here.
-    private static let byteClasses: [ByteClass] = (UInt8.min...UInt8.max).map { byte in
-        if byte == UInt8(ascii: ".") { return .dot }
-        return isAlphanumeric(byte) || byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_") ? .base64URL : .other
+    /// Nothing but base64url and the dots between parts.
+    ///
+    /// Looks at every byte whatever it finds, without a branch: so the compiler takes sixteen at once. A proof has
+    /// thousands, and every post passes here.
+    package static func isTokenText(_ bytes: UnsafeBufferPointer<UInt8>) -> Bool {
+        var strangers: UInt8 = 0
+        for byte in bytes {
+            let isLetter: UInt8 = (byte | 0x20) &- UInt8(ascii: "a") < 26 ? 1 : 0
+            let isDigit: UInt8 = byte &- UInt8(ascii: "0") < 10 ? 1 : 0
+            let isMark: UInt8 = byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_") || byte == dot ? 1 : 0
+            strangers |= (isLetter | isDigit | isMark) ^ 1
+        }
+        return strangers == 0
     }
 
     /// Base64 in its one canonical spelling (RFC 4648, section 4), as Apple wants it; nil where it is none.
