@@ -16,7 +16,7 @@ package struct Queues: Sendable, Equatable {
 
     /// Rings for the local queue that come at the same moment share a message. Not for the others: what is in flight there
     /// is bounded by messages. An earlier program refuses such messages, and the rows' due times bring them.
-    package static let localBodiesPerMessage = 8
+    package static let localBodiesPerMessage = 16
 
     private let prefix: String
     private let schedule: RetrySchedule
