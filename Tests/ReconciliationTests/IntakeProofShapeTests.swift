@@ -1,0 +1,24 @@
+import Reconciliation
+import Testing
+
+/// Goal: only letters of a proof pass for letters of one (RFC 4648, section 5; RFC 7515, 7.1), wherever they stand.
+/// Method: every byte at every place of texts shorter and longer than what a processor looks at at once, against a list.
+@Suite struct IntakeProofShapeTests {
+    private static let letters = Set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.".utf8)
+
+    @Test(arguments: [1, 15, 16, 33, 64, 100])
+    func everyByteEverywhere(count: Int) {
+        for byte in UInt8.min...UInt8.max {
+            for place in 0..<count {
+                var text = [UInt8](repeating: UInt8(ascii: "a"), count: count)
+                text[place] = byte
+                let isText = text.withUnsafeBufferPointer { ProofShape.isTokenText($0) }
+                #expect(isText == Self.letters.contains(byte), "\(byte) at \(place) of \(count)")
+            }
+        }
+    }
+
+    @Test func nothingIsNoStranger() {
+        #expect(ProofShape.isTokenText(UnsafeBufferPointer(start: nil, count: 0)))
+    }
+}
