@@ -11,8 +11,8 @@ final class Traffic: Sendable {
     static let openMax = 60_000
     /// A group of tasks goes through all of them when one ends: so many groups.
     private static let streets = 64
-    /// An app waits so long for an answer.
-    static let timeout = TimeAmount.seconds(20)
+    /// An app waits so long for an answer at most, as gateways do.
+    static let patienceMax = TimeAmount.seconds(60)
     /// An app waits so long before it tries again.
     private static let pauses: [Duration] = [.milliseconds(100), .milliseconds(200), .milliseconds(500), .seconds(1)]
 
@@ -22,6 +22,8 @@ final class Traffic: Sendable {
     private let addresses: @Sendable () -> [String]
     private let pools: [HTTPClient]
     private let rate: Mutex<Double>
+    /// An app waits so long for an answer.
+    private let patience = Mutex(TimeAmount.seconds(20))
     private let mix: Mutex<Shop.Mix>
     private let isOver = Atomic<Bool>(false)
     private let isPaused = Atomic<Bool>(false)
@@ -40,6 +42,7 @@ final class Traffic: Sendable {
 
     /// Purchases a second from now on.
     func set(rate: Double) { self.rate.withLock { $0 = rate } }
+    func set(patience: TimeAmount) { self.patience.withLock { $0 = patience } }
     func set(_ mix: Shop.Mix) { self.mix.withLock { $0 = mix } }
 
     /// Nobody buys anything new until `resume`.
@@ -208,7 +211,7 @@ final class Traffic: Sendable {
         request.headers.add(name: "Content-Type", value: "application/json")
         request.headers.add(name: "Authorization", value: "Bearer \(key)")
         request.body = .bytes(ByteBuffer(bytes: body))
-        let response = try await pool.execute(request, timeout: Self.timeout)
+        let response = try await pool.execute(request, timeout: patience.withLock { $0 })
         let answer = try await response.body.collect(upTo: 1 << 20)
         let object = try? JSONSerialization.jsonObject(with: Data(answer.readableBytesView)) as? [String: Any]
         return (

@@ -85,7 +85,7 @@ final class World: Sendable {
         let connectionsMax = max(1, shape.connectionsMax / poolCount)
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = connectionsMax
         // An app that waits for one of its connections is as patient as one that waits for the answer.
-        configuration.timeout.connect = Traffic.timeout
+        configuration.timeout.connect = Traffic.patienceMax
         configuration.connectionPool.retryConnectionEstablishment = false
         pools = (0..<poolCount).map { [configuration] _ in
             HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
