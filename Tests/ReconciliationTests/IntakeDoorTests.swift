@@ -92,6 +92,7 @@ import Testing
         let directory = URL.temporaryDirectory.appending(
             path: "makegood-door-\(UUID().uuidString)", directoryHint: .isDirectory)
         try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: directory) }
         for (name, text) in keys {
             try text.write(to: directory.appending(path: name), atomically: true, encoding: .utf8)
         }
