@@ -86,7 +86,8 @@ final class Shop: Sendable {
     /// The next post of the load.
     ///
     /// - Parameter place: places an order of the user for this product; the key makes a second try the same order.
-    func next(_ mix: Mix, place: (_ user: String, _ product: String, _ key: String) async -> UUID?) async throws -> Post {
+    func next(_ mix: Mix, place: (_ user: String, _ product: String, _ key: String) async -> UUID?) async throws -> Post
+    {
         let (number, kind, repetition) = state.withLock { state in
             state.count += 1
             let kind = Self.kind(&state.random, mix)

@@ -34,7 +34,9 @@ extension UUID {
                         guard text[place] == UInt8(ascii: "-") else { return false }
                         place += 1
                     }
-                    guard let high = Self.value(text[place]), let low = Self.value(text[place + 1]) else { return false }
+                    guard let high = Self.value(text[place]), let low = Self.value(text[place + 1]) else {
+                        return false
+                    }
                     bytes[index] = high << 4 | low
                     place += 2
                 }

@@ -92,7 +92,8 @@ private struct SettleTrial {
             let transaction = Transaction(
                 id: "8" + String(UInt64.random(in: 0...UInt64.max)), originalID: nil, productID: Self.product.id,
                 kind: .consumable, environment: Transaction.production, purchasedAt: bought,
-                appAccountToken: hasOrders ? id : nil, ownership: "PURCHASED", customerID: "7\(10_000_000_000 + person)",
+                appAccountToken: hasOrders ? id : nil, ownership: "PURCHASED",
+                customerID: "7\(10_000_000_000 + person)",
                 signedAt: bought, reason: "PURCHASE", showsToken: true, facts: Self.facts)
             let proof = Proof.signedTransaction("\(id.uuidString).bench.bench")
             return (

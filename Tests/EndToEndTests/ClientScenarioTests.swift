@@ -39,7 +39,9 @@ extension EndToEnd {
                 #expect(restored.state == "granted" && restored.transactions.count == 4)
                 #expect(restored.transactions.allSatisfy { $0["safeToFinish"] as? Bool == true })
                 // S4-6: the queue is empty: order, pay, post.
-                let order = try await system.client.order(["appId": "game", "userId": user, "productId": ConfigurationFile.coins])
+                let order = try await system.client.order([
+                    "appId": "game", "userId": user, "productId": ConfigurationFile.coins,
+                ])
                 #expect(order.status == 201)
                 let bought = try await system.appStore.sell { $0.appAccountToken = order.id }
                 system.owe(bought, to: user)
@@ -47,7 +49,9 @@ extension EndToEnd {
                 #expect(try await system.order(of: bought) == "\(order.id) order_token")
                 // S4-7: one that never looked: an old purchase lies in the queue while a new one is ordered and bought.
                 let old = try await system.appStore.sell { $0.purchaseDate = .minutesAgo(10) }
-                let newOrder = try await system.client.order(["appId": "game", "userId": user, "productId": ConfigurationFile.coins])
+                let newOrder = try await system.client.order([
+                    "appId": "game", "userId": user, "productId": ConfigurationFile.coins,
+                ])
                 let new = try await system.appStore.sell { $0.appAccountToken = newOrder.id }
                 system.owe([old, new], to: user)
                 for sale in [new, old] {
@@ -67,7 +71,9 @@ extension EndToEnd {
             try await System.run { system in
                 _ = try await system.start(.ingest)
                 _ = try await system.start(.scheduler)
-                let order = try await system.client.order(["appId": "game", "userId": "player", "productId": ConfigurationFile.coins])
+                let order = try await system.client.order([
+                    "appId": "game", "userId": "player", "productId": ConfigurationFile.coins,
+                ])
                 // S4-15: "paid" is told after a restart only, and StoreKit 1 has lost the token (S4-13).
                 let paid = try await system.appStore.sell()
                 system.owe(paid, to: "player")
@@ -82,7 +88,9 @@ extension EndToEnd {
                 // S4-24: the id of an older order was overwritten by a newer one, which the purchase is older than.
                 let overwritten = try await system.place("player", minutesAgo: 20)
                 let older = try await system.appStore.sell { $0.purchaseDate = .minutesAgo(19) }
-                let kept = try await system.client.order(["appId": "game", "userId": "player", "productId": ConfigurationFile.coins])
+                let kept = try await system.client.order([
+                    "appId": "game", "userId": "player", "productId": ConfigurationFile.coins,
+                ])
                 system.owe(older, to: "player")
                 let answer = try await system.submit(older, user: "player", order: kept.id, wait: 20)
                 #expect(answer.state == "granted" && answer.safeToFinish == true)
@@ -110,7 +118,9 @@ extension EndToEnd {
                     #expect(again.safeToFinish == true && ["granted", "already_granted"].contains(again.state))
                 }
                 // S4-18, S4-25: Failed until it is finished; each start tells it.
-                let order = try await system.client.order(["appId": "game", "userId": "player", "productId": ConfigurationFile.gems])
+                let order = try await system.client.order([
+                    "appId": "game", "userId": "player", "productId": ConfigurationFile.gems,
+                ])
                 for (start, status) in [201, 200, 200].enumerated() {
                     let report = try await system.client.report("failed", of: order.id, user: "player")
                     #expect(report.status == status, "start \(start)")

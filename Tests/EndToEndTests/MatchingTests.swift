@@ -175,7 +175,9 @@ extension EndToEnd {
                 try await system.submit(next, user: "forgetful", wait: 20)
                 #expect(try await system.order(of: next) == "- poster", "it is no order for another purchase")
                 // And the whole chain over HTTP where it was not given yet.
-                let unposted = try await system.appStore.sell(ConfigurationFile.gems) { $0.purchaseDate = .minutesAgo(20) }
+                let unposted = try await system.appStore.sell(ConfigurationFile.gems) {
+                    $0.purchaseDate = .minutesAgo(20)
+                }
                 system.owe(unposted, to: "forgetful")
                 let wanted = try await system.client.order([
                     "appId": "game", "userId": "forgetful", "productId": ConfigurationFile.gems,

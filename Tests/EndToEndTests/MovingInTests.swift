@@ -74,7 +74,8 @@ extension EndToEnd {
                 let ordered = try await system.appStore.sell()
                 system.owe(ordered, to: "owner")
                 let answer = try await system.submit(
-                    .init(userId: "owner", orderId: "20261101-coins-7", signedTransaction: ordered.signedTransaction), wait: 20)
+                    .init(userId: "owner", orderId: "20261101-coins-7", signedTransaction: ordered.signedTransaction),
+                    wait: 20)
                 #expect(answer.state == "granted", "\(answer.text)")
                 #expect(try await system.order(of: ordered)?.hasSuffix(" named_order") == true)
 

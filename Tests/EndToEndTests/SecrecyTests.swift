@@ -205,23 +205,28 @@ extension EndToEnd {
                     #expect(tables.count > 20)
                     var holding: [String] = []
                     for table in tables
-                    where try await system.count("select count(*) from \(table) r where strpos(r::text, '\(user)') > 0") > 0 {
+                    where try await system.count("select count(*) from \(table) r where strpos(r::text, '\(user)') > 0")
+                        > 0
+                    {
                         holding.append(table)
                     }
                     return holding
                 }
                 let order = try await system.client.order([
-                    "appId": "game", "userId": user, "productId": ConfigurationFile.coins, "idempotencyKey": "tap of \(user)", "uid": user,
+                    "appId": "game", "userId": user, "productId": ConfigurationFile.coins,
+                    "idempotencyKey": "tap of \(user)", "uid": user,
                     "appsid": user,
                 ])
                 #expect(order.status == 201, "\(order.text)")
                 let again = try await system.client.order([
-                    "appId": "game", "userId": user, "productId": ConfigurationFile.coins, "idempotencyKey": "tap of \(user)", "uid": user,
+                    "appId": "game", "userId": user, "productId": ConfigurationFile.coins,
+                    "idempotencyKey": "tap of \(user)", "uid": user,
                     "appsid": user,
                 ])
                 #expect(again.status == 200 && again.id == order.id)
                 for (kind, sender) in [("failed", user), ("cancelled", nil)] {
-                    let report = try await system.client.report(kind, of: order.id, user: sender, message: "I am \(user)")
+                    let report = try await system.client.report(
+                        kind, of: order.id, user: sender, message: "I am \(user)")
                     #expect(report.status == 201)
                 }
                 let sale = try await system.appStore.sell { $0.appAccountToken = order.id }
@@ -230,7 +235,8 @@ extension EndToEnd {
                 #expect(try await system.submit(sale, user: user, order: order.id, wait: 20).state == "granted")
                 // An order number of the client's own, which is his id.
                 let numbered = try await system.submit(
-                    .init(userId: user, orderId: user, signedTransaction: other.signedTransaction, installationId: user),
+                    .init(
+                        userId: user, orderId: user, signedTransaction: other.signedTransaction, installationId: user),
                     wait: 20)
                 #expect(numbered.state == "granted" && numbered.transactions[0]["owner"] as? String == "you")
                 let clear = try await holding()

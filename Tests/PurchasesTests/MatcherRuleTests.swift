@@ -57,7 +57,8 @@ import Testing
     func reservedToken() {
         let order = Self.order { $0.reservedFor = "another" }
         let entry = Self.judged([order]) { $0.appAccountToken = order.id }
-        #expect(entry.decision == .grant(goods: DecisionTests.coins.goods, source: .orderToken), "of the day, no promise")
+        #expect(
+            entry.decision == .grant(goods: DecisionTests.coins.goods, source: .orderToken), "of the day, no promise")
         #expect(entry.match?.userID == "me" && entry.match?.order == nil && entry.match?.secondChargeOf == nil)
         // Its own purchase it is bound by.
         let reserved = Self.order { $0.reservedFor = entry.transaction.id }

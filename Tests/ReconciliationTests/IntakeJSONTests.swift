@@ -29,7 +29,9 @@ import Testing
     func places() throws {
         for count in 0...20 {
             for place in 0...count {
-                let (before, after) = (String(repeating: "~", count: place), String(repeating: "\u{7F}", count: count - place))
+                let (before, after) = (
+                    String(repeating: "~", count: place), String(repeating: "\u{7F}", count: count - place)
+                )
                 func parse(_ middle: String) throws -> JSONValue {
                     try JSONValue(parsing: Array("\"\(before)\(middle)\(after)\"".utf8))
                 }

@@ -148,7 +148,8 @@ package final class Ledger: Sendable {
             })
         placements = GroupCommit(
             // One writer: of two taps of one process the second finds the first.
-            name: "orders", writers: 1, pace: .clients, size: { (rows: 1, bytes: $0.details.utf8.count + $0.target.utf8.count + 1024) },
+            name: "orders", writers: 1, pace: .clients,
+            size: { (rows: 1, bytes: $0.details.utf8.count + $0.target.utf8.count + 1024) },
             flush: { orders throws(PostgresError) in try await OrderBatch.place(orders, in: database) })
         orderViews = GroupCommit(
             name: "order_views", writers: writers, pace: .clients, size: { _ in (rows: 1, bytes: 16) },

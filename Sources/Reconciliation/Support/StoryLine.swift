@@ -89,7 +89,8 @@ private struct StoryTeller {
                 ("productId", .string(order.productId)),
                 ("item", order.item.map(JSONValue.string)), ("quantity", .integer(order.quantity)),
                 ("promotion", order.promotion.map(JSONValue.string)), ("channel", .string(order.channel)),
-                ("goods", goods), ("target", Self.parsed(order.target)), ("priceMilliunits", order.priceMilliunits.map(JSONValue.integer)),
+                ("goods", goods), ("target", Self.parsed(order.target)),
+                ("priceMilliunits", order.priceMilliunits.map(JSONValue.integer)),
                 ("currency", order.currency.map(JSONValue.string)), ("payBy", .string(order.payBy.rfc3339)),
                 ("reservedFor", order.reservedFor.map(JSONValue.string)),
             ])
@@ -153,7 +154,8 @@ private struct StoryTeller {
             StoryLine(
                 receipt.receivedAt, .posted, text,
                 [
-                    ("receiptId", .string(id)), ("user", poster.map(JSONValue.string)), ("proof", .string(receipt.kind)),
+                    ("receiptId", .string(id)), ("user", poster.map(JSONValue.string)),
+                    ("proof", .string(receipt.kind)),
                     ("transactionId", receipt.transactionId.map(JSONValue.string)),
                     ("originalTransactionId", receipt.originalTransactionId.map(JSONValue.string)),
                     ("orderId", receipt.orderId.map(JSONValue.string)),
@@ -177,7 +179,7 @@ private struct StoryTeller {
                 at, .decided, "receipt \(id): \(state), because \(reason)",
                 [
                     ("receiptId", .string(id)), ("state", .string(receipt.state.rawValue)), ("reason", .string(reason)),
-                ]),
+                ])
         ]
     }
 

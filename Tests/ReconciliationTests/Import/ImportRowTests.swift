@@ -130,7 +130,8 @@ import Testing
                 order,
                 [
                     "orderId": "\"A-17\"", "productId": "\"gone\"", "item": "\"chest\"", "quantity": "3", "server": "7",
-                    "role": "\"r\"", "country": "\"CN\"", "payBy": "\"2027-06-01T00:00:00Z\"", "promotion": "\"spring\"",
+                    "role": "\"r\"", "country": "\"CN\"", "payBy": "\"2027-06-01T00:00:00Z\"",
+                    "promotion": "\"spring\"",
                     "priceMilliunits": "6000", "currency": "\"CNY\"",
                 ]))
         #expect(full.offer == nil && full.item == "chest" && full.quantity == 3 && full.promotion == "spring")

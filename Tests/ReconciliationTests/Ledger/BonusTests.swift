@@ -143,7 +143,8 @@ import Testing
             let (first, second, neighbour) = (try await lab.post(), try await lab.post(), try await lab.post("u3"))
             try await lab.withSession { session in
                 try await session.run(.begin)
-                try await lab.settle(lab.verdict(first, .transactions([Self.entry("t1", [], order: order)])), on: session)
+                try await lab.settle(
+                    lab.verdict(first, .transactions([Self.entry("t1", [], order: order)])), on: session)
                 async let lost = lab.ledger.settle(lab.verdict(second, .transactions([Self.entry("t2", order: order)])))
                 async let beside = lab.ledger.settle(
                     lab.verdict(neighbour, .transactions([Self.entry("t9", to: "u3")])))

@@ -61,7 +61,8 @@ import Testing
             // What apps call Apple's.
             let apples = try await lab.place("u3")
             try await lab.run("update orders set channel = 'App_Store' where id = '\(apples)'")
-            #expect(try await lab.evidence(lab.question(Self.transaction("t9"), by: "u3"))[0].orders.map(\.id) == [apples])
+            #expect(
+                try await lab.evidence(lab.question(Self.transaction("t9"), by: "u3"))[0].orders.map(\.id) == [apples])
             let evidence = try await lab.evidence(
                 lab.question(Self.transaction(), installation: "device"),
                 lab.question(Self.transaction("t2"), by: "u2", installation: "device"),

@@ -41,7 +41,8 @@ import Testing
             update witness.sales set order_id = placed.id from placed where transaction_id = 'mine'
             """, "owed_to"),
         Lie(
-            "an order that was lost", "update witness.sales set order_id = gen_random_uuid() where transaction_id = 'mine'",
+            "an order that was lost",
+            "update witness.sales set order_id = gen_random_uuid() where transaction_id = 'mine'",
             "owed_to"),
         Lie(
             "a valid purchase is not granted, and its receipt says that it was, to somebody else",
