@@ -338,6 +338,23 @@ import Testing
         }
     }
 
+    @Test("of a long history the scheduler's check reads what is recent, by the one plan that services keep")
+    func reads() async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
+            try await lab.fillHistory()
+            try await lab.run("vacuum (analyze)")
+            try await lab.run("set plan_cache_mode = force_generic_plan")
+            try await lab.run("set enable_seqscan = off")
+            var blocks: [Int] = []
+            for span in [Invariant.Span.recent, .all] {
+                _ = try await Invariant.check(lab.database, span: span)
+                blocks.append(try await lab.touched { _ = try await Invariant.check(lab.database, span: span) })
+            }
+            print("check: \(blocks[0]) blocks of what is recent, \(blocks[1]) of all")
+            #expect(blocks[0] * 4 < blocks[1])
+        }
+    }
+
     @Test("examples name no user and no whole transaction id")
     func examples() async throws {
         try await LedgerLab.with(endsSound: false) { lab in

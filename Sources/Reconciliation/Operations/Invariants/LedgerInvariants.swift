@@ -9,11 +9,11 @@ extension Invariant {
             select app_id || ' ' || day || ': received ' || coalesce(received, 0) || ', rows ' || coalesce(receipts, 0)
             from (
               select app_id, (received_at at time zone 'UTC')::date as day, count(*) as receipts from receipts
-              where received_at >= (((now() at time zone 'UTC')::date - $1)::timestamp at time zone 'UTC')
+              where received_at >= (((now() at time zone 'UTC')::date - :days)::timestamp at time zone 'UTC')
               group by 1, 2) as row_counts
             full join (
               select app_id, day, sum(received)::bigint as received from tallies
-              where day >= (now() at time zone 'UTC')::date - $1 group by 1, 2) as tally_counts using (app_id, day)
+              where day >= (now() at time zone 'UTC')::date - :days group by 1, 2) as tally_counts using (app_id, day)
             where coalesce(received, 0) <> coalesce(receipts, 0)
             """),
         Invariant(
@@ -204,7 +204,7 @@ extension Invariant {
               window w as (partition by receipt_id order by attempt)) a
             -- A parked receipt is tried whenever somebody asks for it.
             where attempt = before + 1 and before < \(SettleBatch.Parking.attemptsMin)
-              and at < before_at + 0.9 * $2 * make_interval(secs => coalesce((array[\(rungSeconds)])[before],
+              and at < before_at + 0.9 * :scale * make_interval(secs => coalesce((array[\(rungSeconds)])[before],
                 \(RetrySchedule.afterLadder.inSeconds * (1 - RetrySchedule.jitter))))
             """),
         Invariant(
@@ -216,7 +216,7 @@ extension Invariant {
                 where p.receipt_id = r.id and p.received_on = (r.received_at at time zone 'UTC')::date)
               and not exists (select from kept_payloads k where k.receipt_id = r.id)
             union all
-            select 'receipt ' || id || ' has another proof' from changed_proofs($3) as c(id)
+            select 'receipt ' || id || ' has another proof' from changed_proofs(:payload_seconds) as c(id)
             """),
         Invariant(
             "I3", "imported_grants", "what another system has given was not given here afterwards",
@@ -298,7 +298,7 @@ extension Invariant {
     ///
     /// The joins are full joins, which are hashed: statistics of a large table know nothing of today, so the planner
     /// expects a handful of recent rows and would look up each of a hundred thousand.
-    private static let since = "now() - make_interval(days => $1)"
+    private static let since = "now() - make_interval(days => :days)"
     /// What else answers for the purchase of `o`: the former system; and where that was decided before outcomes said which
     /// grant answered, by programs of then, any grant of its chain.
     private static let othersBehind = """
