@@ -1,16 +1,19 @@
+import Foundation
 package import Logging
 import Metrics
 package import Postgres
 import Purchases
 import ServiceLifecycle
 
-/// The conservation check, and the backlog as metrics.
+/// The invariants, checked one after the other for ever, and the backlog as metrics.
 package struct Watch: Service {
-    /// From one check to the next, unless it takes long.
+    /// In which every invariant is checked once, unless that takes long.
     package static let checkInterval: Duration = .seconds(60)
-    /// Of the time at most a fiftieth is spent checking: a check reads two days of rows, and the database belongs to
-    /// the purchases.
-    static let checkPause = 50
+    /// A check reads two days of rows, and the database belongs to the purchases: each invariant is followed by a rest so
+    /// many times as long as it took, so that fewer than one purchase in a hundred has a check beside it.
+    static let checkPause = 200
+    /// All of them are checked within an hour and a half even where each is cut off (MakegoodInvariantUnchecked).
+    static let checkPauseMax: Duration = .seconds(180)
     package static let backlogInterval: Duration = .seconds(15)
 
     private let ledger: Ledger
@@ -27,7 +30,7 @@ package struct Watch: Service {
                 group.addTask {
                     // Schedulers that are started together, or again and again, do not all check at once.
                     try? await Task.sleep(for: Self.checkInterval * Double.random(in: 0..<1))
-                    await every(Self.checkInterval, pause: Self.checkPause, check)
+                    await check(Invariant.ofTheLedger)
                 }
                 group.addTask { await every(Self.backlogInterval, measure) }
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
@@ -37,35 +40,54 @@ package struct Watch: Service {
         }
     }
 
-    /// - Parameter pause: the least time between two looks, as a multiple of what the last one took.
-    private func every(_ interval: Duration, pause: Int = 0, _ body: () async throws -> Void) async {
+    private func every(_ interval: Duration, _ body: () async throws -> Void) async {
         while !Task.isCancelled {
-            let taken = await ContinuousClock().measure {
-                do {
-                    try await body()
-                } catch {
-                    logger.warning("watch could not look", metadata: LogKeys.error(error))
-                }
-            }
-            try? await Task.sleep(for: max(interval, taken * pause))
+            await look(body)
+            try? await Task.sleep(for: interval)
         }
     }
 
-    private func check() async throws {
-        let violations = try await Invariant.check(
-            ledger.database, span: .recent, scale: ledger.schedule.scale)
-        for invariant in Invariant.ofTheLedger {
-            let count = violations.first { $0.invariant == invariant.name }?.count ?? 0
-            Gauge(label: "makegood_invariant_violations", dimensions: [("invariant", invariant.name)]).record(count)
+    /// - Returns: how long it took, also where it failed.
+    @discardableResult private func look(_ body: () async throws -> Void) async -> Duration {
+        await ContinuousClock().measure {
+            do {
+                try await body()
+            } catch {
+                logger.warning("watch could not look", metadata: LogKeys.error(error))
+            }
         }
-        for violation in violations {
-            logger.critical(
-                "an invariant does not hold",
-                metadata: [
-                    "invariant": "\(violation.invariant)", "invariant.id": "\(violation.id)",
-                    "violations": "\(violation.count)",
-                ])
+    }
+
+    /// One that is cut off keeps no other from being checked.
+    private func check(_ invariants: [Invariant]) async {
+        // Not yet checked is said as well, so that the alert knows each by its name.
+        for invariant in invariants { checkedAt(invariant).record(0) }
+        while !Task.isCancelled {
+            for invariant in invariants where !Task.isCancelled {
+                let taken = await look { try await check(invariant) }
+                let pause = min(taken * Self.checkPause, Self.checkPauseMax)
+                try? await Task.sleep(for: max(Self.checkInterval / invariants.count, pause))
+            }
         }
+    }
+
+    private func check(_ invariant: Invariant) async throws {
+        let violation = try await invariant.check(ledger.database, span: .recent, scale: ledger.schedule.scale)
+        checkedAt(invariant).record(Date().timeIntervalSince1970)
+        Gauge(label: "makegood_invariant_violations", dimensions: [("invariant", invariant.name)])
+            .record(violation?.count ?? 0)
+        guard let violation else { return }
+        logger.critical(
+            "an invariant does not hold",
+            metadata: [
+                "invariant": "\(violation.invariant)", "invariant.id": "\(violation.id)",
+                "violations": "\(violation.count)",
+            ])
+    }
+
+    private func checkedAt(_ invariant: Invariant) -> Gauge {
+        Gauge(
+            label: "makegood_invariant_checked_timestamp_seconds", dimensions: [("invariant", invariant.name)])
     }
 
     private func measure() async throws {
