@@ -15,45 +15,62 @@ package struct DoubleCharge: Sendable, Equatable {
 }
 
 extension Statements {
-    /// Grants of a span of time, whose purchases are compared with those before them. Its ends are the database's times.
+    /// A place in the events: `xid` and `id` of one.
+    package struct EventPlace: Sendable, Equatable {
+        package let xid: String
+        package let id: Int
+    }
+
+    /// Events whose purchases are compared with those before them: what follows `after` up to `last`.
     package struct DoubleChargeStep: Sendable {
-        package let since: String
-        package let until: String
-        /// Something is left after it.
+        package let after: EventPlace
+        package let last: EventPlace
+        /// Perhaps something is left after it.
         package let isMore: Bool
     }
 
     package struct DoubleChargeTurn: Sendable {
         /// Who began so lately is left alone.
         package var interval: Duration
-        /// No step is longer.
-        package var span: Duration
+        /// Events of a step at most.
+        package var batch: Int
     }
 
-    /// What is to be searched next; no row while another scheduler is at it. Two that come at the same moment may both
-    /// search, and flag what they find once.
+    /// What is to be searched next; no row where nothing is, or while another scheduler is at it. Two that come at the same
+    /// moment may both search, and flag what they find once.
+    ///
+    /// As in the feed, no event is passed over whose transaction could still be one before another's (reliability.md). A place
+    /// from a server that has counted further (a dump was restored) would never be reached: all from now on, then.
     package static let takeDoubleChargeStep = Statement<DoubleChargeTurn, DoubleChargeStep>(
         "double_charges.take",
         """
-        update double_charge_progress set taken_at = now()
-        where taken_at not between now() - make_interval(secs => $1) and now()
-        returning least(searched_to, now())::text, least(searched_to + make_interval(secs => $2), now())::text,
-          searched_to + make_interval(secs => $2) < now()
+        with turn as (
+          update double_charge_progress set taken_at = now(),
+            searched_xid = least(searched_xid, pg_snapshot_xmin(pg_current_snapshot()))
+          where taken_at not between now() - make_interval(secs => $1) and now()
+          returning searched_xid as xid, searched_id as id),
+        step as (
+          select e.xid, e.id from turn cross join lateral (
+            select xid, id from events
+            where (xid, id) > (turn.xid, turn.id) and xid < pg_snapshot_xmin(pg_current_snapshot())
+            order by xid, id limit $2) e)
+        select turn.xid::text, turn.id, last.xid::text, last.id, (select count(*) from step) = $2
+        from turn cross join lateral (select xid, id from step order by xid desc, id desc limit 1) last
         """,
-        bind: { [.double($0.interval.inSeconds), .double($0.span.inSeconds)] },
+        bind: { [.double($0.interval.inSeconds), .int($0.batch)] },
         read: { row throws(PostgresError) in
-            DoubleChargeStep(since: try row.text(0), until: try row.text(1), isMore: try row.bool(2))
+            DoubleChargeStep(
+                after: EventPlace(xid: try row.text(0), id: try row.int(1)),
+                last: EventPlace(xid: try row.text(2), id: try row.int(3)), isMore: try row.bool(4))
         })
 
-    /// All before the step's end is searched.
+    /// All up to the step's last event is searched.
     package static let endDoubleChargeStep = Statement<DoubleChargeStep, Void>(
-        "double_charges.end", "update double_charge_progress set searched_to = $1::timestamptz",
-        bind: { [.text($0.until)] })
+        "double_charges.end", "update double_charge_progress set searched_xid = $1::xid8, searched_id = $2",
+        bind: { [.text($0.last.xid), .int($0.last.id)] })
 
     package struct DoubleChargeQuestion: Sendable {
         package var step: DoubleChargeStep
-        /// So long before the step too: verdicts that were being written while the step before it was searched.
-        package var overlap: Duration
         /// Two purchases of one user and product within this time.
         package var window: Duration
     }
@@ -72,13 +89,17 @@ extension Statements {
         select transaction_id, app_id, user_id, product_id, receipt_id, earlier from (
           select g.transaction_id, r.app_id, r.user_id, r.product_id, g.receipt_id, t.purchased_at,
             lag(g.transaction_id) over w as earlier, lag(t.purchased_at) over w as earlier_at
-          from (select app_id, \(person("grants.user_id", of: "grants.app_id")) as user_id, product_id, environment,
+          from (select grants.app_id, \(person("grants.user_id", of: "grants.app_id")) as user_id, product_id, environment,
               greatest(
-                least(min(purchased_at), min(granted_at)) - make_interval(secs => $4) - interval '1 hour',
+                least(min(purchased_at), min(granted_at)) - make_interval(secs => $5) - interval '1 hour',
                 now() - interval '30 days') as since
-            from grants cross join lateral \(purchase(of: "grants"))
-            where granted_at >= $1::timestamptz - make_interval(secs => $3) and granted_at < $2::timestamptz
-              and binding_source <> 'shared'
+            from events e
+            cross join lateral (
+              select transaction_id, app_id, user_id, product_id, environment, binding_source, granted_at
+              from grants where transaction_id = e.transaction_id offset 0) grants
+            cross join lateral \(purchase(of: "grants"))
+            where (e.xid, e.id) > ($1::xid8, $2::int8) and (e.xid, e.id) <= ($3::xid8, $4::int8)
+              and e.type = 'purchase.granted' and binding_source <> 'shared'
             group by 1, 2, 3, 4) r
           cross join lateral (select transaction_id, receipt_id from grants
             where app_id = r.app_id and user_id = any(array(\(idsOfPerson("r.user_id", of: "r.app_id"))))
@@ -87,14 +108,14 @@ extension Statements {
           cross join lateral \(purchase(of: "g"))
           window w as (partition by r.app_id, r.user_id, r.product_id, r.environment
             order by t.purchased_at, g.transaction_id)) p
-        where purchased_at - earlier_at <= make_interval(secs => $4)
+        where purchased_at - earlier_at <= make_interval(secs => $5)
           and (select true from double_charges where transaction_id = p.transaction_id limit 1) is null
         order by transaction_id
         limit \(doubleChargesMax)
         """,
         bind: {
             [
-                .text($0.step.since), .text($0.step.until), .double($0.overlap.inSeconds),
+                .text($0.step.after.xid), .int($0.step.after.id), .text($0.step.last.xid), .int($0.step.last.id),
                 .double($0.window.inSeconds),
             ]
         },

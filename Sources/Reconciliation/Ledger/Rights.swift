@@ -165,7 +165,7 @@ package struct Rights: Sendable {
                 ],
                 .scheduler: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("xid", "event_id", "type", "transaction_id", "receipt_id", "at"),
+                    .select("xid", "id", "event_id", "type", "transaction_id", "receipt_id", "at"),
                 ],
                 .support: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
@@ -335,7 +335,9 @@ package struct Rights: Sendable {
         table(
             "goods_by_day_progress",
             [.scheduler: [.select, .update("summed_to", "complete_to", "complete_xid")]]),
-        table("double_charge_progress", [.scheduler: [.select, .update("searched_to", "taken_at")]]),
+        table(
+            "double_charge_progress",
+            [.scheduler: [.select, .update("searched_xid", "searched_id", "taken_at", "searched_to")]]),
         table(
             "audits",
             [

@@ -44,6 +44,7 @@ package enum Schema {
         migration(39, "events_by_transaction_alone", PackageResources._039_events_by_transaction_alone_sql),
         migration(40, "what_it_was", PackageResources._040_what_it_was_sql),
         migration(41, "orders_that_ended", PackageResources._041_orders_that_ended_sql),
+        migration(42, "double_charges_by_event", PackageResources._042_double_charges_by_event_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -7,23 +7,24 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: each purchase that follows another closely is flagged once, however the grants are cut into steps, whoever
-/// searches and whatever fails meanwhile; and no scheduler searches what another one just did (P6, Migrations/0034).
+/// searches and whatever fails meanwhile; and no scheduler searches what another one just did (P6, Migrations/0042).
 @Suite(.timeLimit(.minutes(4))) struct DoubleChargeTests {
-    @Test("P6: every pair of a day is flagged, in steps of any length, more than a step may find at once included")
-    func steps() async throws {
+    @Test(
+        "P6: every pair is flagged, in short steps and in one that finds more than it may at once",
+        arguments: [7, 5000])
+    func steps(first: Int) async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             var random = SeededRandom(announcing: "double charges")
-            // Most within five minutes, and a thousand and more of them within one step.
             try await lab.buyTwice(1500, spread: "5 minutes", &random, prefix: "a")
             try await lab.buyTwice(500, spread: "1 day", &random, prefix: "b")
-            try await lab.beginBefore("1 day 1 hour")
             let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
-            var span = Duration.seconds(Int.random(in: 300...7200, using: &random))
-            await sweep.sweep(&span, unlessWithin: .zero)
+            var batch = first
+            await sweep.sweep(&batch, unlessWithin: .zero)
             #expect(try await lab.flagged() == 2000, "seed \(random.seed)")
-            #expect(try await lab.searchedSecondsAgo() < 60)
-            await sweep.sweep(&span, unlessWithin: .zero)
-            #expect(try await lab.number("select count(*) from events where type like '%double%'") == 2000, "told once")
+            await sweep.sweep(&batch, unlessWithin: .zero)
+            #expect(try await lab.place() == lab.lastEvent())
+            #expect(
+                try await lab.number("select count(*) from events where type like '%double%'") == 2000, "told once")
         }
     }
 
@@ -40,8 +41,8 @@ import Testing
                   and user_id <> 'guest-of-a3'
                 """)
             let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
-            var span = DoubleChargeSweep.spanMax
-            await sweep.sweep(&span, unlessWithin: .zero)
+            var batch = DoubleChargeSweep.batchMax
+            await sweep.sweep(&batch, unlessWithin: .zero)
             #expect(
                 try await lab.texts("select transaction_id || ' ' || user_id from double_charges order by 1")
                     == ["a1-1 a1", "a2-1 a2"], "the third is nobody's but its buyer's")
@@ -53,15 +54,15 @@ import Testing
         try await LedgerLab.with(endsSound: false) { lab in
             var random = SeededRandom(announcing: "cost of double charges")
             try await lab.buyTwice(1000, spread: "20 days", &random, prefix: "old", before: "2 hours")
+            let old = try await lab.lastEvent()
             try await lab.buyTwice(1, spread: "1 minute", &random, prefix: "new")
+            let last = try await lab.lastEvent()
             try await lab.run("update grants set user_id = 'buyer'")
-            try await lab.run("analyze grants, transactions")
-            func question(_ since: String) -> Statements.DoubleChargeQuestion {
-                .init(
-                    step: .init(since: since, until: "infinity", isMore: false), overlap: .zero,
-                    window: DoubleChargeSweep.window)
+            try await lab.run("analyze grants, transactions, events")
+            func question(after: Statements.EventPlace) -> Statements.DoubleChargeQuestion {
+                .init(step: .init(after: after, last: last, isMore: false), window: DoubleChargeSweep.window)
             }
-            let step = question(try await lab.texts("select (now() - interval '5 minutes')::text")[0])
+            let step = question(after: old)
             let explain = Statement<Statements.DoubleChargeQuestion, String>(
                 "test.explain",
                 "explain (analyze, costs off, timing off, summary off) \(Statements.findDoubleCharges.sql)",
@@ -70,7 +71,8 @@ import Testing
                 try await lab.database.run(explain, question).filter { $0.contains(" on transactions") }
                     .compactMap { $0.firstMatch(of: /loops=(\d+)/).flatMap { Int($0.1) } }.reduce(0, +)
             }
-            #expect(try await lookUps(question("-infinity")) >= 2000, "everything, where everything is asked for")
+            let all = question(after: .init(xid: "0", id: 0))
+            #expect(try await lookUps(all) >= 2000, "everything, where everything is asked for")
             #expect(try await lookUps(step) <= 4, "two that were given in the step, and twice the two of their time")
 
             // Granted now, bought as long ago as one of the old ones: they are a pair.
@@ -88,9 +90,14 @@ import Testing
     @Test("who began lately is left alone; one that is gone, or that began in a clock's future, is not")
     func turns() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
-            let turn = Statements.DoubleChargeTurn(interval: .seconds(60), span: .seconds(900))
+            var random = SeededRandom(announcing: "turns of double charges")
+            try await lab.buyTwice(1, spread: "1 minute", &random, prefix: "a")
+            let turn = Statements.DoubleChargeTurn(interval: .seconds(60), batch: 1)
+            let place = try await lab.place()
             func take() async throws -> Int {
-                try await lab.ledger.run(Statements.takeDoubleChargeStep, turn).count
+                let steps = try await lab.ledger.run(Statements.takeDoubleChargeStep, turn)
+                for step in steps { #expect(step.after == place && step.isMore, "nothing was ended") }
+                return steps.count
             }
             #expect(try await take() == 1)
             #expect(try await take() == 0)
@@ -99,22 +106,41 @@ import Testing
                 #expect(try await take() == 1, "\(moment)")
                 #expect(try await take() == 0)
             }
-            // Nothing was ended: the hour before the migration is still to be searched, in steps.
-            #expect(try await lab.searchedSecondsAgo() >= 3600)
         }
     }
 
-    @Test("a verdict that was being written while its time was searched is found by the next step")
+    @Test("a verdict that was being written while what came after it was searched is found when it is there")
     func late() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             var random = SeededRandom(announcing: "late double charges")
             let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
-            var span = DoubleChargeSweep.spanMax
-            await sweep.sweep(&span, unlessWithin: .zero)
-            #expect(try await lab.flagged() == 0)
-            try await lab.buyTwice(3, spread: "5 seconds", &random, prefix: "a", before: "3 seconds")
-            await sweep.sweep(&span, unlessWithin: .zero)
-            #expect(try await lab.flagged() == 3)
+            var batch = DoubleChargeSweep.batchMax
+            try await lab.withSession { session in
+                try await session.run(Statement<Void, Void>("test.begin", "begin"))
+                try await session.run(
+                    Statement<Void, Void>("test.buy", LedgerLab.purchases(3, spread: "5 minutes", prefix: "a")))
+                try await lab.buyTwice(2, spread: "5 minutes", &random, prefix: "b")
+                await sweep.sweep(&batch, unlessWithin: .zero)
+                #expect(try await lab.flagged() == 0)
+                try await session.run(Statement<Void, Void>("test.commit", "commit"))
+            }
+            await sweep.sweep(&batch, unlessWithin: .zero)
+            #expect(try await lab.flagged() == 5)
+        }
+    }
+
+    @Test("after a restored dump, whose server has counted less far, what is bought from then on is searched")
+    func restored() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            var random = SeededRandom(announcing: "double charges after a restore")
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            var batch = DoubleChargeSweep.batchMax
+            try await lab.run("update double_charge_progress set searched_xid = '9000000000', searched_id = 7")
+            try await lab.buyTwice(3, spread: "5 minutes", &random, prefix: "a")
+            await sweep.sweep(&batch, unlessWithin: .zero)
+            try await lab.buyTwice(3, spread: "5 minutes", &random, prefix: "b")
+            await sweep.sweep(&batch, unlessWithin: .zero)
+            #expect(try await lab.texts("select distinct left(transaction_id, 1) from double_charges") == ["b"])
         }
     }
 
@@ -124,50 +150,67 @@ import Testing
             var random = SeededRandom(announcing: "failed searches")
             try await lab.buyTwice(3, spread: "30 minutes", &random, prefix: "a")
             let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
-            var span = Duration.seconds(100)
+            let place = try await lab.place()
+            var batch = 100
             try await lab.run("alter table transactions rename to away")
-            await sweep.sweep(&span, unlessWithin: .zero)
-            #expect(span == .seconds(50))
-            #expect(try await lab.searchedSecondsAgo() >= 3600)
+            await sweep.sweep(&batch, unlessWithin: .zero)
+            #expect(batch == 50)
+            #expect(try await lab.place() == place)
             try await lab.run("alter table away rename to transactions")
-            await sweep.sweep(&span, unlessWithin: .zero)
+            await sweep.sweep(&batch, unlessWithin: .zero)
             #expect(try await lab.flagged() == 3)
-            #expect(span == DoubleChargeSweep.spanMax)
+            #expect(batch == 100)
         }
     }
 }
 
 extension LedgerLab {
-    /// Pairs of purchases a minute apart, each of a user of its own, granted at random times of the time until now.
     fileprivate func buyTwice(
         _ pairs: Int, spread: String, _ random: inout SeededRandom, prefix: String, before: String = "0 seconds"
     ) async throws {
         _ = try await texts("select setseed(\(Double.random(in: -1...1, using: &random)))::text")
-        try await run(
-            """
-            with pair as materialized (
-              select '\(prefix)' || n as id, now() - interval '\(before)' - random() * interval '\(spread)' as at
-              from generate_series(1, \(pairs)) n),
-            purchase as (
-              select id || '-' || s as id, id as usr, at - (1 - s) * interval '1 minute' as bought, at
-              from pair cross join generate_series(0, 1) s),
-            given as (
-              insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
-                quantity, goods, binding_source, granted_at)
-              select id, id, 'game', 'Production', usr, gen_random_uuid(), 'coins', 1, '[]', 'poster', at from purchase)
-            insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, kind,
-              quantity, purchased_at, ownership, facts)
-            select id, 'game', 'Production', id, 'coins', 'Consumable', 1, bought, 'PURCHASED', '{}' from purchase
-            """)
+        try await run(Self.purchases(pairs, spread: spread, prefix: prefix, before: before))
     }
 
-    fileprivate func beginBefore(_ time: String) async throws {
-        try await run("update double_charge_progress set searched_to = now() - interval '\(time)'")
+    /// Pairs of purchases a minute apart, each of a user of its own, granted at random times of the time until now.
+    fileprivate static func purchases(
+        _ pairs: Int, spread: String, prefix: String, before: String = "0 seconds"
+    ) -> String {
+        """
+        with pair as materialized (
+          select '\(prefix)' || n as id, now() - interval '\(before)' - random() * interval '\(spread)' as at
+          from generate_series(1, \(pairs)) n),
+        purchase as (
+          select id || '-' || s as id, id as usr, at - (1 - s) * interval '1 minute' as bought, at
+          from pair cross join generate_series(0, 1) s),
+        given as (
+          insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
+            quantity, goods, binding_source, granted_at)
+          select id, id, 'game', 'Production', usr, gen_random_uuid(), 'coins', 1, '[]', 'poster', at from purchase
+          returning transaction_id, user_id, receipt_id),
+        told as (
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select gen_random_uuid(), 'game', 'purchase.granted', user_id, transaction_id, receipt_id, '{}' from given)
+        insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, kind,
+          quantity, purchased_at, ownership, facts)
+        select id, 'game', 'Production', id, 'coins', 'Consumable', 1, bought, 'PURCHASED', '{}' from purchase
+        """
     }
 
     fileprivate func flagged() async throws -> Int { try await number("select count(*) from double_charges") }
 
-    fileprivate func searchedSecondsAgo() async throws -> Int {
-        try await number("select extract(epoch from now() - searched_to)::bigint from double_charge_progress")
+    fileprivate func place() async throws -> Statements.EventPlace {
+        try await one("select searched_xid::text, searched_id from double_charge_progress")
+    }
+
+    fileprivate func lastEvent() async throws -> Statements.EventPlace {
+        try await one("select xid::text, id from events order by xid desc, id desc limit 1")
+    }
+
+    private func one(_ sql: String) async throws -> Statements.EventPlace {
+        let statement = Statement<Void, Statements.EventPlace>(
+            "test.place", sql,
+            read: { row throws(PostgresError) in .init(xid: try row.text(0), id: try row.int(1)) })
+        return try #require(try await database.run(statement, ()).first)
     }
 }

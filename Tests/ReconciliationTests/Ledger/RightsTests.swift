@@ -223,9 +223,9 @@ import Testing
                 try await database.run(Statements.feedLag, ())
                 let step = try #require(
                     try await database.run(
-                        Statements.takeDoubleChargeStep, .init(interval: .seconds(60), span: .seconds(7200))
+                        Statements.takeDoubleChargeStep, .init(interval: .seconds(60), batch: 10)
                     ).first)
-                let question = Statements.DoubleChargeQuestion(step: step, overlap: .zero, window: .seconds(60))
+                let question = Statements.DoubleChargeQuestion(step: step, window: .seconds(60))
                 #expect(try await database.run(Statements.findDoubleCharges, question) == [])
                 try await database.run(Statements.endDoubleChargeStep, step)
                 try await database.run(

@@ -352,8 +352,8 @@ import Testing
             }
             try await lab.settle(try await lab.post("u4"), .purchase("d") { $0.productID = "gems" })
             let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
-            var span = DoubleChargeSweep.spanMax
-            for _ in 0..<2 { await sweep.sweep(&span, unlessWithin: .zero) }
+            var batch = DoubleChargeSweep.batchMax
+            for _ in 0..<2 { await sweep.sweep(&batch, unlessWithin: .zero) }
             #expect(
                 try await lab.texts(
                     "select concat_ws(' ', transaction_id, first_transaction_id) from v_double_charges order by 1")
