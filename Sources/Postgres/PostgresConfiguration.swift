@@ -26,8 +26,9 @@ public struct PostgresConfiguration: Sendable {
     public var isReadOnly = false
     /// A service's few statements, run for ever on tables that grow: each is planned once per connection, whatever its
     /// parameters, and by indexes. Otherwise the server plans small batches anew each time, which takes it three times
-    /// as long as the work, and a plan made while a table was small would walk it when it is large. Not sent if
-    /// `namedStatements` is false.
+    /// as long as the work, and a plan made while a table was small would walk it when it is large. And each is run by
+    /// one process: those that read much are in no hurry, and those beside them are. Not sent if `namedStatements` is
+    /// false.
     public var keepsPlans = false
     /// Calls that run or wait on one `Database`; more are refused with `tooManyWaiting`.
     public var queueLimit: Int
@@ -108,7 +109,11 @@ extension PostgresConfiguration {
             ]
             // Compiling a statement costs more than any of ours takes.
             limits.append("jit=off")
-            if keepsPlans { limits += ["plan_cache_mode=force_generic_plan", "enable_seqscan=off"] }
+            if keepsPlans {
+                limits += [
+                    "plan_cache_mode=force_generic_plan", "enable_seqscan=off", "max_parallel_workers_per_gather=0",
+                ]
+            }
             if isReadOnly { limits.append("default_transaction_read_only=on") }
             let options = limits.map { "-c \($0)" } + [own["options"] ?? ""]
             keywords.append(("options", options.joined(separator: " ")))
