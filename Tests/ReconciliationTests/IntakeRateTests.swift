@@ -21,15 +21,22 @@ import Testing
             level = rate.burst * Self.unit
         }
 
-        mutating func take(at nanosecond: Int) -> Bool {
+        private mutating func refill(at nanosecond: Int) {
             level = min(rate.burst * Self.unit, level + (nanosecond - last) * rate.perSecond)
             last = nanosecond
+        }
+
+        mutating func take(at nanosecond: Int) -> Bool {
+            refill(at: nanosecond)
             guard level >= Self.unit else { return false }
             level -= Self.unit
             return true
         }
 
-        mutating func owe(_ more: Int) { level -= more * Self.unit }
+        mutating func owe(_ more: Int, at nanosecond: Int) {
+            refill(at: nanosecond)
+            level -= more * Self.unit
+        }
     }
 
     @Test("Never more than the bucket holds, never less", arguments: [1, 2, SeededRandom(announcing: "rates").seed])
@@ -55,8 +62,10 @@ import Testing
                 #expect((problem == nil) == isAllowed, "\(rate) step \(step)")
                 guard let problem else {
                     let more = Bool.random(using: &random) ? 0 : Int.random(in: 1...30, using: &random)
-                    limiter.owe(share, more)
-                    model.owe(more)
+                    // When its body has come.
+                    nanosecond += Int.random(in: 0...2_000_000_000, using: &random) / rate.perSecond
+                    limiter.owe(share, more, at: start + .nanoseconds(nanosecond))
+                    model.owe(more, at: nanosecond)
                     continue
                 }
                 let wait = try #require(problem.headers[.retryAfter].flatMap { Int($0) })
@@ -84,7 +93,7 @@ import Testing
         #expect(isRefused(Rate(perSecond: 1, burst: 1000), after: 0) == 1)
         #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 0) == 1)
         #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 1) == nil)
-        limiter.owe(.init(.gateway, name: "test", Rate(perSecond: 2, burst: 4)), 199)
+        limiter.owe(.init(.gateway, name: "test", Rate(perSecond: 2, burst: 4)), 199, at: now + .seconds(1))
         #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 1) == 100)
         #expect(isRefused(Rate(perSecond: 1, burst: 4), after: 1) == 1)
     }

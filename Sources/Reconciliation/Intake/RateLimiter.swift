@@ -30,8 +30,6 @@ package final class RateLimiter: Sendable {
             self.name = name
             self.rate = rate
         }
-
-        fileprivate var interval: Duration { .seconds(1) / rate.perSecond }
     }
 
     private struct Bucket {
@@ -47,12 +45,12 @@ package final class RateLimiter: Sendable {
 
         /// Nil if the request may pass, else how long until one may.
         mutating func take(_ share: Share, _ now: ContinuousClock.Instant) -> Duration? {
-            let room = share.interval * share.rate.burst
+            let room = share.rate.interval * share.rate.burst
             if rate != share.rate {
                 rate = share.rate
                 full = min(full, now + room)
             }
-            let next = max(full, now) + share.interval
+            let next = max(full, now) + share.rate.interval
             let wait = next - room - now
             guard wait <= .zero else {
                 refused.increment()
@@ -60,6 +58,11 @@ package final class RateLimiter: Sendable {
             }
             full = next
             return nil
+        }
+
+        /// From now on: what came back while the request was still being read is not paid with.
+        mutating func owe(_ more: Int, _ now: ContinuousClock.Instant) {
+            full = max(full, now) + rate.interval * more
         }
     }
 
@@ -75,7 +78,12 @@ package final class RateLimiter: Sendable {
     }
 
     /// Counts what a request that was let in holds beyond the one it was counted as.
-    package func owe(_ share: Share, _ more: Int) {
-        buckets.withLock { $0[share.key]?.full += share.interval * more }
+    package func owe(_ share: Share, _ more: Int, at now: ContinuousClock.Instant = .now) {
+        buckets.withLock { $0[share.key]?.owe(more, now) }
     }
+}
+
+extension Rate {
+    /// From one request to the next, of whoever comes as often as he may.
+    fileprivate var interval: Duration { .seconds(1) / perSecond }
 }
