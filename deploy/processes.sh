@@ -49,14 +49,19 @@ show_logs() {
     done >&2
 }
 
+# alive NAME: ends the script where that process has ended.
+alive() {
+    kill -0 "${process[$1]}" 2> /dev/null || {
+        show_logs 20
+        die "$1 ended"
+    }
+}
+
 # wait_ready NAME URL
 wait_ready() {
     local deadline=$((SECONDS + ready_seconds))
     until curl -fs -m 2 -o /dev/null "$2"; do
-        kill -0 "${process[$1]}" 2> /dev/null || {
-            show_logs 20
-            die "$1 ended while it started"
-        }
+        alive "$1"
         ((SECONDS < deadline)) || {
             show_logs 20
             die "$1 was not ready after $ready_seconds s: $2"

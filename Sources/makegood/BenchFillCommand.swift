@@ -37,6 +37,7 @@ struct BenchFillCommand: AsyncParsableCommand {
             if try await database.run(Filling.foreign).first == true {
                 throw ValidationError("the database holds receipts that a fill did not put there")
             }
+            try await database.run(Filling.days)
             let start = ContinuousClock.now
             for first in stride(from: 1, through: rows, by: Self.batchRows) {
                 let last = min(first + Self.batchRows - 1, rows)
@@ -69,6 +70,22 @@ private struct Filling: Sendable {
     static let foreign = Statement<Void, Bool>(
         "bench.foreign", "select exists (select from tallies where source <> 'fill')",
         read: { row throws(PostgresError) in try row.bool(0) })
+
+    /// A partition for each day of which payloads are filled in, as a scheduler would have made them: the default one, which
+    /// is read whole whenever a day begins, is empty in a deployment.
+    static let days = Statement<Void, Void>(
+        "bench.days",
+        """
+        do $$
+        declare
+            day date;
+        begin
+            for day in select (now() at time zone 'UTC')::date - n from generate_series(0, 2) n loop
+                execute format('create table if not exists %I partition of stored_payloads for values from (%L) to (%L)
+                    with (toast_tuple_target = 8160)', 'payloads_' || to_char(day, 'YYYYMMDD'), day, day + 1);
+            end loop;
+        end $$
+        """)
 
     /// Rows of the size that a worker writes: larger ones would leave room for today's on the pages of long ago.
     static let fill = Statement<Filling, Void>(

@@ -90,7 +90,7 @@ struct LoadCommand: AsyncParsableCommand {
     var seconds = 10.0
 
     @Option(help: ArgumentHelp("Users that the purchases are posted for in turn.", valueName: "number"))
-    var users = 1000
+    var users = 100_000
 
     @Flag(help: "Afterwards watch the last 200 accepted receipts until each has ended.")
     var untilGranted = false

@@ -7,6 +7,7 @@ actor TokenFile {
     private static let chunkBytes = 1 << 20
     /// The largest request that ingest can be told to take.
     private static let lineBytesMax = 16 << 20
+
     private let name: String
     private let handle: FileHandle
     private var chunk = ByteBuffer()
