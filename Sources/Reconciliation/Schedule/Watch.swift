@@ -30,7 +30,7 @@ package struct Watch: Service {
                 group.addTask {
                     // Schedulers that are started together, or again and again, do not all check at once.
                     try? await Task.sleep(for: Self.checkInterval * Double.random(in: 0..<1))
-                    await check(Invariant.ofTheLedger)
+                    await check(Invariant.ofTheLedger, within: Self.checkInterval)
                 }
                 group.addTask { await every(Self.backlogInterval, measure) }
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
@@ -59,14 +59,14 @@ package struct Watch: Service {
     }
 
     /// One that is cut off keeps no other from being checked.
-    private func check(_ invariants: [Invariant]) async {
+    func check(_ invariants: [Invariant], within interval: Duration) async {
         // Not yet checked is said as well, so that the alert knows each by its name.
         for invariant in invariants { checkedAt(invariant).record(0) }
         while !Task.isCancelled {
             for invariant in invariants where !Task.isCancelled {
                 let taken = await look { try await check(invariant) }
                 let pause = min(taken * Self.checkPause, Self.checkPauseMax)
-                try? await Task.sleep(for: max(Self.checkInterval / invariants.count, pause))
+                try? await Task.sleep(for: max(interval / invariants.count, pause))
             }
         }
     }

@@ -2,7 +2,6 @@ import AppStore
 import AppStoreSimulator
 import Foundation
 import Logging
-import Synchronization
 import Testing
 
 @testable import Reconciliation
@@ -12,34 +11,6 @@ import Testing
 @Suite struct CertificateWatchTests {
     private static let day: TimeInterval = 86_400
 
-    /// Keeps what was logged.
-    private final class Lines: Sendable {
-        let all = Mutex<[(level: Logger.Level, metadata: Logger.Metadata)]>([])
-
-        var logger: Logger { Logger(label: "test") { _ in Handler(lines: self) } }
-        func take() -> [(level: Logger.Level, metadata: Logger.Metadata)] {
-            all.withLock { lines in
-                defer { lines = [] }
-                return lines
-            }
-        }
-    }
-
-    private struct Handler: LogHandler {
-        let lines: Lines
-        var metadata: Logger.Metadata = [:]
-        var logLevel = Logger.Level.trace
-
-        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
-            get { metadata[key] }
-            set { metadata[key] = newValue }
-        }
-
-        func log(event: LogEvent) {
-            lines.all.withLock { $0.append((event.level, event.metadata ?? [:])) }
-        }
-    }
-
     @Test("P17: named once a day from 60 days before its end; a root of ours after it too, Apple's leaf not")
     func warnings() async throws {
         try await VerifyLab.with { lab in
@@ -48,7 +19,7 @@ import Testing
             let used = Set(app.verifier.certificatesInUse)
             let leaf = try #require(used.first { $0.kind == .leaf })
             let root = try #require(used.first { $0.kind == .configuredRoot })
-            let lines = Lines()
+            let lines = LogLines()
             let watch = CertificateWatch(apps: AppDirectory(http: lab.http), logger: lines.logger)
             var warnings = CertificateWatch.Warnings()
             func kinds(_ date: Date) -> Set<String> {
