@@ -41,7 +41,14 @@ extension EvidenceQuestion {
             && !isOneOfSeveral && (namedOrderID == nil || namedOrderID == token)
     }
 
-    /// What is known of each, in order: by its token alone, or by everything that could answer.
+    /// The first purchase of its chain, posted, without a token, and without an order that is named: an open order may
+    /// answer, or a person, and nothing else.
+    private var mayHaveNone: Bool {
+        transaction.appAccountToken == nil && !transaction.isPeriod && transaction.originalID == transaction.id
+            && !isOnTrust && isPosted && namedOrderID == nil
+    }
+
+    /// What is known of each, in order: by its token alone, that there is nothing, or by everything that could answer.
     package static func answers(
         to questions: [EvidenceQuestion], in database: Database
     ) async throws(PostgresError) -> [Evidence] {
@@ -51,6 +58,11 @@ extension EvidenceQuestion {
             for row in try await database.run(Statements.orderOfToken, short.map { questions[$0] }) {
                 answers[short[row.question]] = row.evidence
             }
+        }
+        let bare = questions.indices.filter { questions[$0].mayHaveNone }
+        if !bare.isEmpty {
+            let known = Set(try await database.run(Statements.hasEvidence, bare.map { questions[$0] }))
+            for (place, index) in bare.enumerated() where !known.contains(place) { answers[index] = Evidence.none }
         }
         let open = questions.indices.filter { answers[$0] == nil }
         if !open.isEmpty {
@@ -81,6 +93,27 @@ extension Statements {
               placed_at, pay_by, goods, item, bonuses, target, installation_id, reserved_for, bound_by
         """
 
+    /// The ids of a user's open orders that may fit the purchase of a question `i`, the latest first. Those that are bound
+    /// stand in the same index: no more of them are passed over than anybody places.
+    private static func openOrders(of user: String) -> String {
+        openOrders("user_id = \(user)", placedBefore: placedBeforeMax)
+    }
+    /// As ``openOrders(of:)``, of the installation that posted the purchase: placed near it.
+    private static let openOrdersNearby = openOrders("installation_id = i.installation", placedBefore: nearMax)
+
+    private static func openOrders(_ condition: String, placedBefore: String) -> String {
+        """
+        select id from (
+                select id, placed_at from orders
+                where app_id = i.app and \(condition) and product_id = i.product and \(isOfApple)
+                  and placed_at between i.purchased_at - \(placedBefore) and i.purchased_at + \(placedAfterMax)
+                order by placed_at desc limit \(ordersReadMax)) newest
+              \(binding(of: "newest"))
+              where bound_by is null
+              order by placed_at desc limit \(ordersMax)
+        """
+    }
+
     private static let isOfApple =
         "lower(channel) in (\(OrderRequest.channelsOfApple.map { "'\($0)'" }.joined(separator: ", ")))"
 
@@ -110,6 +143,30 @@ extension Statements {
             if let order = try row.order(from: 1) { evidence.orders = [order] }
             return EvidenceRow(question: try row.int(0) - 1, evidence: evidence)
         })
+
+    /// Which questions, counted from nought, have an answer at all, of those that ``EvidenceQuestion/mayHaveNone`` says it
+    /// of. Mostly none: what is bought without an order, in an app with orders, pays for this look and no more.
+    package static let hasEvidence = Statement<[EvidenceQuestion], Int>(
+        "matching.has_evidence",
+        """
+        select i.n - 1
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[]) with ordinality
+          as i(app, usr, installation, id, product, purchased_at, n)
+        where coalesce(
+          (select true from (\(openOrders(of: "i.usr"))) own limit 1),
+          (select true from (\(openOrdersNearby)) near limit 1),
+          (select true from support_decisions where app_id = i.app and transaction_id = i.id),
+          case when (select true from merges limit 1)
+            then (select true from merges where app_id = i.app and into_user_id = i.usr limit 1) end)
+        """,
+        bind: { questions in
+            [
+                .texts(questions.map(\.appID)), .texts(questions.map(\.userID)),
+                .texts(questions.map(\.installationID)), .texts(questions.map(\.transaction.id)),
+                .texts(questions.map(\.transaction.productID)), .dates(questions.map(\.transaction.purchasedAt)),
+            ]
+        },
+        read: { row throws(PostgresError) in try row.int(0) })
 
     /// One row for each order that may matter, and one for a question without any: which question, what is known beside
     /// the orders, the order. Key look-ups only.
@@ -225,27 +282,9 @@ extension Statements {
               -- What was placed under an id that is part of theirs by now.
               select user_id from merges
               where w.decides is not true and app_id = i.app and into_user_id = any(p.users)) owner
-            cross join lateral (
-              -- Those that are bound stand in the same index: no more of them are passed over than anybody places.
-              select id from (
-                select id, placed_at from orders
-                where app_id = i.app and user_id = owner.user_id and product_id = i.product
-                  and \(isOfApple)
-                  and placed_at between i.purchased_at - \(placedBeforeMax) and i.purchased_at + \(placedAfterMax)
-                order by placed_at desc limit \(ordersReadMax)) newest
-              \(binding(of: "newest"))
-              where bound_by is null
-              order by placed_at desc limit \(ordersMax)) open
+            cross join lateral (\(openOrders(of: "owner.user_id"))) open
             union all select near.id
-            from (select id from (
-                select id, placed_at from orders
-                where w.decides is not true and app_id = i.app and installation_id = i.installation
-                  and product_id = i.product and \(isOfApple)
-                  and placed_at between i.purchased_at - \(nearMax) and i.purchased_at + \(placedAfterMax)
-                order by placed_at desc limit \(ordersReadMax)) newest
-              \(binding(of: "newest"))
-              where bound_by is null
-              order by placed_at desc limit \(ordersMax)) near) k
+            from (select where w.decides is not true) unknown cross join lateral (\(openOrdersNearby)) near) k
           cross join lateral (
             select \(orderFields)
             from (select * from orders where id = k.id offset 0) orders \(binding(of: "orders")) where app_id = i.app

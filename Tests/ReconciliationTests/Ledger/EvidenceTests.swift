@@ -139,6 +139,49 @@ import Testing
         }
     }
 
+    @Test("S9: where nothing speaks of a purchase one look tells it, and finds whatever does")
+    func nothingKnown() async throws {
+        try await LedgerLab.with { lab in
+            try await lab.place("u1", minutesBefore: 10, installation: "device")
+            try await lab.place("u2", product: "gems", installation: "gems")
+            try await lab.place("guest")
+            try await lab.place("u1", app: "other")
+            try await lab.place("u6", minutesBefore: -6)
+            try await lab.place("u7", minutesBefore: 16, installation: "early")
+            let bound = try await lab.place("u3")
+            try await lab.settle(try await lab.post("u3"), try await lab.matched("t0", by: "u3", order: bound))
+            let wechat = try await lab.place("u8", installation: "wechat")
+            try await lab.run("update orders set channel = 'wechat' where id = '\(wechat)'")
+            #expect(try await lab.merge("guest", into: "u5") == .merged)
+            try await lab.run(
+                "insert into support_decisions (app_id, transaction_id, user_id) values ('game', 'decided', 'u4')")
+            let users: [String?] = ["u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8", "u9", nil]
+            var questions: [EvidenceQuestion] = []
+            for user in users {
+                for installation in [nil, "device", "gems", "early", "wechat", "none"] {
+                    for id in ["t1", "decided"] {
+                        for app in ["game", "other"] {
+                            questions.append(
+                                lab.question(
+                                    Self.transaction(id) { $0.customerID = "c" }, by: user, installation: installation,
+                                    app: app))
+                        }
+                    }
+                }
+            }
+            let whole = Statements.join(
+                try await lab.database.run(Statements.evidence, questions), count: questions.count)
+            #expect(try await EvidenceQuestion.answers(to: questions, in: lab.database) == whole)
+            let known = Set(try await lab.database.run(Statements.hasEvidence, questions))
+            for (index, evidence) in whole.enumerated() where evidence != .none {
+                #expect(known.contains(index), "\(questions[index])")
+            }
+            // Whom others became a part of is asked about in full, and of nobody else in vain.
+            let inVain = known.filter { whole[$0] == .none }.map { questions[$0].userID }
+            #expect(inVain.allSatisfy { $0 == "u5" } && known.count < questions.count / 2 + questions.count / 4)
+        }
+    }
+
     @Test("row 11: the users of the Apple customer and their orders, where nobody posted it; merged ones once")
     func customers() async throws {
         try await LedgerLab.with { lab in
@@ -399,6 +442,18 @@ import Testing
             #expect(short.contains { $0.contains("support_decisions_pkey") })
             #expect(short.contains { $0.contains("orders_pkey") })
             #expect(short.filter { $0.contains("Seq Scan") } == [])
+            try await lab.run(
+                "prepare bare (text[], text[], text[], text[], text[], timestamptz[]) as \(Statements.hasEvidence.sql)")
+            let bare = try await lab.texts(
+                "explain execute bare(array['game'], array['u7'], array['i7'], array['t7'], array['coins'], array[now()])"
+            )
+            for index in [
+                "orders_of_product", "orders_of_installation", "grants_of_order", "support_decisions_pkey",
+                "merges_by_into",
+            ] {
+                #expect(bare.contains { $0.contains(index) }, "\(index) is not used:\n\(bare.joined(separator: "\n"))")
+            }
+            #expect(bare.filter { $0.contains("Seq Scan") && !$0.contains("on merges") } == [])
             try await lab.run("prepare evidence (\(types)) as \(Statements.evidence.sql)")
             let one = "array['%']::text[]"
             let texts = ["game", "u7", UUID().uuidString, "i7", "t7", "k7", "Production", "o7", "coins"].map {

@@ -197,6 +197,7 @@ import Testing
                     ])
                 let withToken = Verdict.Entry.purchase("t1") { $0.appAccountToken = id }
                 try await database.run(Statements.orderOfToken, [lab.question(withToken.transaction)])
+                try await database.run(Statements.hasEvidence, [lab.question(page.transactions[0])])
                 try await database.run(Statements.shadowEvidence, [lab.question(page.transactions[0])])
                 try await database.run(Statements.shadowOrders, [UUID()])
                 let row = try #require(try await database.run(Statements.fetchReceipts, [id]).first)

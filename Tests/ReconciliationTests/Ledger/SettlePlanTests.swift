@@ -217,6 +217,33 @@ import Testing
         }
     }
 
+    @Test("S9: 256 purchases without an order, by plans of an empty table, kept while 100,000 orders are placed")
+    func withoutOrders() async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
+            try await lab.run("alter table orders set (autovacuum_enabled = false)")
+            let questions = { (user: String) in
+                (1...Self.batchRows).map { number in
+                    EvidenceQuestion(
+                        appID: "game", userID: "\(user)\(number)", namedOrderID: nil, installationID: "i\(number)",
+                        transaction: Verdict.Entry.purchase("\(number)").transaction)
+                }
+            }
+            #expect(try await lab.database.run(Statements.hasEvidence, questions("u")) == [])
+            try await lab.run(
+                """
+                insert into orders (id, app_id, user_id, product_id)
+                select gen_random_uuid(), 'game', 'u' || n, 'coins' from generate_series(1, 100000) n
+                """)
+            let blocks = try await lab.touched {
+                #expect(try await lab.database.run(Statements.hasEvidence, questions("nobody")) == [])
+                let known = try await lab.database.run(Statements.hasEvidence, questions("u"))
+                #expect(known.sorted() == Array(0..<Self.batchRows))
+            }
+            print("evidence: \(2 * Self.batchRows) questions without an order touch \(blocks) blocks")
+            #expect((Self.batchRows..<2 * Self.batchRows * Self.blocksOfQuestionMax).contains(blocks))
+        }
+    }
+
     @Test("claiming stays an index walk with 100,000 due rows and old statistics")
     func claim() async throws {
         try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
