@@ -426,7 +426,7 @@ package struct Matcher: Sendable {
 
     // MARK: Chains
 
-    private var isFirstOfChain: Bool { transaction.originalID == transaction.id }
+    private var isFirstOfChain: Bool { transaction.isFirstOfChain }
 
     private var isConsumable: Bool { (kind ?? (transaction.isPeriod ? .autoRenewable : .consumable)) == .consumable }
 

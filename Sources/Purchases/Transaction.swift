@@ -84,6 +84,11 @@ package struct Transaction: Sendable, Equatable {
     /// One period of an auto-renewable subscription.
     package var isPeriod: Bool { (kind == .autoRenewable || expiresAt != nil) && kind != .nonRenewing }
 
+    package var isFirstOfChain: Bool { originalID == id }
+
+    /// Its chain may have an owner: a subscription's, or one that another purchase began.
+    package var isOfChain: Bool { isPeriod || !isFirstOfChain }
+
     /// What one purchase has in common under all the ids Apple lists it by: StoreKit 1 gives each device and each
     /// restore its own transaction id, so the id alone would grant a period or a product twice (design.md 6).
     package var purchaseKey: String {

@@ -33,20 +33,18 @@ package struct EvidenceQuestion: Sendable {
 }
 
 extension EvidenceQuestion {
-    /// The first purchase of its chain, posted, whose token may be an order, and that no other order is named for: where
-    /// that order is unbound, row 2 of design.md 5.1 decides by it alone.
+    /// No chain speaks of it, nothing that was given before, and nobody but the poster was looked for.
+    private var isPlain: Bool { !transaction.isOfChain && !isOnTrust && isPosted }
+
+    /// Its token may be an order, and no other order is named for it: where that order is unbound, row 2 of design.md 5.1
+    /// decides by it alone.
     private var mayEndWithToken: Bool {
         guard let token = transaction.appAccountToken else { return false }
-        return !transaction.isPeriod && transaction.originalID == transaction.id && !isOnTrust && isPosted
-            && !isOneOfSeveral && (namedOrderID == nil || namedOrderID == token)
+        return isPlain && !isOneOfSeveral && (namedOrderID == nil || namedOrderID == token)
     }
 
-    /// The first purchase of its chain, posted, without a token, and without an order that is named: an open order may
-    /// answer, or a person, and nothing else.
-    private var mayHaveNone: Bool {
-        transaction.appAccountToken == nil && !transaction.isPeriod && transaction.originalID == transaction.id
-            && !isOnTrust && isPosted && namedOrderID == nil
-    }
+    /// Without a token, and without an order that is named: an open order may answer, or a person, and nothing else.
+    private var mayHaveNone: Bool { isPlain && transaction.appAccountToken == nil && namedOrderID == nil }
 
     /// What is known of each, in order: by its token alone, that there is nothing, or by everything that could answer.
     package static func answers(
@@ -59,10 +57,10 @@ extension EvidenceQuestion {
                 answers[short[row.question]] = row.evidence
             }
         }
-        let bare = questions.indices.filter { questions[$0].mayHaveNone }
-        if !bare.isEmpty {
-            let known = Set(try await database.run(Statements.hasEvidence, bare.map { questions[$0] }))
-            for (place, index) in bare.enumerated() where !known.contains(place) { answers[index] = Evidence.none }
+        let tokenless = questions.indices.filter { questions[$0].mayHaveNone }
+        if !tokenless.isEmpty {
+            let known = Set(try await database.run(Statements.hasEvidence, tokenless.map { questions[$0] }))
+            for (place, index) in tokenless.enumerated() where !known.contains(place) { answers[index] = Evidence.none }
         }
         let open = questions.indices.filter { answers[$0] == nil }
         if !open.isEmpty {
@@ -104,13 +102,13 @@ extension Statements {
     private static func openOrders(_ condition: String, placedBefore: String) -> String {
         """
         select id from (
-                select id, placed_at from orders
-                where app_id = i.app and \(condition) and product_id = i.product and \(isOfApple)
-                  and placed_at between i.purchased_at - \(placedBefore) and i.purchased_at + \(placedAfterMax)
-                order by placed_at desc limit \(ordersReadMax)) newest
-              \(binding(of: "newest"))
-              where bound_by is null
-              order by placed_at desc limit \(ordersMax)
+          select id, placed_at from orders
+          where app_id = i.app and \(condition) and product_id = i.product and \(isOfApple)
+            and placed_at between i.purchased_at - \(placedBefore) and i.purchased_at + \(placedAfterMax)
+          order by placed_at desc limit \(ordersReadMax)) newest
+        \(binding(of: "newest"))
+        where bound_by is null
+        order by placed_at desc limit \(ordersMax)
         """
     }
 
@@ -300,8 +298,8 @@ extension Statements {
                 .texts(transactions.map(\.environment)), .texts(transactions.map(\.originalID)),
                 .texts(transactions.map(\.productID)), .dates(transactions.map(\.purchasedAt)),
                 .texts(transactions.map(\.appAccountToken?.text)),
-                .bools(transactions.map { $0.isPeriod || $0.originalID != $0.id }),
-                .bools(transactions.map(\.isPeriod)), .bools(questions.map(\.isOnTrust)),
+                .bools(transactions.map(\.isOfChain)), .bools(transactions.map(\.isPeriod)),
+                .bools(questions.map(\.isOnTrust)),
                 .texts(questions.map { $0.isPosted ? nil : $0.transaction.customerID }),
                 .bools(questions.map(\.isOneOfSeveral)),
             ]

@@ -117,7 +117,7 @@ extension Ledger {
         return zip(zip(evidence, questions), answers).map { known, answer in
             var (evidence, question) = known
             let transaction = question.transaction
-            if evidence.chain == nil, transaction.isPeriod || transaction.originalID != transaction.id {
+            if evidence.chain == nil, transaction.isOfChain {
                 evidence.chain = answer.chainOwner.map { Evidence.Chain(userID: $0) }
             }
             if evidence.registeredUserID == nil, evidence.tokenUserIDs.isEmpty {

@@ -28,7 +28,7 @@ extension Examiner {
         let claim = self.claim(receipt)
         let named = receipt.orderID.map { OrderID.named($0, of: receipt.appID) }
         let asked = transactions.filter {
-            !$0.isShared && (!claim.isPosted || receipt.appHasOrders || $0.appAccountToken != nil || $0.follows)
+            !$0.isShared && (!claim.isPosted || receipt.appHasOrders || $0.appAccountToken != nil || $0.isOfChain)
         }
         let questions = asked.map {
             EvidenceQuestion(
@@ -52,11 +52,6 @@ extension Examiner {
             policy: app.policy, claim: claim, evidence: evidence,
             meantID: receipt.declared?.meant(of: transactions, named: receipt.transactionID, sold: app.policy.sold))
     }
-}
-
-extension Transaction {
-    /// A later one of its chain, so that the chain may have an owner.
-    fileprivate var follows: Bool { isPeriod || originalID != id }
 }
 
 extension Ledger {

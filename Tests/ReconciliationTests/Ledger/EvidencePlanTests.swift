@@ -1,0 +1,130 @@
+import Foundation
+import Postgres
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: no question of whose a purchase is reads a table as a whole. Method: the kept plans of the statements that ask it,
+/// on filled tables, with statistics and with those of empty ones.
+@Suite(.timeLimit(.minutes(8))) struct EvidencePlanTests {
+    @Test("S9: on filled tables, also behind old statistics, no question reads a table", arguments: [true, false])
+    func plan(isAnalyzed: Bool) async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false) { lab in
+            for table in Self.tables { try await lab.run("alter table \(table) set (autovacuum_enabled = false)") }
+            if !isAnalyzed { try await lab.run("analyze") }
+            try await Self.fill(lab)
+            if isAnalyzed { try await lab.run("analyze") }
+            let types =
+                "text[], text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], bool[], bool[], bool[], text[], bool[]"
+            try await lab.run("set plan_cache_mode = force_generic_plan")
+            try await lab.run("prepare short (text[], uuid[], text[], text[]) as \(Statements.orderOfToken.sql)")
+            let short = try await lab.texts(
+                "explain execute short(array['game'], array['\(UUID())']::uuid[], array['i7'], array['t7'])")
+            #expect(short.contains { $0.contains("support_decisions_pkey") })
+            #expect(short.contains { $0.contains("orders_pkey") })
+            #expect(short.filter { $0.contains("Seq Scan") } == [])
+            try await lab.run(
+                "prepare tokenless (text[], text[], text[], text[], text[], timestamptz[]) as \(Statements.hasEvidence.sql)"
+            )
+            let tokenless = try await lab.texts(
+                "explain execute tokenless(array['game'], array['u7'], array['i7'], array['t7'], array['coins'], array[now()])"
+            )
+            for index in [
+                "orders_of_product", "orders_of_installation", "grants_of_order", "support_decisions_pkey",
+                "merges_by_into",
+            ] {
+                #expect(
+                    tokenless.contains { $0.contains(index) },
+                    "\(index) is not used:\n\(tokenless.joined(separator: "\n"))")
+            }
+            #expect(tokenless.filter { $0.contains("Seq Scan") && !$0.contains("on merges") } == [])
+            try await lab.run("prepare evidence (\(types)) as \(Statements.evidence.sql)")
+            let one = "array['%']::text[]"
+            let texts = ["game", "u7", UUID().uuidString, "i7", "t7", "k7", "Production", "o7", "coins"].map {
+                one.replacing("%", with: $0)
+            }
+            let arguments =
+                texts + [
+                    "array[now()]", one.replacing("%", with: UUID().uuidString), "array[true]", "array[false]",
+                    "array[true]", one.replacing("%", with: "c7"), "array[true]",
+                ]
+            let plan = try await lab.texts("explain execute evidence(\(arguments.joined(separator: ", ")))")
+            #expect(plan.count > 20)
+            #expect(plan.filter { $0.contains("Seq Scan") } == [], "\(plan.joined(separator: "\n"))")
+            for index in [
+                "orders_of_product", "orders_of_installation", "orders_pkey", "user_tokens_pkey", "granted_tokens_pkey",
+                "ownerships_pkey", "transactions_chain", "merges_pkey", "merges_by_into",
+                "errands_of_chain", "grants_of_customer", "grants_of_order",
+                "imported_grants_pkey", "imported_grants_chain", "support_decisions_pkey",
+            ] {
+                #expect(plan.contains { $0.contains(index) }, "\(index) is not used:\n\(plan.joined(separator: "\n"))")
+            }
+        }
+    }
+
+    private static let tables = [
+        "orders", "user_tokens", "granted_tokens", "ownerships", "transactions", "grants", "merges", "errands",
+        "imported_grants", "support_decisions",
+    ]
+
+    private static func fill(_ lab: LedgerLab) async throws {
+        try await lab.run(
+            """
+            insert into imported_grants (transaction_id, app_id, environment, original_transaction_id, user_id, product_id,
+              purchased_at)
+            select 'i' || n, 'game', 'Production', 'io' || n, 'u' || n % 1000, 'coins', now()
+            from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into support_decisions (app_id, transaction_id, user_id)
+            select 'game', 's' || n, 'u' || n % 1000 from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into merges (app_id, user_id, into_user_id)
+            select 'game', 'guest' || n, 'u' || n % 1000 from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into orders (id, app_id, user_id, product_id, placed_at, installation_id)
+            select gen_random_uuid(), 'game', 'u' || n % 1000, 'coins', now() - n * interval '1 second', 'i' || n % 1000
+            from generate_series(1, 30000) n
+            """)
+        try await lab.run(
+            """
+            insert into user_tokens (app_id, token, user_id, source)
+            select 'game', gen_random_uuid(), 'u' || n % 1000, 'registered' from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into granted_tokens (app_id, token, user_id)
+            select 'game', gen_random_uuid(), 'u' || n % 1000 from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into ownerships (app_id, environment, original_transaction_id, purchased_at, transaction_id, user_id,
+              binding_source)
+            select 'game', 'Production', 'o' || n, now(), 't' || n, 'u1', 'poster' from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, quantity,
+              purchased_at, facts)
+            select 't' || n, 'game', 'Production', 'o' || n, 'coins', 1, now(), '{}' from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id, quantity,
+              goods, binding_source)
+            select 't' || n, 'k' || n, 'game', 'Production', 'u' || n % 1000, gen_random_uuid(), 'coins', 1, '[]', 'poster'
+            from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+            select 't' || n, 'set_token', 'game', 'Production', 'o' || n, now(), gen_random_uuid()
+            from generate_series(1, 20000) n
+            """)
+    }
+}
