@@ -313,8 +313,10 @@ extension World {
             if (try? await condition()) == true { return ContinuousClock.now - start }
             try Task.checkCancellation()
             guard ContinuousClock.now - start < limit else { return nil }
-            // Counting the receipts of a long run takes a core a tenth of a second: looking must not be the load.
-            try await Task.sleep(for: max(.milliseconds(50), (ContinuousClock.now - look) * 4))
+            // Counting the receipts of a long run takes a core a tenth of a second: looking must not be the load. Nor is the
+            // moment to be missed where a look ended by its time-out.
+            let rest = min(.milliseconds(500), (ContinuousClock.now - look) * 4)
+            try await Task.sleep(for: max(.milliseconds(50), rest))
         }
     }
 
