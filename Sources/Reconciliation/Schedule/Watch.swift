@@ -1,6 +1,6 @@
 import Foundation
 package import Logging
-import Metrics
+package import Metrics
 package import Postgres
 import Purchases
 import ServiceLifecycle
@@ -9,19 +9,25 @@ import ServiceLifecycle
 package struct Watch: Service {
     /// In which every invariant is checked once, unless that takes long.
     package static let checkInterval: Duration = .seconds(60)
-    /// A check reads two days of rows, and the database belongs to the purchases: each invariant is followed by a rest so
-    /// many times as long as it took, so that fewer than one purchase in a hundred has a check beside it.
+    /// The database belongs to the purchases: each invariant is followed by a rest so many times as long as it took, so
+    /// that fewer than one purchase in a hundred has a check beside it.
     static let checkPause = 200
     /// All of them are checked within an hour and a half even where each is cut off (MakegoodInvariantUnchecked).
     static let checkPauseMax: Duration = .seconds(180)
+    /// How far back a check reads: little at first, a day in the end if that is read within `checkTarget`.
+    static let checkReaches: [Duration] = [22, 85, 338, 1350, 5400, 21_600, 86_400].map { .seconds($0) }
+    /// Purchases wait for a check that takes longer.
+    static let checkTarget: Duration = .milliseconds(100)
     package static let backlogInterval: Duration = .seconds(15)
 
     private let ledger: Ledger
     private let logger: Logger
+    private let metrics: any MetricsFactory
 
-    package init(ledger: Ledger, logger: Logger) {
+    package init(ledger: Ledger, logger: Logger, metrics: any MetricsFactory = MetricsSystem.factory) {
         self.ledger = ledger
         self.logger = logger
+        self.metrics = metrics
     }
 
     package func run() async throws {
@@ -59,64 +65,78 @@ package struct Watch: Service {
     }
 
     /// One that is cut off keeps no other from being checked.
-    func check(_ invariants: [Invariant], within interval: Duration) async {
+    func check(_ invariants: [Invariant], within interval: Duration, pause: Int = checkPause) async {
         // Not yet checked is said as well, so that the alert knows each by its name.
-        for invariant in invariants { checkedAt(invariant).record(0) }
+        for invariant in invariants { gauge("checked_timestamp_seconds", of: invariant).record(0) }
+        var reaches = [Int](repeating: 0, count: invariants.count)
+        var holds = [Bool](repeating: true, count: invariants.count)
         while !Task.isCancelled {
-            for invariant in invariants where !Task.isCancelled {
-                let taken = await look { try await check(invariant) }
-                let pause = min(taken * Self.checkPause, Self.checkPauseMax)
-                try? await Task.sleep(for: max(interval / invariants.count, pause))
+            for (index, invariant) in invariants.enumerated() where !Task.isCancelled {
+                let reach = reaches[index]
+                let taken = await look { holds[index] = try await check(invariant, back: Self.checkReaches[reach]) }
+                // What is broken stays in sight.
+                if holds[index] { reaches[index] = Self.reach(after: reach, thatTook: taken) }
+                try? await Task.sleep(for: max(interval / invariants.count, min(taken * pause, Self.checkPauseMax)))
             }
         }
     }
 
-    private func check(_ invariant: Invariant) async throws {
-        let violation = try await invariant.check(ledger.database, span: .recent, scale: ledger.schedule.scale)
-        checkedAt(invariant).record(Date().timeIntervalSince1970)
-        Gauge(label: "makegood_invariant_violations", dimensions: [("invariant", invariant.name)])
-            .record(violation?.count ?? 0)
-        guard let violation else { return }
+    /// - Returns: the next check's, as an index into `checkReaches`.
+    static func reach(after reach: Int, thatTook taken: Duration) -> Int {
+        if taken > checkTarget { return max(reach - 1, 0) }
+        // Four times as much will not be too long.
+        return taken * 5 < checkTarget ? min(reach + 1, checkReaches.count - 1) : reach
+    }
+
+    /// - Returns: whether it holds.
+    private func check(_ invariant: Invariant, back reach: Duration) async throws -> Bool {
+        let violation = try await invariant.check(ledger.database, span: .last(reach), scale: ledger.schedule.scale)
+        gauge("checked_timestamp_seconds", of: invariant).record(Date().timeIntervalSince1970)
+        gauge("checked_span_seconds", of: invariant).record(reach.inSeconds)
+        gauge("violations", of: invariant).record(violation?.count ?? 0)
+        guard let violation else { return true }
         logger.critical(
             "an invariant does not hold",
             metadata: [
                 "invariant": "\(violation.invariant)", "invariant.id": "\(violation.id)",
                 "violations": "\(violation.count)",
             ])
+        return false
     }
 
-    private func checkedAt(_ invariant: Invariant) -> Gauge {
-        Gauge(
-            label: "makegood_invariant_checked_timestamp_seconds", dimensions: [("invariant", invariant.name)])
+    private func gauge(_ name: String, of invariant: Invariant) -> Gauge {
+        Gauge(label: "makegood_invariant_\(name)", dimensions: [("invariant", invariant.name)], factory: metrics)
     }
 
     private func measure() async throws {
         for row in try await ledger.run(Statements.backlog, ()) {
             let dimensions = [("app", row.appID), ("lane", row.lane), ("state", row.state)]
-            Gauge(label: "makegood_backlog_receipts", dimensions: dimensions).record(row.receipts)
-            Gauge(label: "makegood_backlog_overdue_seconds", dimensions: dimensions).record(row.overdueSeconds)
+            Gauge(label: "makegood_backlog_receipts", dimensions: dimensions, factory: metrics).record(row.receipts)
+            Gauge(label: "makegood_backlog_overdue_seconds", dimensions: dimensions, factory: metrics).record(
+                row.overdueSeconds)
         }
     }
 
     private func measureTrust() async throws {
         for row in try await ledger.run(Statements.unconfirmed, ()) {
             let dimensions = [("app", row.appID)]
-            Gauge(label: "makegood_unconfirmed_grants", dimensions: dimensions).record(row.grants)
-            Gauge(label: "makegood_unconfirmed_seconds", dimensions: dimensions).record(row.seconds)
+            Gauge(label: "makegood_unconfirmed_grants", dimensions: dimensions, factory: metrics).record(row.grants)
+            Gauge(label: "makegood_unconfirmed_seconds", dimensions: dimensions, factory: metrics).record(row.seconds)
         }
     }
 
     private func measureErrands() async throws {
         for row in try await ledger.run(Statements.openErrands, ()) {
             let dimensions = [("app", row.appID), ("kind", row.kind), ("state", row.state)]
-            Gauge(label: "makegood_errands", dimensions: dimensions).record(row.errands)
-            Gauge(label: "makegood_errands_overdue_seconds", dimensions: dimensions).record(row.overdueSeconds)
+            Gauge(label: "makegood_errands", dimensions: dimensions, factory: metrics).record(row.errands)
+            Gauge(label: "makegood_errands_overdue_seconds", dimensions: dimensions, factory: metrics).record(
+                row.overdueSeconds)
         }
     }
 
     private func measureFeed() async throws {
         let lag = try await ledger.run(Statements.feedLag, ()).first ?? 0
-        Gauge(label: "makegood_events_lag_seconds").record(lag)
+        Gauge(label: "makegood_events_lag_seconds", factory: metrics).record(lag)
     }
 }
 

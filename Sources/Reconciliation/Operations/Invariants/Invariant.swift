@@ -1,4 +1,5 @@
 package import Postgres
+import Purchases
 
 /// What must hold at any moment, as a statement that returns no row. Read-only.
 ///
@@ -14,16 +15,16 @@ package struct Invariant: Sendable {
     package let needsWitness: Bool
     private let sql: String
 
-    /// Which days are judged.
-    package enum Span: Sendable {
-        /// Today and yesterday, by the database's clock in UTC.
-        case recent
+    /// What is judged: rows from then on, by the database's clock. What is counted by day is judged by whole days in UTC.
+    package enum Span: Sendable, Equatable {
+        case last(Duration)
         case all
+
+        package static let recent = Span.last(.seconds(86_400))
     }
 
-    /// - Parameter sql: one row and column per violation, in words without personal data. `:days` is how many days before
-    ///   today are judged, `:scale` the factor on every delay, `:payload_seconds` how many seconds back payloads are
-    ///   hashed.
+    /// - Parameter sql: one row and column per violation, in words without personal data. `:seconds` is how far back rows
+    ///   are judged, `:scale` the factor on every delay, `:payload_seconds` how far back payloads are hashed.
     init(_ id: String, _ name: String, needsWitness: Bool = false, _ meaning: String, _ sql: String) {
         self.id = id
         self.name = name
@@ -33,10 +34,12 @@ package struct Invariant: Sendable {
     }
 
     /// The scope stands in the text, not in parameters: services keep one plan for all parameters, and a plan for any
-    /// number of days reads the whole table, five times as long beside ten million receipts as one for today.
+    /// span reads the whole table, five times as long beside ten million receipts as one for today.
     private func statement(_ scope: Scope) -> Statement<Void, (example: String, count: Int)> {
-        let judged = sql.replacing(":days", with: "\(scope.days)").replacing(":scale", with: "\(scope.scale)::float8")
-            .replacing(":payload_seconds", with: "\(scope.payloadSeconds)")
+        let judged = sql.replacing(":seconds", with: "\(scope.seconds)").replacing(
+            ":scale", with: "\(scope.scale)::float8"
+        )
+        .replacing(":payload_seconds", with: "\(scope.payloadSeconds)")
         return Statement(
             "check.\(name)",
             """
@@ -65,15 +68,16 @@ extension Invariant {
     }
 
     private struct Scope: Sendable {
-        let days: Int
+        let seconds: Double
         let scale: Double
-        let payloadSeconds: Int
+        let payloadSeconds: Double
 
         init(_ span: Span, scale: Double) {
             self.scale = scale
             switch span {
-            case .recent: (days, payloadSeconds) = (1, 300)
-            case .all: (days, payloadSeconds) = (100_000, 100_000 * 86_400)
+            // Of a day the proofs of five minutes: hashing one takes as long as reading many rows.
+            case .last(let duration): (seconds, payloadSeconds) = (duration.inSeconds, duration.inSeconds / 288)
+            case .all: (seconds, payloadSeconds) = (100_000 * 86_400, 100_000 * 86_400)
             }
         }
     }

@@ -9,11 +9,11 @@ extension Invariant {
             select app_id || ' ' || day || ': received ' || coalesce(received, 0) || ', rows ' || coalesce(receipts, 0)
             from (
               select app_id, (received_at at time zone 'UTC')::date as day, count(*) as receipts from receipts
-              where received_at >= (((now() at time zone 'UTC')::date - :days)::timestamp at time zone 'UTC')
+              where received_at >= (((\(since)) at time zone 'UTC')::date::timestamp at time zone 'UTC')
               group by 1, 2) as row_counts
             full join (
               select app_id, day, sum(received)::bigint as received from tallies
-              where day >= (now() at time zone 'UTC')::date - :days group by 1, 2) as tally_counts using (app_id, day)
+              where day >= ((\(since)) at time zone 'UTC')::date group by 1, 2) as tally_counts using (app_id, day)
             where coalesce(received, 0) <> coalesce(receipts, 0)
             """),
         Invariant(
@@ -298,7 +298,7 @@ extension Invariant {
     ///
     /// The joins are full joins, which are hashed: statistics of a large table know nothing of today, so the planner
     /// expects a handful of recent rows and would look up each of a hundred thousand.
-    private static let since = "now() - make_interval(days => :days)"
+    private static let since = "now() - make_interval(secs => :seconds)"
     /// What else answers for the purchase of `o`: the former system; and where that was decided before outcomes said which
     /// grant answered, by programs of then, any grant of its chain.
     private static let othersBehind = """
