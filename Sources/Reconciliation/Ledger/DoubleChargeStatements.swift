@@ -78,8 +78,8 @@ extension Statements {
     /// More are found when these are flagged.
     package static let doubleChargesMax = 1000
 
-    /// Purchases that follow another one of the same user and product closely, where one of the user's was granted in
-    /// the step and nobody has flagged them; his are also those of accounts that became part of his. Each is compared
+    /// Purchases that follow another one of the same user and product closely, where the user was given something in the
+    /// step and nobody has flagged them; his are also those of accounts that became part of his. Each is compared
     /// with the one before it, so that a user who buys a thousand costs a thousand look-ups; what he was given before
     /// the first of them was bought and given is not looked at, but for the window and an hour by which clocks may
     /// differ. No periods: a subscription is charged again by its nature.
@@ -87,26 +87,29 @@ extension Statements {
         "double_charges.find",
         """
         select transaction_id, app_id, user_id, product_id, receipt_id, earlier from (
-          select g.transaction_id, r.app_id, r.user_id, r.product_id, g.receipt_id, t.purchased_at,
+          select g.transaction_id, g.app_id, g.user_id, g.product_id, g.receipt_id, t.purchased_at,
             lag(g.transaction_id) over w as earlier, lag(t.purchased_at) over w as earlier_at
-          from (select grants.app_id, \(person("grants.user_id", of: "grants.app_id")) as user_id, product_id, environment,
-              greatest(
-                least(min(purchased_at), min(granted_at)) - make_interval(secs => $5) - interval '1 hour',
-                now() - interval '30 days') as since
-            from events e
+          from (
+            -- Most users bought one of a product: these are not looked at again.
+            select b.app_id, b.user_id, g.*,
+              count(*) over (partition by b.app_id, b.user_id, product_id, environment) as times
+            from (
+              select e.app_id, \(person("e.user_id", of: "e.app_id")) as user_id,
+                greatest(
+                  least(min(purchased_at), min(at)) - make_interval(secs => $5) - interval '1 hour',
+                  now() - interval '30 days') as since
+              from events e cross join lateral \(purchase(of: "e"))
+              where (e.xid, e.id) > ($1::xid8, $2::int8) and (e.xid, e.id) <= ($3::xid8, $4::int8)
+                and e.type = 'purchase.granted'
+              group by 1, 2) b
             cross join lateral (
-              select transaction_id, app_id, user_id, product_id, environment, binding_source, granted_at
-              from grants where transaction_id = e.transaction_id offset 0) grants
-            cross join lateral \(purchase(of: "grants"))
-            where (e.xid, e.id) > ($1::xid8, $2::int8) and (e.xid, e.id) <= ($3::xid8, $4::int8)
-              and e.type = 'purchase.granted' and binding_source <> 'shared'
-            group by 1, 2, 3, 4) r
-          cross join lateral (select transaction_id, receipt_id from grants
-            where app_id = r.app_id and user_id = any(array(\(idsOfPerson("r.user_id", of: "r.app_id"))))
-              and granted_at >= r.since
-              and product_id = r.product_id and environment = r.environment and binding_source <> 'shared' offset 0) g
+              select transaction_id, receipt_id, product_id, environment from grants
+              where app_id = b.app_id and user_id = any(
+                  b.user_id || array(select user_id from merges where app_id = b.app_id and into_user_id = b.user_id))
+                and granted_at >= b.since and binding_source <> 'shared' offset 0) g) g
           cross join lateral \(purchase(of: "g"))
-          window w as (partition by r.app_id, r.user_id, r.product_id, r.environment
+          where times > 1
+          window w as (partition by g.app_id, g.user_id, g.product_id, g.environment
             order by t.purchased_at, g.transaction_id)) p
         where purchased_at - earlier_at <= make_interval(secs => $5)
           and (select true from double_charges where transaction_id = p.transaction_id limit 1) is null
@@ -125,11 +128,11 @@ extension Statements {
                 productID: try row.text(3), receiptID: try row.uuid(4), firstTransactionID: try row.text(5))
         })
 
-    /// When a grant's purchase was bought, as `t`; no row for periods and renewals.
-    private static func purchase(of grant: String) -> String {
+    /// When a purchase was bought, as `t`; no row for periods and renewals.
+    private static func purchase(of row: String) -> String {
         """
         (select purchased_at from transactions
-            where transaction_id = \(grant).transaction_id and original_transaction_id = transaction_id
+            where transaction_id = \(row).transaction_id and original_transaction_id = transaction_id
               and expires_at is null offset 0) t
         """
     }

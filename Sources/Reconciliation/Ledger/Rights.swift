@@ -165,7 +165,7 @@ package struct Rights: Sendable {
                 ],
                 .scheduler: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("xid", "id", "event_id", "type", "transaction_id", "receipt_id", "at"),
+                    .select("xid", "id", "event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "at"),
                 ],
                 .support: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),

@@ -12,10 +12,10 @@ package struct DoubleChargeSweep: Service {
     package static let window: Duration = .seconds(600)
     /// Events of a step; halved when the database does not manage them in time, and back again. A busy minute at once would
     /// take a core for seconds, and each purchase meanwhile would wait.
-    package static let batchMax = 1000
+    package static let batchMax = 250
     private static let batchMin = 10
     /// Between two steps, as a multiple of what the last one took: the database belongs to the purchases.
-    private static let pause = 4
+    private static let pause = 9
 
     private let ledger: Ledger
     private let logger: Logger
