@@ -15,7 +15,7 @@ package struct Watch: Service {
     /// All of them are checked within an hour and a half even where each is cut off (MakegoodInvariantUnchecked).
     static let checkPauseMax: Duration = .seconds(180)
     /// How far back a check reads: little at first, a day in the end if that is read within `checkTarget`.
-    static let checkReaches: [Duration] = [22, 85, 338, 1350, 5400, 21_600, 86_400].map { .seconds($0) }
+    static let checkReaches: [Duration] = [22, 170, 1350, 10_800, 86_400].map { .seconds($0) }
     /// Purchases wait for a check that takes longer.
     static let checkTarget: Duration = .milliseconds(100)
     package static let backlogInterval: Duration = .seconds(15)
@@ -53,14 +53,14 @@ package struct Watch: Service {
         }
     }
 
-    /// - Returns: how long it took, also where it failed.
-    @discardableResult private func look(_ body: () async throws -> Void) async -> Duration {
-        await ContinuousClock().measure {
-            do {
-                try await body()
-            } catch {
-                logger.warning("watch could not look", metadata: LogKeys.error(error))
-            }
+    /// - Returns: whether it could look.
+    @discardableResult private func look(_ body: () async throws -> Void) async -> Bool {
+        do {
+            try await body()
+            return true
+        } catch {
+            logger.warning("watch could not look", metadata: LogKeys.error(error))
+            return false
         }
     }
 
@@ -73,19 +73,25 @@ package struct Watch: Service {
         while !Task.isCancelled {
             for (index, invariant) in invariants.enumerated() where !Task.isCancelled {
                 let reach = reaches[index]
-                let taken = await look { holds[index] = try await check(invariant, back: Self.checkReaches[reach]) }
-                // What is broken stays in sight.
-                if holds[index] { reaches[index] = Self.reach(after: reach, thatTook: taken) }
+                let start = ContinuousClock.now
+                let couldLook = await look {
+                    holds[index] = try await check(invariant, back: Self.checkReaches[reach])
+                }
+                let taken = ContinuousClock.now - start
+                // What is broken is kept in sight for a day.
+                reaches[index] =
+                    holds[index]
+                    ? Self.reach(after: reach, thatTook: taken, couldLook: couldLook) : Self.checkReaches.count - 1
                 try? await Task.sleep(for: max(interval / invariants.count, min(taken * pause, Self.checkPauseMax)))
             }
         }
     }
 
     /// - Returns: the next check's, as an index into `checkReaches`.
-    static func reach(after reach: Int, thatTook taken: Duration) -> Int {
+    static func reach(after reach: Int, thatTook taken: Duration, couldLook: Bool = true) -> Int {
         if taken > checkTarget { return max(reach - 1, 0) }
-        // Four times as much will not be too long.
-        return taken * 5 < checkTarget ? min(reach + 1, checkReaches.count - 1) : reach
+        // Eight times as much will not be too long.
+        return couldLook && taken * 10 < checkTarget ? min(reach + 1, checkReaches.count - 1) : reach
     }
 
     /// - Returns: whether it holds.

@@ -277,12 +277,12 @@ import Testing
         #expect(try await Invariant.check(lab.database, span: .recent) == [])
     }
 
-    @Test("B1, B10, I3 to I17: each damage is found, by its name, in an hour, a day and in all", arguments: damages)
+    @Test("B1, B10, I3 to I17: each damage is found, by its name, in three hours, a day and in all", arguments: damages)
     func damage(_ damage: Damage) async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             try await seed(lab)
             try await lab.run(damage.sql)
-            for span in [.last(Watch.checkReaches[4]), Invariant.Span.recent, .all] {
+            for span in [.last(Watch.checkReaches[3]), Invariant.Span.recent, .all] {
                 let found = try await Invariant.check(lab.database, span: span)
                 #expect(Set(found.map(\.invariant)) == Set(damage.violations))
                 #expect(found.allSatisfy { $0.count > 0 && !$0.examples.isEmpty && $0.examples.count <= 10 })
