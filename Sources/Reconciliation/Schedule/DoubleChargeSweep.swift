@@ -51,12 +51,13 @@ package struct DoubleChargeSweep: Service {
                     let flagged = try await ledger.run(Statements.flagDoubleCharges, found)
                     Counter(label: "makegood_possible_double_charges_total").increment(by: flagged.count)
                 }
+                let taken = ContinuousClock.now - start
                 batch = min(batch * 2, Self.batchMax)
                 let isWhole = found.count < Statements.doubleChargesMax
                 if isWhole { _ = try await ledger.run(Statements.endDoubleChargeStep, step) }
                 guard step.isMore || !isWhole, !Task.isCancelled else { return }
                 interval = .zero
-                try? await Task.sleep(for: (ContinuousClock.now - start) * Self.pause)
+                try? await Task.sleep(for: taken * Self.pause)
             }
         } catch {
             batch = max(batch / 2, Self.batchMin)

@@ -18,6 +18,8 @@ package struct Watch: Service {
     static let checkReaches: [Duration] = [22, 170, 1350, 10_800, 86_400].map { .seconds($0) }
     /// Purchases wait for a check that takes longer.
     static let checkTarget: Duration = .milliseconds(100)
+    /// So often the whole day is read, however long that takes: what was tried for long, or changed later, is seen then.
+    static let checkDayInterval: Duration = .seconds(900)
     package static let backlogInterval: Duration = .seconds(15)
 
     private let ledger: Ledger
@@ -65,26 +67,38 @@ package struct Watch: Service {
     }
 
     /// One that is cut off keeps no other from being checked.
-    func check(_ invariants: [Invariant], within interval: Duration, pause: Int = checkPause) async {
+    func check(
+        _ invariants: [Invariant], within interval: Duration, dayWithin dayInterval: Duration = checkDayInterval,
+        pause: Int = checkPause
+    ) async {
         // Not yet checked is said as well, so that the alert knows each by its name.
-        for invariant in invariants { gauge("checked_timestamp_seconds", of: invariant).record(0) }
-        var reaches = [Int](repeating: 0, count: invariants.count)
-        var holds = [Bool](repeating: true, count: invariants.count)
+        for invariant in invariants { checkedAt(invariant).record(0) }
+        let day = Self.checkReaches.count - 1
+        var states = [CheckState](repeating: CheckState(), count: invariants.count)
         while !Task.isCancelled {
             for (index, invariant) in invariants.enumerated() where !Task.isCancelled {
-                let reach = reaches[index]
                 let start = ContinuousClock.now
-                let couldLook = await look {
-                    holds[index] = try await check(invariant, back: Self.checkReaches[reach])
-                }
+                var state = states[index]
+                // What is broken stays in sight.
+                let isDay = !state.holds || state.reach == day || start - state.dayEnded >= dayInterval
+                let couldLook = await look { state.holds = try await check(invariant, back: isDay ? day : state.reach) }
                 let taken = ContinuousClock.now - start
-                // What is broken is kept in sight for a day.
-                reaches[index] =
-                    holds[index]
-                    ? Self.reach(after: reach, thatTook: taken, couldLook: couldLook) : Self.checkReaches.count - 1
+                if isDay { state.dayEnded = .now }
+                if !isDay || state.reach == day {
+                    state.reach = Self.reach(after: state.reach, thatTook: taken, couldLook: couldLook)
+                }
+                states[index] = state
                 try? await Task.sleep(for: max(interval / invariants.count, min(taken * pause, Self.checkPauseMax)))
             }
         }
+    }
+
+    private struct CheckState {
+        var holds = true
+        /// An index into `checkReaches`.
+        var reach = 0
+        /// When the last check of a whole day ended.
+        var dayEnded = ContinuousClock.now
     }
 
     /// - Returns: the next check's, as an index into `checkReaches`.
@@ -94,12 +108,16 @@ package struct Watch: Service {
         return couldLook && taken * 10 < checkTarget ? min(reach + 1, checkReaches.count - 1) : reach
     }
 
+    /// - Parameter reach: an index into `checkReaches`.
     /// - Returns: whether it holds.
-    private func check(_ invariant: Invariant, back reach: Duration) async throws -> Bool {
-        let violation = try await invariant.check(ledger.database, span: .last(reach), scale: ledger.schedule.scale)
-        gauge("checked_timestamp_seconds", of: invariant).record(Date().timeIntervalSince1970)
-        gauge("checked_span_seconds", of: invariant).record(reach.inSeconds)
-        gauge("violations", of: invariant).record(violation?.count ?? 0)
+    private func check(_ invariant: Invariant, back reach: Int) async throws -> Bool {
+        let span = Self.checkReaches[reach]
+        let violation = try await invariant.check(ledger.database, span: .last(span), scale: ledger.schedule.scale)
+        // What the alert asks for is the whole day.
+        if reach == Self.checkReaches.count - 1 { checkedAt(invariant).record(Date().timeIntervalSince1970) }
+        let dimensions = [("invariant", invariant.name)]
+        gauge("makegood_invariant_checked_span_seconds", dimensions).record(span.inSeconds)
+        gauge("makegood_invariant_violations", dimensions).record(violation?.count ?? 0)
         guard let violation else { return true }
         logger.critical(
             "an invariant does not hold",
@@ -110,39 +128,41 @@ package struct Watch: Service {
         return false
     }
 
-    private func gauge(_ name: String, of invariant: Invariant) -> Gauge {
-        Gauge(label: "makegood_invariant_\(name)", dimensions: [("invariant", invariant.name)], factory: metrics)
+    private func checkedAt(_ invariant: Invariant) -> Gauge {
+        gauge("makegood_invariant_checked_timestamp_seconds", [("invariant", invariant.name)])
+    }
+
+    private func gauge(_ label: String, _ dimensions: [(String, String)] = []) -> Gauge {
+        Gauge(label: label, dimensions: dimensions, factory: metrics)
     }
 
     private func measure() async throws {
         for row in try await ledger.run(Statements.backlog, ()) {
             let dimensions = [("app", row.appID), ("lane", row.lane), ("state", row.state)]
-            Gauge(label: "makegood_backlog_receipts", dimensions: dimensions, factory: metrics).record(row.receipts)
-            Gauge(label: "makegood_backlog_overdue_seconds", dimensions: dimensions, factory: metrics).record(
-                row.overdueSeconds)
+            gauge("makegood_backlog_receipts", dimensions).record(row.receipts)
+            gauge("makegood_backlog_overdue_seconds", dimensions).record(row.overdueSeconds)
         }
     }
 
     private func measureTrust() async throws {
         for row in try await ledger.run(Statements.unconfirmed, ()) {
             let dimensions = [("app", row.appID)]
-            Gauge(label: "makegood_unconfirmed_grants", dimensions: dimensions, factory: metrics).record(row.grants)
-            Gauge(label: "makegood_unconfirmed_seconds", dimensions: dimensions, factory: metrics).record(row.seconds)
+            gauge("makegood_unconfirmed_grants", dimensions).record(row.grants)
+            gauge("makegood_unconfirmed_seconds", dimensions).record(row.seconds)
         }
     }
 
     private func measureErrands() async throws {
         for row in try await ledger.run(Statements.openErrands, ()) {
             let dimensions = [("app", row.appID), ("kind", row.kind), ("state", row.state)]
-            Gauge(label: "makegood_errands", dimensions: dimensions, factory: metrics).record(row.errands)
-            Gauge(label: "makegood_errands_overdue_seconds", dimensions: dimensions, factory: metrics).record(
-                row.overdueSeconds)
+            gauge("makegood_errands", dimensions).record(row.errands)
+            gauge("makegood_errands_overdue_seconds", dimensions).record(row.overdueSeconds)
         }
     }
 
     private func measureFeed() async throws {
         let lag = try await ledger.run(Statements.feedLag, ()).first ?? 0
-        Gauge(label: "makegood_events_lag_seconds", factory: metrics).record(lag)
+        gauge("makegood_events_lag_seconds").record(lag)
     }
 }
 

@@ -36,10 +36,11 @@ package struct Invariant: Sendable {
     /// The scope stands in the text, not in parameters: services keep one plan for all parameters, and a plan for any
     /// span reads the whole table, five times as long beside ten million receipts as one for today.
     private func statement(_ scope: Scope) -> Statement<Void, (example: String, count: Int)> {
-        let judged = sql.replacing(":seconds", with: "\(scope.seconds)").replacing(
-            ":scale", with: "\(scope.scale)::float8"
-        )
-        .replacing(":payload_seconds", with: "\(scope.payloadSeconds)")
+        let judged =
+            sql
+            .replacing(":seconds", with: "\(scope.seconds)")
+            .replacing(":scale", with: "\(scope.scale)::float8")
+            .replacing(":payload_seconds", with: "\(scope.payloadSeconds)")
         return Statement(
             "check.\(name)",
             """
