@@ -85,7 +85,7 @@ package final class KillRun: Sendable {
         }
         let (sold, granted) = (stage.world.shop.sales.count, try await stage.world.grants)
         let start = ContinuousClock.now
-        let telling = Task { await report(since: start) }
+        let telling = Task { await report(stage.world.shop, sold: sold, since: start) }
         defer { telling.cancel() }
         try await withThrowingTaskGroup(of: Void.self) { group in
             for (index, role) in kinds.enumerated() {
@@ -136,14 +136,19 @@ package final class KillRun: Sendable {
         }
     }
 
-    private func report(since start: ContinuousClock.Instant) async {
+    /// What a long run is like while it can still be ended.
+    private func report(_ shop: Shop, sold: Int, since start: ContinuousClock.Instant) async {
         while true {
             do { try await Task.sleep(for: Self.tellInterval) } catch { return }
             let parts = kinds.map { role in
                 let tally = tally(role)
                 return "\(role.rawValue) \(tally.counted) of \(tally.kills)"
             }
-            tell("\((ContinuousClock.now - start).short): \(counted) kills count; \(parts.joined(separator: ", "))")
+            let taken = ContinuousClock.now - start
+            let sales = Double(shop.sales.count - sold) / (taken / .seconds(1))
+            tell(
+                "\(taken.short): \(counted) kills count; \(parts.joined(separator: ", ")); \(Int(sales)) purchases/s sold"
+            )
         }
     }
 }

@@ -1,8 +1,7 @@
 /// One SQL statement with its parameters and its rows as Swift values.
 ///
 /// The name stands in a comment before the SQL, so that server logs, pg_stat_statements, metrics and our own logs
-/// call it the same. Statements are few and their SQL does not change: each text is prepared once per connection, when
-/// first used.
+/// call it the same. Texts are few, whatever is asked: each is prepared once per connection, when first used.
 public struct Statement<Parameters: Sendable, Row: Sendable>: Sendable {
     /// "ledger.settle": what metrics, logs and errors call it.
     public let name: String

@@ -69,6 +69,16 @@ extension Statements {
         "double_charges.end", "update double_charge_progress set searched_xid = $1::xid8, searched_id = $2",
         bind: { [.text($0.last.xid), .int($0.last.id)] })
 
+    /// Age in seconds of the oldest event that is still to be searched; 0 where none is.
+    package static let doubleChargesBehind = Statement<Void, Double>(
+        "double_charges.behind",
+        """
+        select extract(epoch from clock_timestamp() - at)::float8
+        from double_charge_progress p cross join lateral (
+          select at from events where (xid, id) > (p.searched_xid, p.searched_id) order by xid, id limit 1) e
+        """,
+        read: { row throws(PostgresError) in try row.double(0) })
+
     package struct DoubleChargeQuestion: Sendable {
         package var step: DoubleChargeStep
         /// Two purchases of one user and product within this time.

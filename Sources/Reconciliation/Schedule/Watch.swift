@@ -44,6 +44,7 @@ package struct Watch: Service {
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
                 group.addTask { await every(Self.backlogInterval, measureTrust) }
                 group.addTask { await every(Self.backlogInterval, measureErrands) }
+                group.addTask { await every(Self.backlogInterval, measureDoubleCharges) }
             }
         }
     }
@@ -163,6 +164,11 @@ package struct Watch: Service {
     private func measureFeed() async throws {
         let lag = try await ledger.run(Statements.feedLag, ()).first ?? 0
         gauge("makegood_events_lag_seconds").record(lag)
+    }
+
+    private func measureDoubleCharges() async throws {
+        let behind = try await ledger.run(Statements.doubleChargesBehind, ()).first ?? 0
+        gauge("makegood_double_charges_behind_seconds").record(behind)
     }
 }
 

@@ -150,6 +150,33 @@ import Testing
         }
     }
 
+    @Test("how far the search is behind: the age of what it has not seen yet, nothing where it has seen all")
+    func behind() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            var random = SeededRandom(announcing: "a search that is behind")
+            func behind() async throws -> Double? {
+                try await lab.ledger.run(Statements.doubleChargesBehind, ()).first
+            }
+            #expect(try await behind() == nil)
+            for (prefix, seconds) in [("a", 5000), ("b", 300)] {
+                try await lab.buyTwice(1, spread: "1 day", &random, prefix: prefix)
+                try await lab.run(
+                    "update events set at = now() - interval '\(seconds) seconds' where transaction_id like '\(prefix)%'"
+                )
+            }
+            #expect(try #require(try await behind()).rounded(.down) == 5000)
+            let turn = Statements.DoubleChargeTurn(interval: .zero, batch: 2)
+            let step = try #require(try await lab.ledger.run(Statements.takeDoubleChargeStep, turn).first)
+            _ = try await lab.ledger.run(Statements.endDoubleChargeStep, step)
+            #expect(try #require(try await behind()).rounded(.down) == 300)
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            var batch = DoubleChargeSweep.batchMax
+            // What it told itself are events as well.
+            for _ in 0..<2 { await sweep.sweep(&batch, unlessWithin: .zero) }
+            #expect(try await behind() == nil)
+        }
+    }
+
     @Test("where the search fails nothing counts as searched, and the next step is half as long")
     func failure() async throws {
         try await LedgerLab.with(endsSound: false) { lab in

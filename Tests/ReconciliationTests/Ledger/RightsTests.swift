@@ -222,6 +222,7 @@ import Testing
                 #expect(claimed.count == 1)
                 try await database.run(Statements.backlog, ())
                 try await database.run(Statements.feedLag, ())
+                try await database.run(Statements.doubleChargesBehind, ())
                 let step = try #require(
                     try await database.run(
                         Statements.takeDoubleChargeStep, .init(interval: .seconds(60), batch: 10)
