@@ -12,7 +12,7 @@ struct CheckCommand: AsyncParsableCommand {
         abstract: "Prove that what was received is granted, rejected with a reason, or open with a due time.",
         discussion: "Read-only, also on a standby. Exit code 0: every invariant holds; 1: one does not.")
 
-    @Flag(help: "All that was ever received, not only the last 24 hours.")
+    @Flag(help: "All that was ever received, not only in the last two days.")
     var full = false
     @Flag(help: "Print JSON.")
     var json = false

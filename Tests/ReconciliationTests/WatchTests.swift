@@ -12,17 +12,17 @@ import Testing
     func refused() async throws {
         try await LedgerLab.with { lab in
             let lines = LogLines()
-            let registry = PrometheusRegistry()
-            let watch = Watch(ledger: lab.ledger, logger: lines.logger, metrics: registry)
+            let gauges = Gauges()
+            let watch = Watch(ledger: lab.ledger, logger: lines.logger, metrics: gauges.registry)
             let invariants = [
                 Invariant("I1", "refused", "cannot be read", "select nothing from nowhere"),
                 Invariant("I2", "broken", "does not hold", "select 'a' union all select 'b'"),
                 Invariant("I3", "sound", "holds", "select 'a' where false"),
             ]
             let began = Date().timeIntervalSince1970
-            let checking = Task { await watch.check(invariants, within: .milliseconds(30), dayWithin: .zero) }
+            let checking = Task { await watch.check(invariants, within: .milliseconds(30), dayWithin: .zero, pause: 1) }
             var seen: [String] = []
-            while seen.count < 4 {
+            while seen.count < 12 {
                 try await Task.sleep(for: .milliseconds(10))
                 seen += lines.take().map { line in
                     "\(line.level) \(line.metadata["invariant"] ?? "-") \(line.metadata["violations"] ?? "-")"
@@ -30,79 +30,98 @@ import Testing
             }
             checking.cancel()
             await checking.value
-            #expect(seen.prefix(4) == ["warning - -", "critical broken 2", "warning - -", "critical broken 2"])
-
-            func gauge(_ name: String, _ invariant: String) -> Double? {
-                value(of: "makegood_invariant_\(name){invariant=\"\(invariant)\"}", in: registry)
-            }
-            #expect(gauge("violations", "broken") == 2)
-            #expect(gauge("violations", "sound") == 0)
-            #expect(gauge("violations", "refused") == nil, "it is not known")
+            #expect(Set(seen) == ["warning - -", "critical broken 2"])
+            #expect(seen.count { $0.hasPrefix("warning") } > 2 && seen.count { $0.hasPrefix("critical") } > 2)
+            #expect(gauges.violations("broken") == 2)
+            #expect(gauges.violations("sound") == 0)
+            #expect(gauges.violations("refused") == nil, "it is not known")
             for invariant in ["broken", "sound"] {
-                let checked = try #require(gauge("checked_timestamp_seconds", invariant))
+                let checked = try #require(gauges.checkedAt(invariant))
                 #expect(checked >= began.rounded(.down) && checked <= Date().timeIntervalSince1970)
-                #expect(gauge("checked_span_seconds", invariant) == 86_400)
             }
-            #expect(gauge("checked_timestamp_seconds", "refused") == 0, "not yet, which the alert sees after a while")
+            #expect(gauges.checkedAt("refused") == 0, "not yet, which the alert sees after a while")
         }
     }
 
-    /// 1 s for a day, 16 ms for 1350 seconds: that is not tried eightfold.
-    private static let sleep = "select 'a' from pg_sleep(:seconds / 86400.0) as s"
+    /// Broken in shorter spans than this. 1 s for a day, 16 ms for 1350 seconds: that is not tried eightfold.
+    private static func slow(brokenBelow seconds: Int) -> String {
+        "select 'a' from pg_sleep(:seconds / 86400.0) s where :seconds + length(s::text) < \(seconds)"
+    }
 
-    @Test("more of the past is read while that is read shortly; only a whole day counts as checked")
+    @Test("more of the past is read while that is read shortly; that nothing is broken, only a whole day says")
     func reach() async throws {
         try await LedgerLab.with { lab in
-            let (spans, checked) = try await watch("\(Self.sleep) where s::text = 'x'", in: lab) { $0.last == 170 }
-            #expect(Set(spans).isSubset(of: [22, 170, 1350]))
-            #expect(checked == 0)
-        }
-    }
-
-    @Test("the whole day is read now and then, however long it takes, and little again after it")
-    func days() async throws {
-        try await LedgerLab.with { lab in
-            let sql = "\(Self.sleep) where s::text = 'x'"
-            let (_, checked) = try await watch(sql, dayWithin: .milliseconds(200), in: lab) { $0.last == 86_400 }
-            #expect(checked > 0)
-            _ = try await watch(sql, dayWithin: .milliseconds(200), in: lab) {
-                $0.contains(86_400) && $0.last != 86_400
+            let gauges = Gauges()
+            let watch = Watch(ledger: lab.ledger, logger: .silent, metrics: gauges.registry)
+            let invariant = Invariant("I1", "slow", "reads much", Self.slow(brokenBelow: 0))
+            let checking = Task { await watch.checkNew([invariant], within: .milliseconds(1), pause: 0) }
+            var spans: [Double] = []
+            while spans.count < 3 || spans.count < 100 && spans.last == 1350 {
+                try await Task.sleep(for: .milliseconds(3))
+                let span = gauges.span("slow")
+                if let span, span != spans.last || span == 1350 { spans.append(span) }
             }
+            checking.cancel()
+            await checking.value
+            #expect(spans.suffix(98).allSatisfy { $0 == 1350 }, "\(spans)")
+            #expect(gauges.checkedAt("slow") == nil && gauges.violations("slow") == nil)
         }
     }
 
-    @Test("what is broken is sought in the whole day from then on")
+    @Test("what a short look found stays in sight, though a longer one finds nothing, until the whole day holds")
     func broken() async throws {
         try await LedgerLab.with { lab in
-            let (spans, checked) = try await watch(Self.sleep, in: lab) { $0.last == 86_400 }
-            #expect(Set(spans).isSubset(of: [22, 86_400]))
-            #expect(checked > 0)
+            let gauges = Gauges()
+            let watch = Watch(ledger: lab.ledger, logger: .silent, metrics: gauges.registry)
+            let invariant = Invariant("I1", "brief", "is broken for a moment", Self.slow(brokenBelow: 100))
+            let checking = Task { await watch.checkNew([invariant], within: .milliseconds(1), pause: 0) }
+            while gauges.span("brief") != 1350 { try await Task.sleep(for: .milliseconds(2)) }
+            checking.cancel()
+            await checking.value
+            #expect(gauges.violations("brief") == 1 && gauges.checkedAt("brief") == nil)
+            await watch.checkDay([invariant], within: .zero, pause: 0)
+            #expect(gauges.violations("brief") == 0 && gauges.checkedAt("brief") ?? 0 > 0)
         }
     }
 
-    /// Checks one invariant again and again until `isDone` says so of the spans seen, the last one at the end.
-    ///
-    /// - Returns: the spans seen, and when a day was last checked.
-    private func watch(
-        _ sql: String, dayWithin: Duration = Watch.checkDayInterval, in lab: LedgerLab, until isDone: ([Int]) -> Bool
-    ) async throws -> (spans: [Int], checked: Double) {
+    @Test("the whole day is read from the beginning, again and again, and keeps nobody from looking at what is new")
+    func days() async throws {
+        try await LedgerLab.with { lab in
+            let lines = LogLines()
+            let gauges = Gauges()
+            let watch = Watch(ledger: lab.ledger, logger: lines.logger, metrics: gauges.registry)
+            let invariants = [
+                Invariant("I1", "new", "is broken lately", Self.slow(brokenBelow: 2000)),
+                Invariant("I2", "old", "was broken long ago", "select 'a' where :seconds > 80000"),
+            ]
+            let checking = Task {
+                await watch.check(invariants, within: .milliseconds(2), dayWithin: .zero, pause: 0)
+            }
+            var seen: [String: Int] = [:]
+            // A day takes a second, and something new is looked at 60 times in it.
+            while seen["new", default: 0] < 100 || seen["old", default: 0] < 3 || gauges.checkedAt("new") ?? 0 == 0 {
+                try await Task.sleep(for: .milliseconds(10))
+                for line in lines.take() { seen[line.metadata["invariant"]?.description ?? "-", default: 0] += 1 }
+            }
+            checking.cancel()
+            await checking.value
+            #expect(gauges.violations("old") == 1)
+        }
+    }
+
+    /// The metrics of one watch, as Prometheus would read them.
+    private struct Gauges {
         let registry = PrometheusRegistry()
-        let watch = Watch(ledger: lab.ledger, logger: .silent, metrics: registry)
-        let invariant = Invariant("I1", "slow", "reads much", sql)
-        let checking = Task {
-            await watch.check([invariant], within: .milliseconds(1), dayWithin: dayWithin, pause: 0)
+
+        func violations(_ invariant: String) -> Double? { value("violations", invariant) }
+        func checkedAt(_ invariant: String) -> Double? { value("checked_timestamp_seconds", invariant) }
+        func span(_ invariant: String) -> Double? { value("checked_span_seconds", invariant) }
+
+        private func value(_ name: String, _ invariant: String) -> Double? {
+            let series = "makegood_invariant_\(name){invariant=\"\(invariant)\"} "
+            return registry.text.split(separator: "\n").first { $0.hasPrefix(series) }
+                .flatMap { Double($0.dropFirst(series.count)) }
         }
-        func gauge(_ name: String) -> Double? {
-            value(of: "makegood_invariant_\(name){invariant=\"slow\"}", in: registry)
-        }
-        var spans: [Int] = []
-        while !isDone(spans) {
-            try await Task.sleep(for: .milliseconds(2))
-            if let span = gauge("checked_span_seconds").map({ Int($0) }), span != spans.last { spans.append(span) }
-        }
-        checking.cancel()
-        await checking.value
-        return (spans, gauge("checked_timestamp_seconds") ?? -1)
     }
 
     @Test(
@@ -119,14 +138,5 @@ import Testing
     func failures() {
         #expect(Watch.reach(after: 2, thatTook: .milliseconds(1), couldLook: false) == 2)
         #expect(Watch.reach(after: 2, thatTook: .seconds(5), couldLook: false) == 1)
-    }
-
-    @Test func farthestIsWhatTheCommandChecks() {
-        #expect(Watch.checkReaches.last.map { .last($0) } == Invariant.Span.recent)
-    }
-
-    private func value(of series: String, in registry: PrometheusRegistry) -> Double? {
-        registry.text.split(separator: "\n").first { $0.hasPrefix(series + " ") }
-            .flatMap { Double($0.dropFirst(series.count + 1)) }
     }
 }

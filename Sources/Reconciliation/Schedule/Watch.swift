@@ -7,18 +7,18 @@ import ServiceLifecycle
 
 /// The invariants, checked one after the other for ever, and the backlog as metrics.
 package struct Watch: Service {
-    /// In which every invariant is checked once, unless that takes long.
+    /// In which every invariant is checked once for what is new, unless that takes long.
     package static let checkInterval: Duration = .seconds(60)
-    /// The database belongs to the purchases: each invariant is followed by a rest so many times as long as it took, so
-    /// that fewer than one purchase in a hundred has a check beside it.
+    /// The database belongs to the purchases: each look is followed by a rest so many times as long as it took, so
+    /// that fewer than one purchase in two hundred has the look at a whole day beside it.
     static let checkPause = 200
     /// All of them are checked within an hour and a half even where each is cut off (MakegoodInvariantUnchecked).
     static let checkPauseMax: Duration = .seconds(180)
-    /// How far back a check reads: little at first, a day in the end if that is read within `checkTarget`.
+    /// What is new: little at first, a day in the end if that is read within `checkTarget`.
     static let checkReaches: [Duration] = [22, 170, 1350, 10_800, 86_400].map { .seconds($0) }
     /// Purchases wait for a check that takes longer.
     static let checkTarget: Duration = .milliseconds(100)
-    /// So often the whole day is read, however long that takes: what was tried for long, or changed later, is seen then.
+    /// In which the whole day is read, however long that takes: what was tried for long, or changed later, is seen then.
     static let checkDayInterval: Duration = .seconds(900)
     package static let backlogInterval: Duration = .seconds(15)
 
@@ -38,7 +38,7 @@ package struct Watch: Service {
                 group.addTask {
                     // Schedulers that are started together, or again and again, do not all check at once.
                     try? await Task.sleep(for: Self.checkInterval * Double.random(in: 0..<1))
-                    await check(Invariant.ofTheLedger, within: Self.checkInterval)
+                    await check(Invariant.ofTheLedger)
                 }
                 group.addTask { await every(Self.backlogInterval, measure) }
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
@@ -67,39 +67,54 @@ package struct Watch: Service {
         }
     }
 
-    /// One that is cut off keeps no other from being checked.
+    /// For ever: what is new about each, and beside that the whole day of each.
     func check(
-        _ invariants: [Invariant], within interval: Duration, dayWithin dayInterval: Duration = checkDayInterval,
-        pause: Int = checkPause
+        _ invariants: [Invariant], within interval: Duration = checkInterval,
+        dayWithin dayInterval: Duration = checkDayInterval, pause: Int = checkPause
     ) async {
         // Not yet checked is said as well, so that the alert knows each by its name.
         for invariant in invariants { checkedAt(invariant).record(0) }
-        let day = Self.checkReaches.count - 1
-        var states = [CheckState](repeating: CheckState(), count: invariants.count)
-        while !Task.isCancelled {
-            for (index, invariant) in invariants.enumerated() where !Task.isCancelled {
-                let start = ContinuousClock.now
-                var state = states[index]
-                // What is broken stays in sight.
-                let isDay = !state.holds || state.reach == day || start - state.dayEnded >= dayInterval
-                let couldLook = await look { state.holds = try await check(invariant, back: isDay ? day : state.reach) }
-                let taken = ContinuousClock.now - start
-                if isDay { state.dayEnded = .now }
-                if !isDay || state.reach == day {
-                    state.reach = Self.reach(after: state.reach, thatTook: taken, couldLook: couldLook)
-                }
-                states[index] = state
-                try? await Task.sleep(for: max(interval / invariants.count, min(taken * pause, Self.checkPauseMax)))
+        await withDiscardingTaskGroup { group in
+            group.addTask { await checkNew(invariants, within: interval, pause: pause) }
+            group.addTask {
+                // Who has just been started finds what waited for it, and plans every statement.
+                try? await Task.sleep(for: interval)
+                // What an earlier process knew is to be known again soon.
+                await checkDay(invariants, within: interval, pause: pause)
+                while !Task.isCancelled { await checkDay(invariants, within: dayInterval, pause: pause) }
             }
         }
     }
 
-    private struct CheckState {
-        var holds = true
-        /// An index into `checkReaches`.
-        var reach = 0
-        /// When the last check of a whole day ended.
-        var dayEnded = ContinuousClock.now
+    func checkNew(_ invariants: [Invariant], within interval: Duration, pause: Int) async {
+        var reaches = [Int](repeating: 0, count: invariants.count)
+        while !Task.isCancelled {
+            await round(invariants, within: interval, pause: pause) { index in
+                let start = ContinuousClock.now
+                let couldLook = await look { try await check(invariants[index], back: reaches[index]) }
+                let taken = ContinuousClock.now - start
+                if couldLook { checkedSpan(invariants[index]).record(Self.checkReaches[reaches[index]].inSeconds) }
+                reaches[index] = Self.reach(after: reaches[index], thatTook: taken, couldLook: couldLook)
+            }
+        }
+    }
+
+    func checkDay(_ invariants: [Invariant], within interval: Duration, pause: Int) async {
+        await round(invariants, within: interval, pause: pause) { index in
+            await look { try await check(invariants[index], back: Self.checkReaches.count - 1) }
+        }
+    }
+
+    /// Looks at each once. One that is cut off keeps no other from being looked at.
+    private func round(
+        _ invariants: [Invariant], within interval: Duration, pause: Int, _ look: (Int) async -> Void
+    ) async {
+        for index in invariants.indices where !Task.isCancelled {
+            let start = ContinuousClock.now
+            await look(index)
+            let taken = ContinuousClock.now - start
+            try? await Task.sleep(for: max(interval / invariants.count, min(taken * pause, Self.checkPauseMax)))
+        }
     }
 
     /// - Returns: the next check's, as an index into `checkReaches`.
@@ -110,27 +125,30 @@ package struct Watch: Service {
     }
 
     /// - Parameter reach: an index into `checkReaches`.
-    /// - Returns: whether it holds.
-    private func check(_ invariant: Invariant, back reach: Int) async throws -> Bool {
-        let span = Self.checkReaches[reach]
-        let violation = try await invariant.check(ledger.database, span: .last(span), scale: ledger.schedule.scale)
-        // What the alert asks for is the whole day.
-        if reach == Self.checkReaches.count - 1 { checkedAt(invariant).record(Date().timeIntervalSince1970) }
-        let dimensions = [("invariant", invariant.name)]
-        gauge("makegood_invariant_checked_span_seconds", dimensions).record(span.inSeconds)
-        gauge("makegood_invariant_violations", dimensions).record(violation?.count ?? 0)
-        guard let violation else { return true }
+    private func check(_ invariant: Invariant, back reach: Int) async throws {
+        let violation = try await invariant.check(
+            ledger.database, span: .last(Self.checkReaches[reach]), scale: ledger.schedule.scale)
+        let isDay = reach == Self.checkReaches.count - 1
+        if isDay { checkedAt(invariant).record(Date().timeIntervalSince1970) }
+        // That nothing is broken, only the whole day says.
+        if violation != nil || isDay {
+            gauge("makegood_invariant_violations", [("invariant", invariant.name)]).record(violation?.count ?? 0)
+        }
+        guard let violation else { return }
         logger.critical(
             "an invariant does not hold",
             metadata: [
                 "invariant": "\(violation.invariant)", "invariant.id": "\(violation.id)",
                 "violations": "\(violation.count)",
             ])
-        return false
     }
 
     private func checkedAt(_ invariant: Invariant) -> Gauge {
         gauge("makegood_invariant_checked_timestamp_seconds", [("invariant", invariant.name)])
+    }
+
+    private func checkedSpan(_ invariant: Invariant) -> Gauge {
+        gauge("makegood_invariant_checked_span_seconds", [("invariant", invariant.name)])
     }
 
     private func gauge(_ label: String, _ dimensions: [(String, String)] = []) -> Gauge {

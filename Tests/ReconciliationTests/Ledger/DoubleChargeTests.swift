@@ -33,7 +33,12 @@ import Testing
         try await LedgerLab.with(endsSound: false) { lab in
             var random = SeededRandom(announcing: "double charges of merged users")
             try await lab.buyTwice(3, spread: "5 minutes", &random, prefix: "a")
-            try await lab.run("update grants set user_id = 'guest-of-' || user_id where transaction_id like '%-0'")
+            for table in ["grants", "events"] {
+                try await lab.run(
+                    "update \(table) set user_id = 'guest-of-' || user_id where transaction_id like '%-0'")
+            }
+            // The accounts' own events were searched long ago.
+            try await lab.run("delete from events where transaction_id like '%-1'")
             try await lab.run(
                 """
                 insert into merges (app_id, user_id, into_user_id)

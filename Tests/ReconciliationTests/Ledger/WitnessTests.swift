@@ -20,6 +20,9 @@ import Testing
             "a valid purchase is not granted", "update witness.sales set is_valid = true where transaction_id = 'held'",
             "owed"),
         Lie(
+            "a refund that was posted is not known",
+            "update witness.sales set is_valid = false where transaction_id = 'refunded'", "refunds_known"),
+        Lie(
             "a grant of something that was never sold", "delete from witness.sales where transaction_id = 'mine'",
             "phantoms"),
         Lie(

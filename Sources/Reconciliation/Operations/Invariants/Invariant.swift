@@ -20,7 +20,8 @@ package struct Invariant: Sendable {
         case last(Duration)
         case all
 
-        package static let recent = Span.last(.seconds(86_400))
+        /// What was checked each day, at about the same time, was checked whole.
+        package static let recent = Span.last(.seconds(2 * 86_400))
     }
 
     /// - Parameter sql: one row and column per violation, in words without personal data. `:seconds` is how far back rows
@@ -76,8 +77,9 @@ extension Invariant {
         init(_ span: Span, scale: Double) {
             self.scale = scale
             switch span {
-            // Of a day the proofs of five minutes: hashing one takes as long as reading many rows.
-            case .last(let duration): (seconds, payloadSeconds) = (duration.inSeconds, duration.inSeconds / 288)
+            // Hashing a proof takes as long as reading many rows: of a day those of a quarter of an hour, after which a
+            // scheduler reads the day again.
+            case .last(let duration): (seconds, payloadSeconds) = (duration.inSeconds, duration.inSeconds / 96)
             case .all: (seconds, payloadSeconds) = (100_000 * 86_400, 100_000 * 86_400)
             }
         }
