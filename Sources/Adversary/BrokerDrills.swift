@@ -194,6 +194,10 @@ extension Drill {
                 try await publisher.depth(of: stage.world.queues.dead) == sent
             }
             await publisher.close()
+            // Not `delivery_limit`, which comes after many.
+            let letters = try await stage.world.command(["queue", "dead", "--json"])
+            let rejected = letters.matches(of: /"reason" ?: ?"rejected"/).count
+            stage.expect("each after one look", rejected == sent, "\(rejected) rejected")
             stage.expect(
                 "no worker died",
                 stage.workers.map(\.starts) == starts
@@ -246,7 +250,12 @@ extension Stage {
             for ingest in ingests where await world.metric("makegood_amqp_blocked", of: ingest) != 1 { return false }
             return true
         }
+        // What the broker had read before it noticed.
+        try await sleep(.seconds(1))
+        let before = await publishedCount("confirmed")
         try await sleep(scaled(.seconds(60), min: .seconds(5)))
+        let after = await publishedCount("confirmed")
+        expect("nothing is confirmed meanwhile", after == before, "\(after - before)")
         _ = try await end()
         try await expectBrokerIsBack(within: .seconds(15))
         expectAnswers()

@@ -10,8 +10,8 @@ extension EndToEnd {
     @Suite struct Chaos {
         /// Goal: kill -9 of each kind of process, a wiped broker, full queues, a silent database and a worker that
         /// oversleeps cost nothing but time (P27 to P31, I1 to I17).
-        /// Method: drills with load, each audited against the clients' journal and the App Store's ledger; once with
-        /// the same seed every time, once with another one, which is printed.
+        /// Method: drills with load, each audited against the clients' journal and the App Store's ledger; half of them with
+        /// the same seed every time, half with another one, which is printed.
         @Test(
             .timeLimit(.minutes(6)),
             arguments: [("3,5,9", 1 as UInt64), ("1,14,18b", SeededRandom(announcing: "chaos").seed % 1_000_000)])

@@ -30,14 +30,15 @@ extension EndToEnd {
         }
 
         /// Goal: no body makes ingest crash or fail; what cannot be read is the sender's fault and says so.
-        /// Method: good posts with mutated bytes, and JSON that is deep, huge, doubled, no UTF-8, or no JSON. Each is a
-        /// good HTTP request and must be answered: 2xx, or 4xx with a problem document.
+        /// Method: good posts with mutated bytes, and JSON that is deep, huge, doubled, no UTF-8, or no JSON, half of them as
+        /// receipts, the others in a batch, as orders and as reports. Each is a good HTTP request and must be answered:
+        /// 2xx, or 4xx with a problem document.
         @Test(arguments: seeds)
         func brokenBodies(seed: UInt64) async throws {
             try await run(seed: seed) { number, random in
-                let body = BrokenBody.make(&random, number: number)
+                let (path, body) = BrokenBody.request(&random, number: number)
                 let head = """
-                    POST /v1/receipts HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
+                    POST \(path) HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
                     Authorization: Bearer \(ConfigurationFile.Caller.gateway.rawValue)\r\n\
                     Content-Length: \(body.count)\r\n\r\n
                     """
@@ -302,6 +303,8 @@ private enum BrokenBody {
         "appId", "userId", "orderId", "signedTransaction", "receipt", "transactionId", "originalTransactionId", "item",
         "quantity", "target",
         "client", "token", "uid", "itemnum", "appsid", "vtime", "country", "ext", "finishTransaction", "unknown",
+        "productId", "channel", "promotion", "installationId", "environment", "idempotencyKey", "priceMilliunits",
+        "currency", "kind", "message", "device", "appVersion", "receipts",
     ]
 
     private static func good(_ random: inout SeededRandom) -> String {
@@ -311,10 +314,22 @@ private enum BrokenBody {
             #"{"appId":"game","userId":"\#(user)","signedTransaction":"eyJh.eyJi.c2ln","client":{"os":"17","log":[1,2.50,null]}}"#,
             #"{"appId":"puzzle","orderId":"o-\#(user)","transactionId":"2000","originalTransactionId":"1000"}"#,
             #"{"appId":"game","userId":"\#(user)","token":"s","uid":"8","itemnum":6,"vtime":1712000000,"receipt":"AAAA"}"#,
+            #"{"appId":"game","userId":"\#(user)","productId":"coins6","quantity":2,"idempotencyKey":"k","client":{"os":"17"}}"#,
+            #"{"appId":"game","userId":"\#(user)","kind":"failed","message":"no","device":"iPad","appVersion":"1.2"}"#,
         ])
     }
 
-    static func make(_ random: inout SeededRandom, number: Int) -> [UInt8] {
+    static func request(_ random: inout SeededRandom, number: Int) -> (path: String, body: [UInt8]) {
+        let path = random.pick(
+            ["receipts", "receipts", "receipts", "receipts/batch", "orders", "client-reports"])
+        var body = make(&random, number: number)
+        if path == "receipts/batch", random.below(4) > 0 {
+            body = Array(#"{"receipts":["#.utf8) + body + Array(",\(good(&random))]}".utf8)
+        }
+        return ("/v1/\(path)", body)
+    }
+
+    private static func make(_ random: inout SeededRandom, number: Int) -> [UInt8] {
         switch number % 10 {
         case 0: return nested(&random)
         case 1: return Array(#"{"appId":"game","userId":"n","receipt":"QUJD","x":\#(random.pick(numbers))}"#.utf8)
