@@ -22,7 +22,7 @@ import Testing
             let began = Date().timeIntervalSince1970
             let checking = Task { await watch.check(invariants, within: .milliseconds(30), dayWithin: .zero, pause: 1) }
             var seen: [String] = []
-            while seen.count < 12 {
+            while seen.count < 12 || gauges.violations("sound") == nil {
                 try await Task.sleep(for: .milliseconds(10))
                 seen += lines.take().map { line in
                     "\(line.level) \(line.metadata["invariant"] ?? "-") \(line.metadata["violations"] ?? "-")"
@@ -138,5 +138,10 @@ import Testing
     func failures() {
         #expect(Watch.reach(after: 2, thatTook: .milliseconds(1), couldLook: false) == 2)
         #expect(Watch.reach(after: 2, thatTook: .seconds(5), couldLook: false) == 1)
+    }
+    @Test("who checks by the command each day reads whatever a scheduler does")
+    func farthest() {
+        let day = Watch.checkReaches.last
+        #expect(day == .seconds(86_400) && Invariant.Span.recent == day.map { .last($0 * 2) })
     }
 }

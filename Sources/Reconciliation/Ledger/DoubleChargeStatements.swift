@@ -69,7 +69,7 @@ extension Statements {
         "double_charges.end", "update double_charge_progress set searched_xid = $1::xid8, searched_id = $2",
         bind: { [.text($0.last.xid), .int($0.last.id)] })
 
-    /// Age in seconds of the oldest event that is still to be searched; 0 where none is.
+    /// Age in seconds of the oldest event that is still to be searched; no row where none is.
     package static let doubleChargesBehind = Statement<Void, Double>(
         "double_charges.behind",
         """

@@ -16,6 +16,7 @@ package struct Watch: Service {
     static let checkPauseMax: Duration = .seconds(180)
     /// What is new: little at first, a day in the end if that is read within `checkTarget`.
     static let checkReaches: [Duration] = [22, 170, 1350, 10_800, 86_400].map { .seconds($0) }
+    private static let wholeDay = checkReaches.count - 1
     /// Purchases wait for a check that takes longer.
     static let checkTarget: Duration = .milliseconds(100)
     /// In which the whole day is read, however long that takes: what was tried for long, or changed later, is seen then.
@@ -101,7 +102,7 @@ package struct Watch: Service {
 
     func checkDay(_ invariants: [Invariant], within interval: Duration, pause: Int) async {
         await round(invariants, within: interval, pause: pause) { index in
-            await look { try await check(invariants[index], back: Self.checkReaches.count - 1) }
+            await look { try await check(invariants[index], back: Self.wholeDay) }
         }
     }
 
@@ -121,14 +122,14 @@ package struct Watch: Service {
     static func reach(after reach: Int, thatTook taken: Duration, couldLook: Bool = true) -> Int {
         if taken > checkTarget { return max(reach - 1, 0) }
         // Eight times as much will not be too long.
-        return couldLook && taken * 10 < checkTarget ? min(reach + 1, checkReaches.count - 1) : reach
+        return couldLook && taken * 10 < checkTarget ? min(reach + 1, wholeDay) : reach
     }
 
     /// - Parameter reach: an index into `checkReaches`.
     private func check(_ invariant: Invariant, back reach: Int) async throws {
         let violation = try await invariant.check(
             ledger.database, span: .last(Self.checkReaches[reach]), scale: ledger.schedule.scale)
-        let isDay = reach == Self.checkReaches.count - 1
+        let isDay = reach == Self.wholeDay
         if isDay { checkedAt(invariant).record(Date().timeIntervalSince1970) }
         // That nothing is broken, only the whole day says.
         if violation != nil || isDay {

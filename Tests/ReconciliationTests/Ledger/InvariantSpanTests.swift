@@ -19,8 +19,7 @@ import Testing
                 try await lab.post(), try await lab.post(), try await lab.post(), try await lab.post()
             )
             let trusted = try await lab.post(kind: .signedTransaction)
-            let order = try await lab.place(
-                "u1", minutesBefore: LedgerLab.bought.timeIntervalSinceNow / 60, id: UUID())
+            let order = try await lab.place("u1", minutesBefore: LedgerLab.bought.timeIntervalSinceNow / 60)
             try await lab.settle(held, .purchase("held", .held(.productUnknown)))
             try await lab.settle(lab.verdict(tried, .receipt(.open(.appleUnavailable))))
             try await lab.settle(several, .purchase("s1"), .purchase("s2", .held(.productUnknown)))

@@ -277,7 +277,7 @@ import Testing
         #expect(try await Invariant.check(lab.database, span: .recent) == [])
     }
 
-    @Test("B1, B10, I3 to I17: each damage is found, by its name, in three hours, a day and in all", arguments: damages)
+    @Test("B1, B10, I3 to I17: each damage is found, by its name, in any span that it is in", arguments: damages)
     func damage(_ damage: Damage) async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             try await seed(lab)

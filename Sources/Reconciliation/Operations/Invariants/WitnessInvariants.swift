@@ -20,16 +20,6 @@ extension Invariant {
                 where o.transaction_id = s.transaction_id and o.state = 'already_granted')
             """),
         Invariant(
-            "I16", "refunds_known", needsWitness: true, "what was posted as refunded is known to be refunded",
-            """
-            select 'transaction …' || right(s.transaction_id, 4) from witness.sales s
-            where s.revoked_at is not null and not s.is_valid
-              and exists (select from witness.journal j
-                where j.transaction_id = s.transaction_id and j.app_id = s.app_id and j.status in (200, 202))
-              and not exists (select from transactions t
-                where t.transaction_id = s.transaction_id and t.revoked_at is not null)
-            """),
-        Invariant(
             "I4", "phantoms", needsWitness: true, "nothing is granted but what Apple sold, as it sold it",
             """
             select 'transaction …' || right(g.transaction_id, 4)
@@ -113,6 +103,16 @@ extension Invariant {
             """
             select 'receipt ' || r.id from receipts r join witness.journal j on j.receipt_id = r.id
             where j.body_sha256 <> r.payload_sha256
+            """),
+        Invariant(
+            "I16", "refunds_known", needsWitness: true, "what was posted as refunded is known to be refunded",
+            """
+            select 'transaction …' || right(s.transaction_id, 4) from witness.sales s
+            where s.revoked_at is not null and not s.is_valid
+              and exists (select from witness.journal j
+                where j.transaction_id = s.transaction_id and j.app_id = s.app_id and j.status in (200, 202))
+              and not exists (select from transactions t
+                where t.transaction_id = s.transaction_id and t.revoked_at is not null)
             """),
     ]
 }
