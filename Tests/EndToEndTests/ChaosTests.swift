@@ -5,16 +5,15 @@ import TestRandom
 import Testing
 
 extension EndToEnd {
-    /// A selection of the fault matrix (reliability.md 6) that fits into a few minutes; the whole of it is
-    /// `makegood chaos matrix`. Private servers, real processes, a proxy between every two.
+    /// A selection of the fault matrix that fits into a minute or two; `deploy/nightly` plays the whole of it
+    /// (`makegood chaos matrix`). Private servers, real processes, a proxy between every two.
     @Suite struct Chaos {
-        /// Goal: kill -9 of each kind of process, a wiped broker, full queues, a silent database and a worker that
-        /// oversleeps cost nothing but time (P27 to P31, I1 to I17).
-        /// Method: drills with load, each audited against the clients' journal and the App Store's ledger; half of them with
-        /// the same seed every time, half with another one, which is printed.
+        /// Goal: kill -9 of an ingest and of a worker costs nothing but time (P27 to P31, I1 to I17).
+        /// Method: drills with load, each audited against the clients' journal and the App Store's ledger; one with
+        /// the same seed every time, one with another seed each time, which is printed.
         @Test(
             .timeLimit(.minutes(6)),
-            arguments: [("3,5,9", 1 as UInt64), ("1,14,18b", SeededRandom(announcing: "chaos").seed % 1_000_000)])
+            arguments: [("3", 1 as UInt64), ("1", SeededRandom(announcing: "chaos").seed % 1_000_000)])
         func theSelectedFaultsPass(faults: String, seed: UInt64) async throws {
             let rows = try await Self.run(faults, seed: seed)
             #expect(!rows.isEmpty)

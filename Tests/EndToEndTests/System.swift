@@ -100,7 +100,11 @@ final class System: Sendable {
             return
         }
         try await TestBroker.run { broker in
-            let database = try await TestDatabase.make()
+            let database = try await TestDatabase.copy(of: "program", builtBy: Self.binary) { url in
+                for command in ["migrate", "roles"] {
+                    try Program.run("env", ["MAKEGOOD_POSTGRES_URL=\(url)", Self.binary, command])
+                }
+            }
             do {
                 try await run(
                     shape, directory, postgresURL: database.url, amqpURL: broker.url, broker: broker, body)
@@ -128,7 +132,8 @@ final class System: Sendable {
             throw error
         }
         do {
-            try await system.command("migrate", as: nil)
+            if shape.servers != nil { try await system.command("migrate", as: nil) }
+            // Also of a copy: who may connect is not copied.
             try await system.command("roles", as: nil)
             try await system.command("queue", "declare", as: nil)
             try await body(system)

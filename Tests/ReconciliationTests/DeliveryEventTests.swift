@@ -5,7 +5,7 @@ import Testing
 
 /// Goal: the app backend reads every event once, in commit order, whoever writes at the same time. Method: events as
 /// the settle statement writes them, by several connections with late commits, read by a cursor over real HTTP.
-@Suite(.database, .serialized) struct DeliveryEventTests {
+@Suite(.migratedDatabase, .serialized) struct DeliveryEventTests {
     private static func insert(_ app: String, _ transaction: String, user: String = "u1") -> String {
         """
         insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)

@@ -6,7 +6,7 @@ import Testing
 
 /// Goal: `POST /v1/receipts/batch` takes what a device found in its history, each proof as if it had been posted alone, and
 /// what is wrong with one refuses none of the others (S3-61). Method: real HTTP on a real database, without a broker.
-@Suite(.database, .serialized, .timeLimit(.minutes(5))) struct IntakeBatchTests {
+@Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(5))) struct IntakeBatchTests {
     private static func batch(_ entries: [String], _ more: String = #","userId":"u1""#) -> String {
         #"{"appId":"game"\#(more),"receipts":[\#(entries.joined(separator: ","))]}"#
     }

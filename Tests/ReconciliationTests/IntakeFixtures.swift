@@ -85,7 +85,7 @@ struct RunningIntake: Sendable {
     let group: ServiceGroup
 
     /// - Parameters:
-    ///   - url: nil takes the suite's `TestDatabase`, migrated.
+    ///   - url: nil takes the suite's database, which has the trait `.migratedDatabase`.
     ///   - environment: further `MAKEGOOD_` settings.
     ///   - reconnectWait: how long calls wait for the database; a machine that also compiles may need seconds for a
     ///     connection.
@@ -100,9 +100,6 @@ struct RunningIntake: Sendable {
         logger.logLevel = .critical
         let database = PostgresConfiguration(
             url: url ?? TestDatabase.current.url, applicationName: "makegood-tests", reconnectWait: reconnectWait)
-        if url == nil {
-            _ = try await Migrator(database, migrations: Schema.migrations, logger: logger).migrate()
-        }
         let holder = ConfigurationHolder(
             try IntakeFixture.configuration(access: access, gatewayJWT: gatewayJWT, directory: directory))
         var variables = [

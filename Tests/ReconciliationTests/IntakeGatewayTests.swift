@@ -8,7 +8,7 @@ import Testing
 /// Goal: who somebody is comes from a proof and from nothing else (reliability 8.3; ASVS 4.1.3, 9.1.2, 9.2). Method:
 /// over real HTTP, tokens with exactly one defect each, and every header by which gateways name their users. What is
 /// refused says what is wrong, repeats nothing of the token, and stores nothing.
-@Suite(.database, .serialized) struct IntakeGatewayTests {
+@Suite(.migratedDatabase, .serialized) struct IntakeGatewayTests {
     private static let key = P256.Signing.PrivateKey()
     private static let second = P256.Signing.PrivateKey()
     private static let user = "user-of-the-gateway"

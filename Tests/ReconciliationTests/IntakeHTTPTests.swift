@@ -9,7 +9,7 @@ import Testing
 /// Goal: what a client sees of `POST /v1/receipts` and `GET /v1/receipts/{id}` over real HTTP on a real database, with
 /// the broker down all the time (B12). Method: requests in, answers and rows out; verdicts are written as a worker
 /// would leave them.
-@Suite(.database, .serialized) struct IntakeHTTPTests {
+@Suite(.migratedDatabase, .serialized) struct IntakeHTTPTests {
     private static func body(_ user: String = "u1", _ jws: String = IntakeFixture.signedTransaction()) -> String {
         #"{"userId":"\#(user)","signedTransaction":"\#(jws)"}"#
     }

@@ -12,7 +12,7 @@ import Testing
 
 /// Goal: everything has a limit and each limit a clear answer; a process that goes away loses nobody. Method: bodies
 /// too large, too slow and cut, a database that is gone, a shutdown with requests under way.
-@Suite(.database, .serialized) struct IntakeLimitTests {
+@Suite(.migratedDatabase, .serialized) struct IntakeLimitTests {
     private static let limit = 4096
 
     private static func body(bytes: Int) -> String {

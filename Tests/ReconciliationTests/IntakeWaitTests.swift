@@ -6,7 +6,7 @@ import Testing
 
 /// Goal: `?wait=S` answers as soon as the receipt is no longer being tried, and never later than S. Method: a verdict
 /// is written while requests wait, and the time is taken.
-@Suite(.database, .serialized) struct IntakeWaitTests {
+@Suite(.migratedDatabase, .serialized) struct IntakeWaitTests {
     private static func body(_ user: String) -> String {
         #"{"userId":"\#(user)","signedTransaction":"\#(IntakeFixture.signedTransaction())"}"#
     }

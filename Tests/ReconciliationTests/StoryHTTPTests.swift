@@ -41,11 +41,8 @@ import Testing
             gatewayJwt: {issuer: gw, audience: makegood, keys: [gateway.pem], scopes: [intake], apps: [game]}
             \(isProtected ? "users: {protect: users.key}" : "")
             """
-        let database = try await TestDatabase.make()
+        let database = try await TestDatabase.migrated()
         do {
-            _ = try await Migrator(
-                LedgerLab.configuration(database.url), migrations: Schema.migrations, logger: .silent
-            ).migrate()
             try await RunningIntake.run(
                 url: database.url, access: IntakeFixture.entry("desk", otherSupport, "support", "other"),
                 gatewayJWT: section, directory: directory

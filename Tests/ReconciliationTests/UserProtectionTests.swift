@@ -380,7 +380,7 @@ import Testing
         gateway: String? = nil, _ body: @escaping (RunningIntake, UserKeys) async throws -> Void
     ) async throws {
         let keys = try #require(UserKeys(file: secret))
-        let database = try await TestDatabase.make()
+        let database = try await TestDatabase.migrated()
         do {
             try await withKeyFile { directory in
                 var section = section
@@ -389,9 +389,6 @@ import Testing
                     section += "\ngatewayJwt: {issuer: gw, audience: makegood, keys: [gateway.pem], "
                     section += "scopes: [intake], apps: [game]}"
                 }
-                _ = try await Migrator(
-                    LedgerLab.configuration(database.url), migrations: Schema.migrations, logger: .silent
-                ).migrate()
                 try await RunningIntake.run(url: database.url, gatewayJWT: section, directory: directory) { intake in
                     try await body(intake, keys)
                 }

@@ -7,7 +7,7 @@ import Testing
 /// Goal: an order is taken before the payment, freezes what it promises, and tells its user what became of it (issue 5
 /// section 1). Method: real HTTP, then the rows as they are in the database; what a worker would write is written by
 /// hand.
-@Suite(.database, .serialized, .timeLimit(.minutes(5))) struct OrderTests {
+@Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(5))) struct OrderTests {
     private static let product = "com.example.game.coins6"
 
     /// A user nobody else has.

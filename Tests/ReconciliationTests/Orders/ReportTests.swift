@@ -6,7 +6,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: whatever an app saw go wrong is kept and closes nothing (S0-20, P3, S4-22). Method: real HTTP, then the rows.
-@Suite(.database, .serialized, .timeLimit(.minutes(3))) struct ReportTests {
+@Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(3))) struct ReportTests {
     private static func user() -> String { "u-\(UUID().uuidString.prefix(8))" }
 
     private static func order(_ user: String, _ intake: RunningIntake) async throws -> String {

@@ -5,7 +5,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: one token, one user, per app (S3-58, issue 5 section 1). Method: real HTTP, then the rows.
-@Suite(.database, .serialized, .timeLimit(.minutes(3))) struct TokenTests {
+@Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(3))) struct TokenTests {
     private static func user() -> String { "u-\(UUID().uuidString.prefix(8))" }
 
     @Test("a token that the app uses already is registered once; another user's is refused, and nobody learns whose")
