@@ -55,7 +55,7 @@ package struct TestDatabase: Sendable {
     private static func build(of program: String) throws -> String {
         let file = URL(filePath: program).resolvingSymlinksInPath().path
         let written = try FileManager.default.attributesOfItem(atPath: file)[.modificationDate] as? Date
-        return String(UInt64((written ?? .distantPast).timeIntervalSince1970 * 1000), radix: 36)
+        return String(UInt64((written ?? Date(timeIntervalSince1970: 0)).timeIntervalSince1970 * 1000), radix: 36)
     }
 
     private static func names(like pattern: String, on server: Database) async throws -> [String] {
