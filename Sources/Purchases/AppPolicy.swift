@@ -98,6 +98,8 @@ package struct AppPolicy: Sendable, Equatable {
     package var makeUpPerUserPerDay: Int
     package var confirmWithApple: ConfirmWithApple
     package var transfer: Transfer = .keep
+    /// Whether the `uid` of the old clients' records is a user as `userId` names one (row 5a).
+    package var recordsNameUsers = true
     /// In the order they are tried; empty where Apple cannot be asked.
     package var legacyReceipts: [LegacyStrategy] = []
     /// Only where Apple can be told.

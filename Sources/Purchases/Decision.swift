@@ -15,9 +15,12 @@ package enum Reason: String, Sendable, CaseIterable {
     case orderUnknown = "order_unknown"
     /// The purchase carries a token that nobody registered, and its poster has another one.
     case foreignToken = "foreign_token"
-    /// The submission names an order of another user that may well be this purchase's, and nothing but the post speaks
-    /// for its poster.
+    /// The submission names an order of another user, and nothing but the post speaks for its poster.
     case foreignOrder = "foreign_order"
+    /// The record that was submitted names a user who is neither its poster nor known here (S0-24).
+    case foreignRecord = "foreign_record"
+    /// The purchase carries a token that nobody registered, and that one other user's purchases carried before.
+    case tokenDisputed = "token_disputed"
     /// Nobody has posted it, and nothing says whose it is: the first authenticated post with possession has it.
     case unclaimed
     /// Another user has it, and the app's policy leaves it to a person whether it becomes the poster's.
@@ -79,13 +82,23 @@ package enum Reason: String, Sendable, CaseIterable {
 
 extension Reason {
     /// Whether a receipt held for this reason has Apple's facts stored: the debt is ours then, and no later failure of
-    /// the proof as a whole takes it back. Not where the post named another user's order: a post that does not is what
-    /// settles it, so it has to stay in the queue of a device.
+    /// the proof as a whole takes it back. Not where another post is what settles it (``isSettledByAnotherPost``).
     package var holdsFacts: Bool {
         switch self {
         case .productUnknown, .itemUnknown, .sandbox, .beforeCutover, .review, .purchaseAhead, .orderUnknown,
-            .foreignToken, .unclaimed, .transferReview, .idCollision, .shadow:
+            .unclaimed, .transferReview, .idCollision, .shadow:
             true
+        default: false
+        }
+    }
+}
+
+extension Reason {
+    /// Whether a post of somebody else, or one that says less, settles what is held for this: so it has to stay in the
+    /// queue of a device.
+    package var isSettledByAnotherPost: Bool {
+        switch self {
+        case .foreignOrder, .foreignRecord, .foreignToken, .tokenDisputed: true
         default: false
         }
     }
@@ -96,7 +109,7 @@ extension Reason {
     /// so (`makegood support give`). Everything else waits for something that no person's word replaces.
     package static let givenByPerson: [Reason] = [
         .itemUnknown, .beforeCutover, .review, .possessionMissing, .orderUnknown, .foreignToken, .foreignOrder,
-        .unclaimed,
+        .foreignRecord, .tokenDisputed, .unclaimed,
     ]
 }
 
@@ -105,7 +118,9 @@ extension Reason {
     fileprivate var holdingRow: Verdict.Entry.HoldingRow? {
         switch self {
         case .foreignToken: .init(.userToken)
-        case .foreignOrder: .init(.poster, reasons: [.orderOfAnother])
+        case .tokenDisputed: .init(.rememberedToken, reasons: [.tokenOfAnother])
+        case .foreignOrder: .init(.namedOrder, reasons: [.orderOfAnother])
+        case .foreignRecord: .init(.record)
         case .orderUnknown, .possessionMissing: .init(.poster)
         case .unclaimed: .init(.customer)
         default: nil
@@ -152,13 +167,17 @@ package enum Decision: Sendable, Equatable {
 package enum BindingSource: String, Sendable, CaseIterable {
     /// Row 2: the purchase's token is an order.
     case orderToken = "order_token"
-    /// Row 3: its token is a user's, registered or granted to him alone before.
+    /// Row 3: its token is registered for a user.
     case userToken = "user_token"
+    /// Row 3: nobody registered its token, and purchases with it were given to him alone before.
+    case rememberedToken = "remembered_token"
     /// Row 4: a renewal or a restore, the chain's owner.
     case chain
     /// Row 5: the submission names the order.
     case namedOrder = "named_order"
-    /// Row 6: an order of another user, placed just before.
+    /// Row 5a: the record that was posted names another user than its poster.
+    case record
+    /// Row 6: an order of another user, placed just before on the same proven installation.
     case orderOfAnother = "order_of_another"
     /// Row 7: an open order of the poster.
     case openOrder = "open_order"
@@ -176,6 +195,18 @@ package enum BindingSource: String, Sendable, CaseIterable {
     case transfer
     /// A person said so (`makegood support give`, `makegood support own`).
     case support
+}
+
+extension BindingSource {
+    /// Whether the owner was found by more than what somebody merely claims: only that takes a purchase from an
+    /// authenticated poster who shows Apple's own data, and only then may he finish at once what another one has.
+    package var isProof: Bool {
+        switch self {
+        case .orderToken, .userToken, .chain, .orderOfAnother, .chainOwner, .support: true
+        case .rememberedToken, .namedOrder, .record, .openOrder, .lateOrder, .poster, .customer, .shared, .transfer:
+            false
+        }
+    }
 }
 
 /// What the door and the proof say about the poster.
@@ -233,11 +264,11 @@ extension AppPolicy {
     private func judge(_ transaction: Transaction, _ claim: Claim, _ evidence: Evidence) -> Verdict.Entry {
         let kind = kind(of: transaction.productID)
         func entry(
-            _ decision: Decision, _ match: Match? = nil, heldBy: Verdict.Entry.HoldingRow? = nil
+            _ decision: Decision, _ match: Match? = nil, heldBy: Verdict.Entry.HoldingRow? = nil, rival: String? = nil
         ) -> Verdict.Entry {
             Verdict.Entry(
                 transaction: transaction, decision: decision, match: match,
-                transfer: transfer(of: transaction, kind, claim, decision), heldBy: heldBy)
+                transfer: transfer(of: transaction, kind, claim, decision), heldBy: heldBy, rival: rival)
         }
         func held(_ reason: Reason, _ found: Match) -> Verdict.Entry {
             entry(.held(reason), heldBy: .init(found.source, reasons: found.reasons))
@@ -256,12 +287,14 @@ extension AppPolicy {
             let matcher = Matcher(transaction, kind: kind, claim: claim, evidence: evidence)
             switch isOld ? matcher.answerBeforeCutover : matcher.answer {
             case .owner(let found): match = found
-            case .held(let reason): return entry(.held(reason), heldBy: reason.holdingRow)
+            case .held(let reason, let rival):
+                return entry(.held(reason), heldBy: reason.holdingRow, rival: rival)
             case .open(let reason): return entry(.open(reason))
             }
         }
-        // Which item it was, only its owner can say: nobody chooses what another one gets.
-        let declared = claim.hasPossession && claim.userID == match.userID ? claim.declared : nil
+        // Which item it was, only its owner can say, or his record: nobody chooses what another one gets.
+        let isOwners = claim.userID == match.userID || match.source == .record
+        let declared = claim.hasPossession && isOwners ? claim.declared : nil
         let promise: Promise
         switch isOld
             ? .made(Promise(goods: []))
@@ -280,7 +313,9 @@ extension AppPolicy {
         if ahead > Self.purchaseAheadMax.inSeconds { return held(.purchaseAhead, match) }
         if transaction.isShared { return entry(.grant(goods: [], source: .shared)) }
         let age = claim.receivedAt.timeIntervalSince(transaction.purchasedAt)
-        if match.source == .poster, !isOld, makeUpMaxAge > .zero, age > makeUpMaxAge.inSeconds {
+        if match.source == .poster || match.source == .record, !isOld, makeUpMaxAge > .zero,
+            age > makeUpMaxAge.inSeconds
+        {
             return held(.review, match)
         }
         let isConsumable = (kind ?? transaction.kind) == .consumable

@@ -10,18 +10,21 @@ package struct Declaration: Sendable, Equatable, Codable {
     /// Of one unit or of all.
     package var priceMilliunits: Int?
     package var currency: String?
+    /// Whom the old clients' record names (S0-1), where that is not its poster.
+    package var uid: String?
     /// Names of fields that make no sense: they lie with the details as they came.
     package var disregarded: [String]?
 
     package init(
         item: String? = nil, productID: String? = nil, quantity: Int? = nil, priceMilliunits: Int? = nil,
-        currency: String? = nil, disregarded: [String]? = nil
+        currency: String? = nil, uid: String? = nil, disregarded: [String]? = nil
     ) {
         self.item = item
         self.productID = productID
         self.quantity = quantity
         self.priceMilliunits = priceMilliunits
         self.currency = currency
+        self.uid = uid
         self.disregarded = disregarded
     }
 

@@ -62,7 +62,8 @@ extension AppPolicy {
         case .support:
             let token = match.order?.id ?? match.token
             return token == entry.transaction.appAccountToken ? nil : token
-        case .orderToken, .userToken, .chain, .chainOwner, .lateOrder, .poster, .customer, .shared, .transfer:
+        case .orderToken, .userToken, .rememberedToken, .chain, .record, .chainOwner, .lateOrder, .poster, .customer,
+            .shared, .transfer:
             return nil
         }
         guard let order = match.order else { return nil }
@@ -70,8 +71,10 @@ extension AppPolicy {
         return hasNone || match.reasons.contains(.tokenWritten) ? order.id : nil
     }
 
+    /// Not what less than proof gives to another than its poster: his client was told to keep it.
     private func outcomeToFinish(_ entry: Verdict.Entry, _ claim: Claim) -> Errand.Outcome? {
-        switch (finishAtApple, entry.decision) {
+        if let match = entry.match, claim.isPosted, match.userID != claim.userID, !match.source.isProof { return nil }
+        return switch (finishAtApple, entry.decision) {
         case (.afterGrant, .grant), (.afterReceipt, .grant): .granted
         case (.afterReceipt, .held(let reason)) where reason.holdsFacts && claim.hasPossession: .held
         // Given on trust: once Apple has confirmed it, which is a grant.

@@ -20,8 +20,8 @@ package struct PlacedOrder: Sendable, Equatable {
     package var bonuses: [Catalogue.Bonus]
     /// Where in the game the goods go, one JSON object as stored.
     package var target: String
-    /// Placed on the installation that the submission came from.
-    package var isOfInstallation: Bool
+    /// Placed on the installation that the submission came from, as the token says that this server issued to it.
+    package var isOnProvenInstallation: Bool
     /// Asked for because this transaction came without an order (S2-17).
     package var reservedFor: String?
     /// The purchase it was bound to, once and for ever.
@@ -30,7 +30,8 @@ package struct PlacedOrder: Sendable, Equatable {
     package init(
         id: UUID, userID: String, productID: String, item: String? = nil, quantity: Int = 1, environment: String? = nil,
         placedAt: Date, payBy: Date, goods: [AppPolicy.Goods]? = nil, bonuses: [Catalogue.Bonus] = [],
-        target: String = "{}", isOfInstallation: Bool = false, reservedFor: String? = nil, transactionID: String? = nil
+        target: String = "{}", isOnProvenInstallation: Bool = false, reservedFor: String? = nil,
+        transactionID: String? = nil
     ) {
         self.id = id
         self.userID = userID
@@ -43,7 +44,7 @@ package struct PlacedOrder: Sendable, Equatable {
         self.goods = goods
         self.bonuses = bonuses
         self.target = target
-        self.isOfInstallation = isOfInstallation
+        self.isOnProvenInstallation = isOnProvenInstallation
         self.reservedFor = reservedFor
         self.transactionID = transactionID
     }
@@ -92,8 +93,13 @@ package struct Evidence: Sendable, Equatable {
     package var namedOrderID: UUID?
     /// Whom the app registered the purchase's token for.
     package var registeredUserID: String?
-    /// Whom purchases with this token were given to before, where nobody registered it; two stand for many.
-    package var tokenUserIDs: [String] = []
+    /// Whom purchases of Production with this token were given to before, which still stand, where nobody registered it;
+    /// two stand for many.
+    package var rememberedUserIDs: [String] = []
+    /// The user of this app whom the record that was posted names, where that is not its poster's name (S0-24).
+    package var recordUserID: String?
+    /// The record names somebody whom nobody knows here.
+    package var isRecordOfUnknown = false
     /// Whether a token is registered for the poster, while this purchase carries one.
     package var posterHasToken = false
     /// To whom purchases of its Apple customer were given before; asked only where nobody posted it.
@@ -107,19 +113,29 @@ package struct Evidence: Sendable, Equatable {
     package var isTokenWritten = false
     /// To whomever, under this id or another one of the same purchase; asked only of one of several.
     package var isGranted = false
+    /// Of ``orders``, those that other purchases of the same receipt have taken in this round.
+    package fileprivate(set) var takenOrderIDs: Set<UUID> = []
 
     package init() {}
 
     /// Nothing speaks for anybody.
     package static let none = Evidence()
 
-    /// As it is when these orders are bound by other purchases.
-    package func with(taken: [UUID: String]) -> Evidence {
-        guard !taken.isEmpty else { return self }
+    /// As it is when other purchases have bound these orders.
+    package func with(bound: [UUID: String]) -> Evidence {
+        guard !bound.isEmpty else { return self }
         var evidence = self
         for index in evidence.orders.indices where evidence.orders[index].transactionID == nil {
-            evidence.orders[index].transactionID = taken[evidence.orders[index].id]
+            evidence.orders[index].transactionID = bound[evidence.orders[index].id]
         }
+        return evidence
+    }
+
+    /// As it is when other purchases of the same receipt take these orders.
+    package func with(taken: [UUID: String]) -> Evidence {
+        guard !taken.isEmpty else { return self }
+        var evidence = with(bound: taken)
+        evidence.takenOrderIDs = Set(orders.lazy.filter { $0.transactionID == nil && taken[$0.id] != nil }.map(\.id))
         return evidence
     }
 }
@@ -127,13 +143,14 @@ package struct Evidence: Sendable, Equatable {
 extension Evidence {
     /// Note 1 of design.md 5.1: of several purchases of one receipt, the order that the submission names belongs to the
     /// one with the named id; if that is not among them (StoreKit 1 ids differ by device), to the newest ungranted one
-    /// of its product. The others are judged as if it did not exist.
+    /// of its product, and another user's order that is for none of their products to the newest ungranted one of any.
+    /// The others are judged as if it did not exist.
     package static func assign(
-        named orderID: UUID?, meant transactionID: String?, to transactions: [Transaction],
+        named orderID: UUID?, meant transactionID: String?, by poster: String?, to transactions: [Transaction],
         _ evidence: inout [String: Evidence]
     ) {
         guard let orderID else { return }
-        let chosen = chosenID(orderID, transactionID, transactions, evidence)
+        let chosen = chosenID(orderID, transactionID, poster, transactions, evidence)
         for id in Array(evidence.keys) {
             if id == chosen {
                 evidence[id]?.namedOrderID = orderID
@@ -146,14 +163,18 @@ extension Evidence {
     }
 
     private static func chosenID(
-        _ orderID: UUID, _ transactionID: String?, _ transactions: [Transaction], _ evidence: [String: Evidence]
+        _ orderID: UUID, _ transactionID: String?, _ poster: String?, _ transactions: [Transaction],
+        _ evidence: [String: Evidence]
     ) -> String? {
         if transactions.count == 1 { return transactions[0].id }
         // Proven by its token, whatever the submission says.
         if let proven = transactions.first(where: { $0.appAccountToken == orderID }) { return proven.id }
         if let transactionID, transactions.contains(where: { $0.id == transactionID }) { return transactionID }
-        let productID = evidence.values.lazy.flatMap(\.orders).first { $0.id == orderID }?.productID
-        return transactions.filter { $0.productID == productID && evidence[$0.id]?.isGranted == false }
+        let order = evidence.values.lazy.flatMap(\.orders).first { $0.id == orderID }
+        let ungranted = transactions.filter { evidence[$0.id]?.isGranted == false }
+        let ofProduct = ungranted.filter { $0.productID == order?.productID }
+        let isAnothers = order.map { $0.userID != poster } ?? false
+        return (ofProduct.isEmpty && isAnothers ? ungranted : ofProduct)
             .max { ($0.purchasedAt, $0.id) < ($1.purchasedAt, $1.id) }?.id
     }
 }

@@ -16,6 +16,14 @@ extension MatchReason {
         switch self {
         case .tokenOfOrder, .orderNamed, .orderOpen:
             PlayerSentence(zh: "这笔购买对应您之前的订单。", en: "This purchase belongs to an order that you placed before.")
+        case .recordNames:
+            PlayerSentence(
+                zh: "应用提交的充值记录写明这笔购买属于您的账号。",
+                en: "The record that the app sent names your account as the one that paid.")
+        case .tokenOfAnother:
+            PlayerSentence(
+                zh: "这笔购买的标识之前也用于其他账号,因此按您的订单判断。",
+                en: "The mark on this purchase was used elsewhere before, so your order decided.")
         case .tokenRegistered, .tokenGrantedBefore:
             PlayerSentence(
                 zh: "这笔购买带有您账号的标识。", en: "This purchase carries the mark of your account.")

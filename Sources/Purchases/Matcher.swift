@@ -6,6 +6,8 @@ package enum MatchReason: String, Sendable, CaseIterable {
     case tokenOfOrder = "token_of_order"
     case tokenRegistered = "token_registered"
     case tokenGrantedBefore = "token_granted_before"
+    /// The record that was posted names its own user, who is known here.
+    case recordNames = "record_names"
     case chainKnown = "chain_known"
     case orderNamed = "order_named"
     case orderOfAnother = "order_of_another"
@@ -33,6 +35,8 @@ package enum MatchReason: String, Sendable, CaseIterable {
     case environmentDiffers = "environment_differs"
     /// The token led to several users.
     case tokenOfSeveral = "token_of_several"
+    /// Purchases with the token were given to one other user before.
+    case tokenOfAnother = "token_of_another"
     /// The proof shows no token, whether or not the purchase has one (note 2).
     case tokenUnseen = "token_unseen"
     /// Its token is one that we set at Apple ourselves: it says no more than the chain does.
@@ -71,6 +75,8 @@ package struct Match: Sendable, Equatable {
     package var chainWasOf: String?
     /// Leads to the owner, where a person named him and no order need say it.
     package var token: UUID?
+    /// The order that the purchase's own token names, bound or not: it says where in the game the goods go.
+    package var orderOfToken: PlacedOrder?
     /// Which of the product's items it is, where that is not named as the product.
     package var item: String?
     /// What comes beside the goods where the user has not had it in its period: the database knows.
@@ -90,13 +96,17 @@ package struct Match: Sendable, Equatable {
     }
 }
 
-/// The second table of design.md 5.1: whose is this purchase? Rows 2 to 11, the first that answers decides. Row 1 is the
-/// database's. Pure.
+/// Whose a purchase is: rows 2 to 11 of the table below, the first that answers decides. Row 1 is the database's. Pure.
+///
+/// Above all rows stands one rule: **what another user has merely claimed never takes a purchase from an authenticated
+/// poster who shows Apple's own data.** Only proof does (``BindingSource/isProof``): an order or a registered token inside
+/// Apple's data, a chain whose purchases were shown with Apple's own data, an installation token that this server issued, a
+/// person's decision. An order of another, a token that was merely used before and a free text of a client prove nothing.
 package struct Matcher: Sendable {
     package enum Answer: Sendable, Equatable {
         case owner(Match)
-        /// Nobody can be named.
-        case held(Reason)
+        /// Nobody can be named. The rival is whom something less than proof speaks for.
+        case held(Reason, rival: String? = nil)
         /// Not now: somebody may still post it.
         case open(Reason)
     }
@@ -108,7 +118,7 @@ package struct Matcher: Sendable {
     package static let placedAfterMax: TimeInterval = 300
     /// Orders placed this long before a purchase are near it, in seconds.
     package static let nearMax: TimeInterval = 900
-    /// Without possession, and to tell a renewal from a purchase: an order is as old as this, in seconds.
+    /// To tell a renewal from a purchase that was ordered: the order is as old as this, in seconds.
     package static let hour: TimeInterval = 3600
 
     private let transaction: Transaction
@@ -125,20 +135,20 @@ package struct Matcher: Sendable {
     }
 
     package var answer: Answer {
-        if let match = decided { return .owner(finished(match)) }
-        if let match = renewalOfMoved { return .owner(finished(match)) }
-        if let match = orderToken { return .owner(finished(match)) }
+        if let match = decided ?? renewalOfMoved ?? orderToken { return .owner(finished(match)) }
         if let answer = userToken {
             guard case .owner(let match) = answer else { return answer }
             return .owner(finished(match))
         }
-        if let match = chain ?? namedOrder { return .owner(finished(match)) }
+        if let match = chain { return .owner(finished(match)) }
         guard claim.isPosted else { return unposted }
         guard claim.hasPossession else { return .held(.possessionMissing) }
-        if let match = orderOfAnother ?? openOrder ?? chainOwner ?? lateOrder ?? poster {
-            return .owner(finished(match))
+        if let match = namedOrder ?? record ?? orderOfAnother { return .owner(finished(match)) }
+        if let reason = isForAnother {
+            return chainOwner.map { .owner(finished($0)) } ?? .held(reason)
         }
-        return .held(namesAnothers ? .foreignOrder : .orderUnknown)
+        if let match = openOrder ?? chainOwner ?? lateOrder ?? poster { return .owner(finished(match)) }
+        return .held(.orderUnknown)
     }
 
     /// Of what was bought before the cut-over and lasts (row 0c): rows 2 to 4 and 10, and row 8, for an imported owner of
@@ -155,7 +165,9 @@ package struct Matcher: Sendable {
         } else {
             guard claim.isPosted else { return chainOwner.map { .owner(finished($0)) } ?? .held(.unclaimed) }
             guard claim.hasPossession else { return .held(.possessionMissing) }
-            guard let match = chainOwner ?? poster else { return .held(.orderUnknown) }
+            guard let match = chainOwner ?? (isForAnother == nil ? poster : nil) else {
+                return .held(isForAnother ?? .orderUnknown)
+            }
             found = match
         }
         let proof = found.source == .poster ? [] : found.reasons.prefix(1)
@@ -196,41 +208,77 @@ package struct Matcher: Sendable {
     private var orderToken: Match? {
         guard let token, let order = evidence.orders.first(where: { $0.id == token })
         else { return nil }
+        var match = Match(userID: order.userID, source: .orderToken, reasons: [.tokenOfOrder])
+        match.orderOfToken = order
         // One that was asked for by another purchase is that one's: the token says the user only.
         if isFirstOfChain, isFree(order) {
             if isUnbound(order) {
-                var match = Match(userID: order.userID, source: .orderToken, reasons: [.tokenOfOrder])
                 bind(order, &match)
                 if order.productID != transaction.productID { match.reasons.append(.productCorrected) }
                 return match
             }
             if isConsumable, order.productID == transaction.productID {
-                var match = Match(
-                    userID: order.userID, source: .orderToken, secondChargeOf: order.id,
-                    reasons: [.tokenOfOrder, .orderBoundBefore, .secondCharge])
+                match.secondChargeOf = order.id
+                match.reasons += [.orderBoundBefore, .secondCharge]
                 takeOffer(order, &match)
                 return match
             }
         }
-        var match = Match(userID: order.userID, source: .orderToken, reasons: [.tokenOfOrder])
         if !isUnbound(order) { match.reasons.append(.orderBoundBefore) }
         bindOrder(of: order.userID, &match)
         return match
     }
 
-    /// Row 3: the token is a user's. One that nobody registered, from a poster who has another: held.
+    /// Row 3: the token is a user's, registered or remembered of what he was given before. One that is nobody's, from a
+    /// poster who has one of his own: held.
     private var userToken: Answer? {
         guard token != nil else { return nil }
-        var match: Match
         if let userID = evidence.registeredUserID {
-            match = Match(userID: userID, source: .userToken, reasons: [.tokenRegistered])
-        } else if evidence.tokenUserIDs.count == 1 {
-            match = Match(userID: evidence.tokenUserIDs[0], source: .userToken, reasons: [.tokenGrantedBefore])
-        } else {
-            return evidence.posterHasToken ? .held(.foreignToken) : nil
+            if !claim.isPosted, !lasts, fittingOffers(of: userID).count != 1, !isADayOld { return .open(.unclaimedYet) }
+            return .owner(ofToken(userID, .userToken, .tokenRegistered))
         }
-        bindOrder(of: match.userID, &match)
-        return .owner(match)
+        if claim.hasPossession, evidence.rememberedUserIDs.count == 1,
+            let answer = rememberedToken(of: evidence.rememberedUserIDs[0])
+        {
+            return answer
+        }
+        return evidence.posterHasToken ? .held(.foreignToken) : nil
+    }
+
+    /// Row 3 of a token that was only used before: it speaks for its user where he posts, or where a day long nobody did.
+    /// Against another poster it is a claim: an order of the poster's own, placed before the purchase, answers it; else
+    /// the purchase waits for a day, and both are told. A chain that is known is proof, and goes before it (row 4).
+    private func rememberedToken(of userID: String) -> Answer? {
+        if claim.userID == userID { return .owner(ofToken(userID, .rememberedToken, .tokenGrantedBefore)) }
+        guard chain == nil else { return nil }
+        guard claim.isPosted else {
+            return isADayOld
+                ? .owner(ofToken(userID, .rememberedToken, .tokenGrantedBefore)) : .open(.unclaimedYet)
+        }
+        if let poster = claim.userID, isForAnother == nil, let match = orderBefore(of: poster) { return .owner(match) }
+        return isADayOld ? nil : .held(.tokenDisputed, rival: userID)
+    }
+
+    private func ofToken(_ userID: String, _ source: BindingSource, _ reason: MatchReason) -> Match {
+        var match = Match(userID: userID, source: source, reasons: [reason])
+        bindOrder(of: userID, &match)
+        return match
+    }
+
+    /// Rows 5 and 7 by what was placed before the purchase alone.
+    private func orderBefore(of userID: String) -> Match? {
+        var match: Match
+        if let order = named, order.userID == userID, fitsBefore(order) {
+            match = Match(userID: userID, source: .namedOrder, reasons: [.orderNamed])
+            bind(order, &match)
+        } else if case .order(let order, let reasons) = openOrder(of: [userID], fitsBefore) {
+            match = Match(userID: userID, source: .openOrder, reasons: reasons)
+            bind(order, &match)
+        } else {
+            return nil
+        }
+        match.reasons.append(.tokenOfAnother)
+        return match
     }
 
     /// Row 4: a renewal or a restore, in a chain we know.
@@ -242,27 +290,42 @@ package struct Matcher: Sendable {
     /// Row 5: the submission names an order of its user that fits.
     private var namedOrder: Match? {
         guard let order = named, order.userID == claim.userID, fits(order) else { return nil }
-        guard claim.hasPossession || order.placedAt >= transaction.purchasedAt - Self.hour else { return nil }
         var match = Match(userID: order.userID, source: .namedOrder, reasons: [.orderNamed])
         bind(order, &match)
         return match
     }
 
-    /// Row 6: an order of another user, named or placed on the same installation, near the purchase and later than any
-    /// of the poster's.
+    /// Row 5a: the record that was posted names another user than its poster, one who is known here. Not where an order
+    /// of a third user is named beside it.
+    private var record: Match? {
+        guard let userID = evidence.recordUserID, userID != claim.userID,
+            !namesAnothers || named?.userID == userID
+        else { return nil }
+        var match = Match(userID: userID, source: .record, reasons: [.recordNames])
+        bindOrder(of: userID, &match)
+        return match
+    }
+
+    /// Row 6: an order of another user, placed on the same proven installation, near the purchase and later than any of
+    /// the poster's.
     private var orderOfAnother: Match? {
         let own = evidence.orders.filter { $0.userID == claim.userID && fits($0) }.map(\.placedAt).max()
         let others = evidence.orders.filter {
-            $0.userID != claim.userID && ($0.id == evidence.namedOrderID || $0.isOfInstallation) && fits($0)
-                && isNear($0)
+            $0.userID != claim.userID && $0.isOnProvenInstallation && fits($0) && isNear($0)
                 && $0.placedAt > own ?? .distantPast
         }
         guard let order = latest(others) else { return nil }
-        var match = Match(
-            userID: order.userID, source: .orderOfAnother,
-            reasons: [.orderOfAnother, order.id == evidence.namedOrderID ? .orderNamed : .installation])
+        var match = Match(userID: order.userID, source: .orderOfAnother, reasons: [.orderOfAnother, .installation])
         bind(order, &match)
         return match
+    }
+
+    /// Why the post is not its poster's for what it says itself: it names another user's order (S1-25), whether or not
+    /// that order fits, or carries the record of a user whom nobody knows (S0-24). Rows 7, 9 and 10 do not answer then.
+    /// Goods cannot be taken back, so a person decides, or the other's own post.
+    private var isForAnother: Reason? {
+        if namesAnothers { return .foreignOrder }
+        return evidence.isRecordOfUnknown ? .foreignRecord : nil
     }
 
     /// Row 7: orders of the poster that fit.
@@ -282,13 +345,9 @@ package struct Matcher: Sendable {
         return Match(userID: userID, source: .lateOrder, order: order, reasons: [lateReason(order)])
     }
 
-    /// Row 10: the poster is authenticated and has possession. Not where he names an order of another user that fits: that
-    /// is a record of the other's, posted by whoever is logged in (S1-25), or an order number that his client kept from
-    /// him; whoever buys by orders would have one of his own. Goods cannot be taken back, so a person decides, or the
-    /// other's own post.
+    /// Row 10: the poster is authenticated and has possession.
     private var poster: Match? {
-        guard !namesAnothers else { return nil }
-        return claim.userID.map {
+        claim.userID.map {
             var match = Match(userID: $0, source: .poster)
             if case .none(let reasons) = openOrder(of: $0) { match.reasons += reasons }
             return match
@@ -299,13 +358,16 @@ package struct Matcher: Sendable {
     /// chain's owner; an order of one of the users who are known for the Apple customer, as in row 7; the only one of
     /// them; else whoever posts it first, or support.
     private var unposted: Answer {
-        guard claim.judgedAt >= claim.receivedAt + Self.unpostedFor else { return .open(.unclaimedYet) }
+        guard isADayOld else { return .open(.unclaimedYet) }
         if let match = chainOwner ?? orderOfCustomer ?? onlyUserOfCustomer { return .owner(finished(match)) }
         return .held(.unclaimed)
     }
 
+    /// Whoever it may belong to has had the time to post it.
+    private var isADayOld: Bool { claim.judgedAt >= claim.receivedAt + Self.unpostedFor }
+
     private var orderOfCustomer: Match? {
-        guard case .order(let order, let reasons) = openOrder(of: evidence.customerUserIDs) else { return nil }
+        guard case .order(let order, let reasons) = openOrder(of: evidence.customerUserIDs, fits) else { return nil }
         var match = Match(userID: order.userID, source: .customer, reasons: [.customerKnown] + reasons)
         bind(order, &match)
         return match
@@ -329,7 +391,7 @@ package struct Matcher: Sendable {
     private var named: PlacedOrder? { evidence.orders.first { $0.id == evidence.namedOrderID } }
     private var namesAnothers: Bool {
         guard let userID = claim.userID, let named else { return false }
-        return named.userID != userID && fits(named)
+        return named.userID != userID
     }
 
     /// By no purchase, or by this one.
@@ -339,9 +401,28 @@ package struct Matcher: Sendable {
 
     /// Same product, unbound, reserved for no other purchase, and placed no later than the purchase: order B never
     /// swallows transaction A. A renewal or a restore fits no order.
+    ///
+    /// Clocks differ: one that was placed a little later fits as well, unless the purchase's chain is known or an order
+    /// from before it fits, of the same user or of anybody on this proven installation.
     private func fits(_ order: PlacedOrder) -> Bool {
-        order.productID == transaction.productID && isUnbound(order) && isFree(order)
-            && order.placedAt <= transaction.purchasedAt + Self.placedAfterMax && !isRenewal && !isRestore
+        guard !fitsBefore(order) else { return true }
+        guard isOfProduct(order), isUnbound(order), !isRenewal, !isRestore, evidence.chain == nil,
+            order.placedAt <= transaction.purchasedAt + Self.placedAfterMax
+        else { return false }
+        return !evidence.orders.contains { other in
+            // One that a neighbour in the same receipt has taken was there before all the same.
+            isOfProduct(other) && other.placedAt <= transaction.purchasedAt
+                && (isUnbound(other) || evidence.takenOrderIDs.contains(other.id))
+                && (other.userID == order.userID || other.isOnProvenInstallation && isNear(other))
+        }
+    }
+
+    private func fitsBefore(_ order: PlacedOrder) -> Bool {
+        isOfProduct(order) && isUnbound(order) && order.placedAt <= transaction.purchasedAt && !isRenewal && !isRestore
+    }
+
+    private func isOfProduct(_ order: PlacedOrder) -> Bool {
+        order.productID == transaction.productID && isFree(order)
     }
 
     private func isFree(_ order: PlacedOrder) -> Bool {
@@ -354,11 +435,16 @@ package struct Matcher: Sendable {
         orders.max { ($0.placedAt, $0.id.uuidString) < ($1.placedAt, $1.id.uuidString) }
     }
 
-    private func openOrder(of userID: String) -> OpenOrder { openOrder(of: [userID]) }
+    private func openOrder(of userID: String) -> OpenOrder { openOrder(of: [userID], fits) }
+
+    /// Orders of a user that fit, and whose offer counts.
+    private func fittingOffers(of userID: String) -> [PlacedOrder] {
+        evidence.orders.filter { $0.userID == userID && fits($0) && transaction.purchasedAt <= $0.payBy }
+    }
 
     /// Row 7, for whomever: the latest; where they promise different things or are different users', only if it alone is
     /// near the purchase. One that this purchase was given by before is the one, whatever was placed since.
-    private func openOrder(of userIDs: [String]) -> OpenOrder {
+    private func openOrder(of userIDs: [String], _ fits: (PlacedOrder) -> Bool) -> OpenOrder {
         let orders = evidence.orders.filter {
             userIDs.contains($0.userID) && fits($0) && transaction.purchasedAt <= $0.payBy
         }
@@ -428,7 +514,10 @@ package struct Matcher: Sendable {
 
     private var isFirstOfChain: Bool { transaction.isFirstOfChain }
 
-    private var isConsumable: Bool { (kind ?? (transaction.isPeriod ? .autoRenewable : .consumable)) == .consumable }
+    private var isConsumable: Bool { boughtAs == .consumable }
+    /// A subscription or a non-consumable: the client need say nothing of item or role.
+    private var lasts: Bool { boughtAs == .autoRenewable || boughtAs == .nonConsumable }
+    private var boughtAs: Transaction.Kind { kind ?? (transaction.isPeriod ? .autoRenewable : .consumable) }
 
     /// Apple's word; a legacy receipt has none: then what follows in a chain, unless the poster just ordered it.
     private var isRenewal: Bool {
@@ -438,9 +527,8 @@ package struct Matcher: Sendable {
 
     private var hasOrderWithinHour: Bool {
         evidence.orders.contains {
-            $0.userID == claim.userID && $0.productID == transaction.productID && isUnbound($0) && isFree($0)
-                && $0.placedAt >= transaction.purchasedAt - Self.hour
-                && $0.placedAt <= transaction.purchasedAt + Self.placedAfterMax
+            $0.userID == claim.userID && isOfProduct($0) && isUnbound($0)
+                && $0.placedAt >= transaction.purchasedAt - Self.hour && $0.placedAt <= transaction.purchasedAt
         }
     }
 
@@ -466,7 +554,7 @@ package struct Matcher: Sendable {
         if let named = evidence.namedOrderID, ![match.order?.id, match.secondChargeOf].contains(named) {
             match.reasons.append(.orderAside)
         }
-        if match.source != .userToken, evidence.tokenUserIDs.count > 1 { match.reasons.append(.tokenOfSeveral) }
+        if match.source != .userToken, evidence.rememberedUserIDs.count > 1 { match.reasons.append(.tokenOfSeveral) }
         if !transaction.showsToken, transaction.appAccountToken == nil, evidence != .none {
             match.reasons.append(.tokenUnseen)
         }

@@ -144,6 +144,18 @@ package struct PlayerSentence: Sendable, Equatable {
                 en:
                     "This purchase was sent with an order of another account: if that is yours too, please log in there and open the app again; otherwise our staff has to look at it."
             )
+        case .foreignRecord:
+            PlayerSentence(
+                zh: "这笔购买的充值记录写的是另一个账号,需要人工核对;如果它属于您的另一个账号,请登录那个账号后重新打开应用。",
+                en:
+                    "The record of this purchase names another account: if that is yours too, please log in there and open the app again; otherwise our staff has to look at it."
+            )
+        case .tokenDisputed:
+            PlayerSentence(
+                zh: "这笔购买的标识之前用于另一个账号;如果那也是您的账号,请登录那个账号后重新打开应用,否则一天后会继续处理。",
+                en:
+                    "The mark on this purchase was used by another account before: if that is yours too, please log in there and open the app again; otherwise we go on by ourselves after a day."
+            )
         case .transferReview:
             PlayerSentence(
                 zh: "这项订阅或商品目前属于另一个账号,是否转到您的账号需要人工核对。",

@@ -119,6 +119,10 @@ package struct Submission: Sendable, Equatable {
     package let target: String?
     /// What it says of the purchase it means, for the judge.
     package let declared: Declaration?
+    /// Of the token that this server issued to the installation it was posted from.
+    package var installationTokenSHA256: [UInt8]?
+    /// A trusted backend posts a record whose `uid` is its user's id: so records of this app name their users.
+    package var showsRecordOfUser = false
     /// Where it waits first: by the shape of its proof, and with Apple's where the app's policy is to ask in any case.
     package var lane: Lane
     /// The same submission is the same row: no read is needed to find it again (S1-2, P5).

@@ -13,6 +13,8 @@ package struct Verdict: Sendable {
         package let transfer: AppPolicy.Transfer?
         /// Of what is held: the row that found its owner, or could not, with its reasons.
         package let heldBy: HoldingRow?
+        /// Of what is disputed: the other user whom something less than proof speaks for.
+        package let rival: String?
 
         package struct HoldingRow: Sendable, Equatable {
             package let source: BindingSource
@@ -26,13 +28,14 @@ package struct Verdict: Sendable {
 
         package init(
             transaction: Transaction, decision: Decision, match: Match? = nil, transfer: AppPolicy.Transfer? = nil,
-            heldBy: HoldingRow? = nil
+            heldBy: HoldingRow? = nil, rival: String? = nil
         ) {
             self.transaction = transaction
             self.decision = decision
             self.match = match
             self.transfer = transfer
             self.heldBy = heldBy
+            self.rival = rival
         }
 
         /// The same purchase and owner, decided otherwise.
@@ -120,11 +123,16 @@ package enum SafeToFinish {
     /// True where nothing more can come of the client's copy: granted, already granted (to anyone), refunded,
     /// historical, and held once Apple's verified facts are stored here (the debt is ours then), unless another post of
     /// it is what settles it.
-    package static func judge(state: String, reason: String?, hasFacts: Bool, finishHeld: Bool = true) -> Bool {
+    ///
+    /// - Parameter isDisputed: another user has it by less than proof, and its poster was told so less than a day ago.
+    package static func judge(
+        state: String, reason: String?, hasFacts: Bool, finishHeld: Bool = true, isDisputed: Bool = false
+    ) -> Bool {
         switch state {
-        case "granted", "already_granted": true
+        case "granted", "already_granted": !isDisputed
         case "rejected": reason == Reason.refunded.rawValue || reason == Reason.historical.rawValue
-        case "held": hasFacts && finishHeld && reason != Reason.foreignOrder.rawValue
+        case "held":
+            hasFacts && finishHeld && reason.flatMap(Reason.init(rawValue:))?.isSettledByAnotherPost != true
         default: false
         }
     }

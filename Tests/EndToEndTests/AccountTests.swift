@@ -56,7 +56,7 @@ extension EndToEnd {
                 #expect(held.state == "held" && held.reason == "transfer_review" && held.safeToFinish == true)
                 try await system.wait("both to be told") {
                     let events = try await system.client.events().filter {
-                        ($0["type"] as? String)?.hasPrefix("ownership.") == true
+                        ["ownership.lost", "ownership.gained"].contains($0["type"] as? String)
                     }
                     return Set(events.map { "\($0["type"] ?? "") \($0["userId"] ?? "")" })
                         == ["ownership.lost u1", "ownership.gained u2"]

@@ -36,8 +36,13 @@ struct Client: Sendable {
         /// The session string of a stored record (S0-1).
         var token: String?
         var installationId: String?
+        var installationToken: String?
         /// What was bought, where one store product is sold as many.
         var item: String?
+        /// Of a stored record: whose it is, and where in the game (S0-1).
+        var uid: String?
+        var appsid: String?
+        var ext: String?
     }
 
     /// Many connections: a hundred callers at once are a hundred.
@@ -80,6 +85,10 @@ struct Client: Sendable {
         return try await call(.POST, "/v1/orders", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(fields))))
     }
 
+    func placeOrder(_ body: Data) async throws -> Answer {
+        try await call(.POST, "/v1/orders", .bytes(ByteBuffer(bytes: body)))
+    }
+
     /// Makes one account part of another.
     func merge(_ user: String, into other: String) async throws -> Answer {
         try await with(.accounts).call(
@@ -95,6 +104,25 @@ struct Client: Sendable {
         fields["message"] = message
         return try await call(
             .POST, "/v1/orders/\(order)/reports", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(fields))))
+    }
+
+    /// The token of a new installation, or the next one of the installation whose token is shown.
+    func installationToken(after shown: String? = nil) async throws -> String {
+        let body = try JSONEncoder().encode(["appId": "game", "installationToken": shown ?? ""])
+        let answer = try await call(.POST, "/v1/installations", .bytes(ByteBuffer(bytes: body)))
+        guard answer.status == 201, let token = answer.json["installationToken"] as? String else {
+            throw Refused(answer: answer)
+        }
+        return token
+    }
+
+    func revokeInstallation(_ token: String) async throws -> Answer {
+        let body = try JSONEncoder().encode(["appId": "game", "installationToken": token])
+        return try await call(.DELETE, "/v1/installations", .bytes(ByteBuffer(bytes: body)))
+    }
+
+    struct Refused: Error {
+        let answer: Answer
     }
 
     func receipt(_ id: String, wait seconds: Int? = nil) async throws -> Answer {

@@ -34,7 +34,8 @@ extension EndToEnd {
                 #expect(own.status == 200 && own.state == "already_granted" && own.safeToFinish == true)
                 #expect(own.reason == "imported" && own.transactions[0]["owner"] as? String == "you")
                 let other = try await system.submit(coins, user: "other", wait: 20)
-                #expect(other.state == "already_granted" && other.safeToFinish == true)
+                // A file says whose it is, and Apple does not: for a day a person may look.
+                #expect(other.state == "already_granted" && other.safeToFinish == false)
                 #expect(other.reason == "owned_by_another_user")
                 let legacy = try await system.submitReceipt(period, user: "owner", wait: 20)
                 #expect(legacy.state == "already_granted" && legacy.safeToFinish == true, "\(legacy.text)")
@@ -138,7 +139,8 @@ extension EndToEnd {
                 }
                 for (post, expected) in zip(posts, ["imported", "owned_by_another_user", nil]) {
                     let answer = try await system.client.receipt(post.id)
-                    #expect(answer.reason == expected && answer.safeToFinish == true, "\(answer.text)")
+                    #expect(answer.reason == expected, "\(answer.text)")
+                    #expect(answer.safeToFinish == (expected != "owned_by_another_user"), "\(answer.text)")
                 }
             }
         }

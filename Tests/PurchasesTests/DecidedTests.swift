@@ -33,7 +33,7 @@ import Testing
     func first() {
         let theirs = Self.order("other")
         let signs: [(inout Evidence) -> Void] = [
-            { $0.orders = [theirs] }, { $0.registeredUserID = "other" }, { $0.tokenUserIDs = ["other"] },
+            { $0.orders = [theirs] }, { $0.registeredUserID = "other" }, { $0.rememberedUserIDs = ["other"] },
             { $0.posterHasToken = true }, { $0.chain = .init(userID: "other") },
             { $0.chain = .init(userID: "other", isMoved: true) },
             {

@@ -139,7 +139,7 @@ import Testing
             evidence.chain = .init(userID: "now")
             evidence.isTokenWritten = isWritten
             // Would be row 3, if it were a proof.
-            evidence.tokenUserIDs = ["another"]
+            evidence.rememberedUserIDs = ["another"]
             let period = DecisionTests.transaction("pass", kind: .autoRenewable) {
                 $0.originalID = "1"
                 $0.reason = reason

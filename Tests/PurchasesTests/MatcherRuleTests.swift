@@ -221,7 +221,7 @@ import Testing
         "note 1: of several entries the named order belongs to the named one, else to the newest ungranted of its product"
     )
     func assigned() {
-        let order = Self.order()
+        var order = Self.order()
         let purchase = { (id: String, product: String, ago: TimeInterval) in
             DecisionTests.transaction(product, ago: ago) {
                 $0.id = id
@@ -236,13 +236,18 @@ import Testing
                 evidence[transaction.id]?.orders = [order]
                 evidence[transaction.id]?.isGranted = granted.contains(transaction.id)
             }
-            Evidence.assign(named: order.id, meant: meant, to: transactions, &evidence)
+            Evidence.assign(named: order.id, meant: meant, by: "me", to: transactions, &evidence)
             #expect(evidence.values.allSatisfy { $0.orders.isEmpty == ($0.namedOrderID == nil) })
             return evidence.filter { $0.value.namedOrderID != nil }.map(\.key)
         }
         #expect(assigned("a") == ["a"] && assigned("c") == ["c"], "whatever its product: row 5 then says no")
         #expect(assigned(nil) == ["b"] && assigned("unknown") == ["b"])
         #expect(assigned(nil, granted: ["b"]) == ["a"] && assigned(nil, granted: ["a", "b"]) == [])
+        // Another user's order, of a product that is none of theirs, still makes one of them not the poster's (S1-25).
+        order = Self.order("you", product: "sword")
+        #expect(assigned(nil) == ["c"] && assigned(nil, granted: ["c"]) == ["b"])
+        order = Self.order("me", product: "sword")
+        #expect(assigned(nil) == [])
     }
 
     @Test("S2-15, S2-16, S4-9: each of several purchases of one receipt gets its own order")
@@ -302,7 +307,7 @@ import Testing
                 let offers = orders.filter { $0.productID == transaction.productID }.compactMap(\.goods)
                 #expect(catalogue == goods || offers.contains(goods), "goods of another product, seed \(random.seed)")
                 if !judge.claim.hasPossession {
-                    #expect([.orderToken, .userToken, .chain, .namedOrder].contains(source), "seed \(random.seed)")
+                    #expect([.orderToken, .userToken, .chain].contains(source), "seed \(random.seed)")
                 }
                 guard let order = match.order else { continue }
                 #expect(order.userID == match.userID, "seed \(random.seed)")
@@ -339,7 +344,7 @@ import Testing
                 if Int.random(in: 0..<4, using: &random) == 0 { $0.reservedFor = pick(["0", "1", "x"], &random) }
                 if Int.random(in: 0..<4, using: &random) == 0 { $0.transactionID = "x" }
                 if Int.random(in: 0..<4, using: &random) == 0 { $0.payBy = bought.addingTimeInterval(-1800) }
-                $0.isOfInstallation = Bool.random(using: &random)
+                $0.isOnProvenInstallation = Bool.random(using: &random)
             }
         }
         let transactions = (0..<Int.random(in: 1...3, using: &random)).map { index in
@@ -360,11 +365,13 @@ import Testing
             if Int.random(in: 0..<3, using: &random) == 0 { evidence.chain = .init(userID: pick(users, &random)) }
             all[transaction.id] = evidence
         }
+        let poster = pick([nil, "me", "me", "me"], &random)
         Evidence.assign(
             named: Bool.random(using: &random) ? orders.last?.id : nil, meant: pick([nil, "0", "1"], &random),
+            by: poster,
             to: transactions, &all)
         let claim = Claim(
-            userID: pick([nil, "me", "me", "me"], &random), hasPossession: Int.random(in: 0..<5, using: &random) > 0,
+            userID: poster, hasPossession: Int.random(in: 0..<5, using: &random) > 0,
             receivedAt: DecisionTests.received)
         return (Judge(policy: policy, claim: claim, evidence: all), transactions, orders)
     }

@@ -12,21 +12,24 @@ import Testing
 
     enum Token: CaseIterable {
         case none, myOrder, yourOrder, orderOfAnotherProduct, boundOrder, boundOrderOfAnotherProduct
-        case registeredForMe, registeredForYou, grantedToYou, grantedToTwo, grantedToTwoWhileIHaveOne,
-            unknownWhileIHaveOne
+        case registeredForMe, registeredForYou, rememberedMine, rememberedYours, rememberedYoursWhileIHaveOne
+        case grantedToTwo, grantedToTwoWhileIHaveOne, unknownWhileIHaveOne
     }
     enum Kind: CaseIterable { case consumable, firstPeriod, renewal, resubscribed, legacyPeriod, restore }
     enum Chain: CaseIterable { case none, mine, yours, yoursTakenBack, yoursMoved }
     enum Named: CaseIterable {
         case none, mine, mineOfTwoHoursAgo, mineLater, mineReserved, mineReservedForAnother, mineOfAnotherProduct,
             mineBound
-        case yours, yoursOfAnHourAgo
+        case mineJustAfter, yours, yoursOfAnHourAgo, yoursOfAnotherProduct, yoursBound, yoursLater
     }
+    /// Whom the record that was posted names.
+    enum Record: CaseIterable { case none, yours, unknown }
+    enum Age: CaseIterable { case fresh, aDay }
     enum Open: CaseIterable {
         case none, one, lapsed, twoAlike, twoDiffer, twoDifferLatestNear, twoDifferBothNear, oneButOfferCode
     }
-    enum Neighbour: CaseIterable { case none, near, far }
-    enum Poster: CaseIterable { case withPossession, without, nobody }
+    enum Neighbour: CaseIterable { case none, near, far, nearUnproven }
+    enum Poster: CaseIterable { case withPossession, without, unnamed }
 
     struct Case {
         var token: Token
@@ -36,6 +39,8 @@ import Testing
         var open: Open
         var neighbour: Neighbour
         var poster: Poster
+        var record: Record
+        var age: Age
     }
 
     static func order(
@@ -89,11 +94,19 @@ import Testing
         switch c.token {
         case .registeredForMe: evidence.registeredUserID = me
         case .registeredForYou: evidence.registeredUserID = you
-        case .grantedToYou: evidence.tokenUserIDs = [you]
-        case .grantedToTwo, .grantedToTwoWhileIHaveOne: evidence.tokenUserIDs = [you, third]
+        case .rememberedMine: evidence.rememberedUserIDs = [me]
+        case .rememberedYours, .rememberedYoursWhileIHaveOne: evidence.rememberedUserIDs = [you]
+        case .grantedToTwo, .grantedToTwoWhileIHaveOne: evidence.rememberedUserIDs = [you, third]
         default: break
         }
-        evidence.posterHasToken = c.token == .grantedToTwoWhileIHaveOne || c.token == .unknownWhileIHaveOne
+        evidence.posterHasToken = [
+            .grantedToTwoWhileIHaveOne, .unknownWhileIHaveOne, .rememberedYoursWhileIHaveOne,
+        ].contains(c.token)
+        switch c.record {
+        case .none: break
+        case .yours: evidence.recordUserID = you
+        case .unknown: evidence.isRecordOfUnknown = true
+        }
         switch c.chain {
         case .none: break
         case .mine: evidence.chain = .init(userID: me)
@@ -110,11 +123,15 @@ import Testing
         evidence.orders += openOrders(c.open)
         if c.open == .oneButOfferCode { transaction.offerType = 3 }
         if c.neighbour != .none {
-            evidence.orders.append(order(third, c.neighbour == .near ? 1 : 16) { $0.isOfInstallation = true })
+            evidence.orders.append(
+                order(third, c.neighbour == .far ? 16 : 1) {
+                    $0.isOnProvenInstallation = c.neighbour != .nearUnproven
+                })
         }
+        let received = DecisionTests.received
         let claim = Claim(
-            userID: c.poster == .nobody ? nil : me, hasPossession: c.poster != .without,
-            receivedAt: DecisionTests.received)
+            userID: c.poster == .unnamed ? nil : me, hasPossession: c.poster != .without, receivedAt: received,
+            judgedAt: c.age == .fresh ? received : received.addingTimeInterval(86_400))
         return (transaction, claim, evidence)
     }
 
@@ -124,12 +141,16 @@ import Testing
         case .mine: order(me, 2)
         case .mineOfTwoHoursAgo: order(me, 120)
         case .mineLater: order(me, -10)
+        case .mineJustAfter: order(me, -2)
         case .mineReserved: order(me, -10) { $0.reservedFor = id }
         case .mineReservedForAnother: order(me, 2) { $0.reservedFor = "other" }
         case .mineOfAnotherProduct: order(me, 2, product: "gems")
         case .mineBound: order(me, 2) { $0.transactionID = "other" }
         case .yours: order(you, 3)
         case .yoursOfAnHourAgo: order(you, 61)
+        case .yoursOfAnotherProduct: order(you, 3, product: "gems")
+        case .yoursBound: order(you, 3) { $0.transactionID = "other" }
+        case .yoursLater: order(you, -20)
         }
     }
 
@@ -164,20 +185,33 @@ import Testing
         let justOrdered = e.orders.contains {
             $0.userID == claim.userID && $0.productID == "coins" && $0.transactionID == nil
                 && [nil, t.id].contains($0.reservedFor) && bought.timeIntervalSince($0.placedAt) <= 3600
-                && bought.timeIntervalSince($0.placedAt) >= -300
+                && bought.timeIntervalSince($0.placedAt) >= 0
         }
         let isRenewal = c.kind == .renewal || c.kind == .legacyPeriod && !justOrdered
         let isRestore = c.kind == .restore && c.chain != .yoursTakenBack
-        let fitting = e.orders.filter {
-            $0.productID == "coins" && $0.transactionID == nil && [nil, t.id].contains($0.reservedFor)
-                && $0.placedAt.timeIntervalSince(bought) <= 300 && !isRenewal && !isRestore
+        let open = e.orders.filter {
+            $0.productID == "coins" && $0.transactionID == nil && [nil, t.id].contains($0.reservedFor) && !isRenewal
+                && !isRestore
         }
+        let before = open.filter { $0.placedAt <= bought }
+        // "One placed up to 5 min after fits only where its chain is unknown and no order placed before the purchase fits
+        // for this user, or for another on this proven installation."
+        let after = open.filter { order in
+            order.placedAt > bought && order.placedAt.timeIntervalSince(bought) <= 300 && e.chain == nil
+                && !before.contains {
+                    $0.userID == order.userID
+                        || $0.isOnProvenInstallation && bought.timeIntervalSince($0.placedAt) <= 900
+                }
+        }
+        let fitting = before + after
         /// Row 5 of a user.
         func row5(_ user: String) -> PlacedOrder? { named.first { $0.userID == user && fitting.contains($0) } }
         /// Row 7 of a user.
-        func row7(_ user: String) -> PlacedOrder? {
+        func row7(_ user: String, among orders: [PlacedOrder]? = nil) -> PlacedOrder? {
             guard t.offerType != 3 else { return nil }
-            let all = fitting.filter { $0.userID == user && bought <= $0.payBy }.sorted { $0.placedAt > $1.placedAt }
+            let all = (orders ?? fitting).filter { $0.userID == user && bought <= $0.payBy }.sorted {
+                $0.placedAt > $1.placedAt
+            }
             let promises = Set(
                 all.map { "\(String(describing: $0.goods)) \($0.item ?? "") \($0.bonuses) \($0.target)" })
             let near = all.filter { bought.timeIntervalSince($0.placedAt) <= 900 }
@@ -194,8 +228,8 @@ import Testing
         // Row 1: what was moved stays moved, whatever token its renewals carry.
         if c.chain == .yoursMoved, isRenewal { return Expected(row: 4, user: you, order: row9(you)?.id) }
         // S1-25: never the poster's because he posted it.
-        let isAnothers =
-            claim.userID != nil && named.contains { $0.userID != claim.userID && fitting.contains($0) }
+        let isAnothers = claim.userID != nil && named.contains { $0.userID != claim.userID }
+        let isForAnother = isAnothers || e.isRecordOfUnknown
 
         var rows: [Int: Expected] = [:]
         let isFirst = t.id == t.originalID
@@ -206,10 +240,32 @@ import Testing
                 row: 2, user: order.userID, order: binds ? order.id : isSecond ? nil : any(order.userID))
         }
         if t.appAccountToken != nil {
-            if let user = e.registeredUserID ?? (e.tokenUserIDs.count == 1 ? e.tokenUserIDs.first : nil) {
+            if let user = e.registeredUserID {
                 rows[3] = Expected(row: 3, user: user, order: any(user))
             } else if e.posterHasToken {
                 rows[3] = Expected(row: 3, held: .foreignToken)
+            }
+            if e.registeredUserID == nil, let user = e.rememberedUserIDs.first, e.rememberedUserIDs.count == 1,
+                claim.hasPossession
+            {
+                let isADayOld = claim.judgedAt.timeIntervalSince(claim.receivedAt) >= 86_400
+                if user == claim.userID {
+                    rows[3] = Expected(row: 3, user: user, order: any(user))
+                } else if e.chain == nil || !isRenewal && !isRestore {
+                    // A chain is proof, which a token that was merely used before is not.
+                    let own = claim.userID.flatMap { poster -> Expected? in
+                        guard !isForAnother else { return nil }
+                        if let order = named.first(where: { $0.userID == poster && before.contains($0) }) {
+                            return Expected(row: 5, user: poster, order: order.id)
+                        }
+                        return row7(poster, among: before).map { Expected(row: 7, user: poster, order: $0.id) }
+                    }
+                    if let own {
+                        rows[3] = own
+                    } else if !isADayOld {
+                        rows[3] = Expected(row: 3, held: .tokenDisputed)
+                    }
+                }
             }
         }
         if let chain = e.chain {
@@ -218,19 +274,25 @@ import Testing
             if claim.hasPossession { rows[8] = match(8) }
         }
         if let user = claim.userID {
-            if let order = row5(user), claim.hasPossession || bought.timeIntervalSince(order.placedAt) <= 3600 {
+            // Without possession an order of one's own proves nothing (S4).
+            if claim.hasPossession, let order = row5(user) {
                 rows[5] = Expected(row: 5, user: user, order: order.id)
             }
-            if claim.hasPossession {
+            // What is for another is never the poster's by rows 7, 9 and 10.
+            if claim.hasPossession, !isForAnother {
                 if let order = row7(user) { rows[7] = Expected(row: 7, user: user, order: order.id) }
                 if let order = row9(user) { rows[9] = Expected(row: 9, user: user, order: order.id) }
-                if !isAnothers { rows[10] = Expected(row: 10, user: user) }
+                rows[10] = Expected(row: 10, user: user)
             }
+        }
+        // Row 5a stands between 5 and 6; here it is 5 with another source.
+        if claim.hasPossession, rows[5] == nil, let user = e.recordUserID, !isAnothers || named.first?.userID == user {
+            rows[5] = Expected(row: 5, user: user, order: any(user))
         }
         if claim.hasPossession {
             let own = fitting.filter { $0.userID == claim.userID }.map(\.placedAt)
             let others = fitting.filter { order in
-                order.userID != claim.userID && (named.contains(order) || order.isOfInstallation)
+                order.userID != claim.userID && order.isOnProvenInstallation
                     && bought.timeIntervalSince(order.placedAt) <= 900 && own.allSatisfy { $0 < order.placedAt }
             }
             if let order = others.sorted(by: { $0.placedAt < $1.placedAt }).last {
@@ -239,16 +301,21 @@ import Testing
         }
         return rows.min { $0.key < $1.key }?.value
             ?? Expected(
-                row: 11, held: !claim.hasPossession ? .possessionMissing : isAnothers ? .foreignOrder : .orderUnknown)
+                row: 11,
+                held: !claim.hasPossession
+                    ? .possessionMissing
+                    : isAnothers ? .foreignOrder : e.isRecordOfUnknown ? .foreignRecord : .orderUnknown)
     }
 
     static let rowOf: [BindingSource: Int] = [
-        .orderToken: 2, .userToken: 3, .chain: 4, .namedOrder: 5, .orderOfAnother: 6, .openOrder: 7, .chainOwner: 8,
+        .orderToken: 2, .userToken: 3, .rememberedToken: 3, .chain: 4, .namedOrder: 5, .record: 5, .orderOfAnother: 6,
+        .openOrder: 7, .chainOwner: 8,
         .lateOrder: 9, .poster: 10, .customer: 11,
     ]
 
-    @Test("B7: every combination of what can stand in the table's columns", arguments: Token.allCases)
-    func crossProduct(token: Token) {
+    @Test(
+        "B7: every combination of what can stand in the table's columns", arguments: Token.allCases, Record.allCases)
+    func crossProduct(token: Token, record: Record) {
         var seen: Set<Int> = []
         for kind in Kind.allCases {
             for chain in Chain.allCases where chain == .none || kind != .consumable && kind != .firstPeriod {
@@ -256,14 +323,13 @@ import Testing
                     for open in Open.allCases {
                         for neighbour in Neighbour.allCases {
                             for poster in Poster.allCases {
-                                let c = Case(
-                                    token: token, kind: kind, chain: chain, named: named, open: open,
-                                    neighbour: neighbour, poster: poster)
-                                let (transaction, claim, evidence) = Self.make(c)
-                                let answer = Matcher(transaction, kind: nil, claim: claim, evidence: evidence).answer
-                                let expected = Self.expected(c, transaction, claim, evidence)
-                                seen.insert(expected.row)
-                                if Self.isWrong(answer, expected) { Issue.record("\(c): \(answer), not \(expected)") }
+                                // Time tells only of a token that was used before.
+                                for age in Age.allCases where age == .fresh || Self.agesMatter.contains(token) {
+                                    let c = Case(
+                                        token: token, kind: kind, chain: chain, named: named, open: open,
+                                        neighbour: neighbour, poster: poster, record: record, age: age)
+                                    seen.insert(Self.judge(c))
+                                }
                             }
                         }
                     }
@@ -271,21 +337,40 @@ import Testing
             }
         }
         // What stands above in the table hides what stands below; without a token every other row is reached.
-        if token == .none { #expect(seen == [4, 5, 6, 7, 8, 9, 10, 11]) }
-        #expect(seen.contains(token == .none ? 10 : Self.rowAbove(token)))
+        // A record of somebody who is known is his wherever the poster could only claim it.
+        if token == .none {
+            #expect(
+                seen
+                    == (record == .none
+                        ? [4, 5, 6, 7, 8, 9, 10, 11] : record == .yours ? [4, 5, 11] : [4, 5, 6, 8, 11]))
+        }
+        if record == .none { #expect(seen.contains(token == .none ? 10 : Self.rowAbove(token))) }
+    }
+
+    private static let agesMatter: [Token] = [.rememberedMine, .rememberedYours, .rememberedYoursWhileIHaveOne]
+
+    private static func judge(_ c: Case) -> Int {
+        let (transaction, claim, evidence) = make(c)
+        let answer = Matcher(transaction, kind: nil, claim: claim, evidence: evidence).answer
+        let expected = expected(c, transaction, claim, evidence)
+        if isWrong(answer, expected) { Issue.record("\(c): \(answer), not \(expected)") }
+        return expected.row
     }
 
     private static func rowAbove(_ token: Token) -> Int {
         switch token {
         case .none, .grantedToTwo: 10
         case .myOrder, .yourOrder, .orderOfAnotherProduct, .boundOrder, .boundOrderOfAnotherProduct: 2
-        case .registeredForMe, .registeredForYou, .grantedToYou, .grantedToTwoWhileIHaveOne, .unknownWhileIHaveOne: 3
+        case .registeredForMe, .registeredForYou, .rememberedMine, .rememberedYours, .rememberedYoursWhileIHaveOne,
+            .grantedToTwoWhileIHaveOne, .unknownWhileIHaveOne:
+            3
         }
     }
 
     private static func isWrong(_ answer: Matcher.Answer, _ expected: Expected) -> Bool {
         switch answer {
-        case .held(let reason): reason != expected.held
+        case .held(let reason, let rival):
+            reason != expected.held || (rival == nil) == (reason == .tokenDisputed)
         case .open: true
         case .owner(let match):
             match.userID != expected.user || match.order?.id != expected.order || rowOf[match.source] != expected.row

@@ -42,7 +42,7 @@ import Testing
                 switch reason {
                 case .ownedByAnotherUser: state != .parked
                 case .transferred: state == .alreadyGranted || !isWithoutReason
-                case .foreignOrder, .transferReview: !isWithoutReason
+                case .foreignOrder, .foreignRecord, .tokenDisputed, .transferReview: !isWithoutReason
                 default: false
                 }
             #expect(saysAnother == sentence.en.contains("another account"), about)

@@ -14,13 +14,19 @@ import Testing
                     switch (state, reason) {
                     case ("granted", _), ("already_granted", _): true
                     case ("rejected", "refunded"), ("rejected", "historical"): true
-                    // Posted without the other's order it is the poster's: nobody could do that after it was finished.
-                    case ("held", "foreign_order"): false
+                    // Another post settles it, which nobody could make after it was finished.
+                    case ("held", "foreign_order"), ("held", "foreign_record"), ("held", "foreign_token"),
+                        ("held", "token_disputed"):
+                        false
                     case ("held", _): hasFacts && finishHeld
                     default: false
                     }
                 let told = SafeToFinish.judge(state: state, reason: reason, hasFacts: hasFacts, finishHeld: finishHeld)
                 #expect(told == expected, "\(state) \(reason ?? "-")")
+                // What another user has by less than proof: not for a day.
+                let disputed = SafeToFinish.judge(
+                    state: state, reason: reason, hasFacts: hasFacts, finishHeld: finishHeld, isDisputed: true)
+                #expect(disputed == (expected && !["granted", "already_granted"].contains(state)))
             }
         }
     }

@@ -11,7 +11,8 @@ import Testing
 /// Method: receipts as the database would show them, and the JSON that is made of each.
 @Suite struct IntakeAnswerTests {
     private static func transaction(
-        _ id: String, _ state: String, reason: String? = nil, facts: Bool = true, isOwn: Bool? = nil
+        _ id: String, _ state: String, reason: String? = nil, facts: Bool = true, isOwn: Bool? = nil,
+        safeAt: String? = nil, isDisputed: Bool? = nil
     ) throws -> ReceiptView.TransactionView {
         var members: [JSONValue.Member] = [.init("transactionId", .string(id)), .init("state", .string(state))]
         if let reason { members.append(.init("reason", .string(reason))) }
@@ -23,6 +24,8 @@ import Testing
             members.append(.init("purchasedAt", .string("2026-03-01T00:00:00.000Z")))
         }
         if let isOwn { members.append(.init("isOwn", .bool(isOwn))) }
+        if let safeAt { members.append(.init("safeAt", .string(safeAt))) }
+        if let isDisputed { members.append(.init("isDisputed", .bool(isDisputed))) }
         if isOwn == true {
             members.append(
                 .init("goods", .array([.object([.init("item", .string("coins")), .init("amount", .number("6000"))])])))
@@ -51,7 +54,8 @@ import Testing
             ("rejected", "wrong_app", true, false), ("rejected", "wrong_environment", true, false),
             ("rejected", "untrusted_root", false, false), ("held", "product_unknown", true, true),
             ("held", "product_unknown", false, false), ("held", "possession_missing", true, false),
-            ("held", "foreign_order", true, false),
+            ("held", "foreign_order", true, false), ("held", "foreign_record", true, false),
+            ("held", "foreign_token", true, false), ("held", "token_disputed", true, false),
             ("open", "apple_unavailable", false, false), ("open", nil, true, false),
         ] as [(String, String?, Bool, Bool)])
     func transactions(_ state: String, _ reason: String?, _ facts: Bool, _ isSafe: Bool) throws {
@@ -60,6 +64,19 @@ import Testing
         #expect(answer.safeToFinish == isSafe)
         guard case .array(let list)? = answer.json["transactions"] else { Issue.record("no list"); return }
         #expect(list.first?["safeToFinish"] == .bool(isSafe))
+    }
+
+    @Test("what another one has by less than proof is not finished for a day, and the answer says until when")
+    func disputed() throws {
+        for isDisputed in [true, false] {
+            let transaction = try Self.transaction(
+                "1", "already_granted", reason: "owned_by_another_user", isOwn: false,
+                safeAt: "2026-03-02T00:00:00.000Z", isDisputed: isDisputed)
+            let answer = ReceiptAnswer(
+                Self.view(.alreadyGranted, reason: "owned_by_another_user", [transaction]), finishing: .held)
+            #expect(answer.safeToFinish == !isDisputed)
+            #expect(answer.json["nextAttemptAt"] == (isDisputed ? .string("2026-03-02T00:00:00.000Z") : nil))
+        }
     }
 
     @Test("finishHeld: false keeps held purchases unfinished")

@@ -9,11 +9,13 @@ import Foundation
 /// dropped for a quantity of 0.
 struct IntakeFields: Sendable {
     enum Form {
-        case receipt, order, report
+        case receipt, order, report, installation
     }
 
     var appID: String?
     var userID: String?
+    /// SHA-256 of the token of the installation; the token itself is kept nowhere.
+    var installationTokenSHA256: [UInt8]?
     var orderID: String?
     var transactionID: String?
     var originalTransactionID: String?
@@ -30,7 +32,6 @@ struct IntakeFields: Sendable {
     var productID: String?
     var promotion: String?
     var channel: String?
-    var installationID: String?
     var idempotencyKey: String?
     var environment: String?
     var price: Int?
@@ -52,6 +53,7 @@ struct IntakeFields: Sendable {
     static let userBytesMax = 256
     static let itemBytesMax = 256
     static let orderBytesMax = 128
+    static let installationTokenBytesMax = 128
     /// A price in milliunits: below 2^53, so that every JSON reader takes it as it is.
     static let priceMax = 1_000_000_000_000_000
     private static let targetBytesMax = 1024
@@ -63,7 +65,7 @@ struct IntakeFields: Sendable {
     ]
     /// What a post only says of a purchase: Apple's word decides all of it.
     private static let saidNames = columnNames.union([
-        "item", "productId", "quantity", "priceMilliunits", "currency", "target", "client",
+        "item", "productId", "quantity", "priceMilliunits", "currency", "target", "client", "installationToken",
     ])
     /// Beside a proof these are hints as well; alone they are all there is.
     private static let saidBesideProof = saidNames.union(["orderId", "transactionId", "originalTransactionId"])
@@ -75,7 +77,7 @@ struct IntakeFields: Sendable {
         switch form {
         case .receipt: nil
         case .order: 64 << 10
-        case .report: 16 << 10
+        case .report, .installation: 16 << 10
         }
     }
 
@@ -149,6 +151,12 @@ struct IntakeFields: Sendable {
             case .receipt: return try takesOfReceipt(member, name)
             case .order: return try takesOfOrder(member, name)
             case .report: return try takesOfReport(member, name)
+            case .installation:
+                if name == "installationToken" {
+                    installationTokenSHA256 = try Self.digest(member)
+                } else {
+                    note(member.key)
+                }
             }
         }
         return true
@@ -169,7 +177,8 @@ struct IntakeFields: Sendable {
         case "currency":
             currency = try Self.text(member, bytesMax: 16)
             return false
-        // Read from the details, where it is stored.
+        case "installationToken": installationTokenSHA256 = try Self.digest(member)
+        // A note for support, which decides nothing.
         case "installationId": return false
         default:
             note(member.key)
@@ -183,7 +192,9 @@ struct IntakeFields: Sendable {
         case "productId": productID = try Self.text(member, bytesMax: Self.itemBytesMax)
         case "promotion": promotion = try Self.text(member, bytesMax: Self.itemBytesMax)
         case "channel": channel = try Self.text(member, bytesMax: 32)
-        case "installationId": installationID = try Self.text(member, bytesMax: 128)
+        case "installationToken": installationTokenSHA256 = try Self.digest(member)
+        // A note for support, which decides nothing.
+        case "installationId": return false
         case "idempotencyKey": idempotencyKey = try Self.text(member, bytesMax: 128)
         case "environment": environment = try Self.text(member, bytesMax: 32)
         case "priceMilliunits":
@@ -244,6 +255,10 @@ struct IntakeFields: Sendable {
     }
 
     // MARK: One field
+
+    private static func digest(_ member: JSONValue.Member) throws(Problem) -> [UInt8]? {
+        try text(member, bytesMax: installationTokenBytesMax).map { Array(SHA256.hash(data: Data($0.utf8))) }
+    }
 
     private static func text(_ member: JSONValue.Member, bytesMax: Int) throws(Problem) -> String? {
         switch member.value {
@@ -376,20 +391,21 @@ extension JSONValue {
         }
     }
 
-    /// The same with every member `token`, wherever it stands (the old clients' records come whole in `client` too),
-    /// replaced by `tokenSha256`: a session token is a secret, never checked here (S0-1, S0-11). Its hash tells two
-    /// apart, and that is all it is for.
+    /// The same with every member `token` or `installationToken`, wherever it stands (the old clients' records come whole
+    /// in `client` too), replaced by the same name with `Sha256` behind it: a session token is a secret, never checked here
+    /// (S0-1, S0-11). Its hash tells two apart, and that is all it is for.
     fileprivate var withoutSessionTokens: JSONValue {
         switch self {
         case .object(let members):
             .object(
                 members.map { member in
-                    guard member.key.plainASCII == "token" else {
+                    let name = member.key.plainASCII
+                    guard name == "token" || name == "installationToken" else {
                         return .init(member.key, member.value.withoutSessionTokens)
                     }
-                    guard member.value != .null else { return .init("tokenSha256", .null) }
+                    guard member.value != .null else { return .init(name + "Sha256", .null) }
                     let hash = SHA256.hash(data: Data(member.value.plainText.utf8))
-                    return .init("tokenSha256", .string(hash.map { String(format: "%02x", $0) }.joined()))
+                    return .init(name + "Sha256", .string(hash.map { String(format: "%02x", $0) }.joined()))
                 })
         case .array(let elements): .array(elements.map(\.withoutSessionTokens))
         case .null, .bool, .number, .string: self

@@ -27,6 +27,7 @@ package struct IntakeServer: Service {
     private let receipts: ReceiptRoutes
     private let orders: OrderRoutes
     private let tokens: TokenRoutes
+    private let installations: InstallationRoutes
     private let merges: MergeRoutes
     private let reports: ReportRoutes
     private let products: ProductRoutes
@@ -61,6 +62,8 @@ package struct IntakeServer: Service {
             ledger: ledger, configuration: configuration, catalogues: catalogues, door: door, longPoll: orderPoll,
             bodies: bodies)
         tokens = TokenRoutes(ledger: ledger, configuration: configuration, door: door)
+        installations = InstallationRoutes(
+            ledger: ledger, configuration: configuration, door: door, bodies: bodies)
         merges = MergeRoutes(ledger: ledger, configuration: configuration, door: door, bodies: bodies)
         reports = ReportRoutes(ledger: ledger, configuration: configuration, door: door, bodies: bodies)
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, door: door)
@@ -115,6 +118,7 @@ package struct IntakeServer: Service {
         receipts.add(to: router)
         orders.add(to: router)
         tokens.add(to: router)
+        installations.add(to: router)
         merges.add(to: router)
         reports.add(to: router)
         products.add(to: router)

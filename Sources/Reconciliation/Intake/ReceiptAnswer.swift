@@ -37,6 +37,9 @@ package struct ReceiptAnswer: Sendable {
         members.append(.init("receivedAt", .string(view.receivedAt.rfc3339)))
         if let dueAt = view.dueAt, !view.state.isEnded {
             members.append(.init("nextAttemptAt", .string(dueAt.rfc3339)))
+        } else if !safeToFinish, let safeAt = view.transactions.compactMap(\.safeAt).max() {
+            // Another one has it by less than proof: then the client may finish, if nobody has decided otherwise.
+            members.append(.init("nextAttemptAt", .string(safeAt)))
         }
         members.append(.init("transactions", .array(view.transactions.map(json))))
         if !ignored.isEmpty { members.append(.init("ignored", .array(ignored.map(JSONValue.string)))) }
@@ -71,12 +74,15 @@ package struct ReceiptAnswer: Sendable {
         isSafe(
             state: transaction.state, reason: transaction.reason,
             // Facts that someone else's proof brought are no debt to this poster: his own proof is still needed.
-            hasFacts: transaction.productId != nil && showsFacts(transaction))
+            hasFacts: transaction.productId != nil && showsFacts(transaction),
+            isDisputed: transaction.isDisputed ?? false)
     }
 
-    private func isSafe(state: String, reason: String?, hasFacts: Bool) -> Bool {
+    private func isSafe(state: String, reason: String?, hasFacts: Bool, isDisputed: Bool = false) -> Bool {
         finishing != .never
-            && SafeToFinish.judge(state: state, reason: reason, hasFacts: hasFacts, finishHeld: finishing == .held)
+            && SafeToFinish.judge(
+                state: state, reason: reason, hasFacts: hasFacts, finishHeld: finishing == .held, isDisputed: isDisputed
+            )
     }
 
     /// Who only knows an id is given no hint about the purchase behind it (design.md 6).

@@ -28,6 +28,7 @@ package struct ReceiptRoutes: Sendable {
     private let configuration: ConfigurationHolder
     private let door: Door
     private let users: UserRegister
+    private let records: RecordApps
     private let longPoll: LongPoll
     private let bodies: BodyReader
     private let logger: Logger
@@ -43,6 +44,7 @@ package struct ReceiptRoutes: Sendable {
         self.configuration = configuration
         self.door = door
         users = UserRegister(ledger: ledger)
+        records = RecordApps(ledger: ledger)
         self.longPoll = longPoll
         self.bodies = bodies
         self.logger = logger
@@ -140,6 +142,9 @@ package struct ReceiptRoutes: Sendable {
             }
         }
         let views = try await store(accepted.map(\.submission))
+        for app in Set(accepted.filter { $0.submission.showsRecordOfUser }.map { $0.submission.appID }) {
+            try? await records.note(app)
+        }
         for (entry, view) in zip(accepted, try await waited(views, wait)) {
             let answer = ReceiptAnswer(
                 view, finishing: configuration.finishing(view.appID), ignored: entry.request.ignored,

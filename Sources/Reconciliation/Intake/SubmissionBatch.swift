@@ -1,5 +1,5 @@
-/// The body of `POST /v1/receipts/batch`: `{appId?, userId?, receipts: [...]}`, each entry as a body of
-/// `POST /v1/receipts`. App and user may stand once for all of them (S3-61).
+/// The body of `POST /v1/receipts/batch`: `{appId?, userId?, installationToken?, receipts: [...]}`, each entry as
+/// a body of `POST /v1/receipts`. What is outside of the list stands for all of them (S3-61).
 struct SubmissionBatch: Sendable {
     static let entriesMax = 200
     /// Two hundred signed transactions have less than a million bytes; receipts of old apps come a few at a time.
@@ -23,7 +23,9 @@ struct SubmissionBatch: Sendable {
         guard (1...Self.entriesMax).contains(list.count) else {
             throw .incomplete("batch_size", "must hold 1 to \(Self.entriesMax) entries", field: "receipts")
         }
-        let common = ["appId", "userId"].compactMap { name in parcel.envelope[name].map { JSONValue.Member(name, $0) } }
+        let common = ["appId", "userId", "installationToken"].compactMap { name in
+            parcel.envelope[name].map { JSONValue.Member(name, $0) }
+        }
         entries = list.map { entry in
             do throws(Problem) {
                 let entry = try entry.mapError { Problem($0) }.get()

@@ -26,18 +26,24 @@ package struct SubmissionRequest: Sendable, Equatable {
         var contradictions: [String] = []
         let target = try fields.completedTarget { (column, _) throws(Problem) in contradictions.append(column) }
         for column in contradictions { fields.disregard(column) }
+        let userID = try caller.user(fields.userID)
+        let uid = fields.columns.last { $0.key == "uid" }?.value.targetText
+        let isPosters = userID.map { poster in uid.map { $0.utf8.elementsEqual(poster.utf8) } ?? true } ?? true
         let declared = Declaration(
             item: fields.item, productID: fields.productID, quantity: fields.quantity ?? fields.columnQuantity,
             priceMilliunits: fields.price, currency: fields.currency,
-            disregarded: fields.disregarded.isEmpty ? nil : fields.disregarded)
-        submission = Submission(
-            appID: try caller.app(fields.appID, of: apps), userID: try caller.user(fields.userID),
+            uid: isPosters ? nil : uid, disregarded: fields.disregarded.isEmpty ? nil : fields.disregarded)
+        var submission = Submission(
+            appID: try caller.app(fields.appID, of: apps), userID: userID,
             orderID: fields.orderID, proof: try Self.proof(fields), transactionID: fields.transactionID,
             originalTransactionID: fields.originalTransactionID,
             // A user's own token vouches for nobody, whatever its scopes say.
             isVouched: caller.userID == nil && caller.scopes.contains(.claim), details: fields.details,
             target: target.isEmpty ? nil : JSONValue.object(target).canonical.text,
             declared: declared.isEmpty ? nil : declared)
+        submission.installationTokenSHA256 = fields.installationTokenSHA256
+        submission.showsRecordOfUser = caller.userID == nil && userID != nil && uid != nil && isPosters
+        self.submission = submission
         guard submission.userID != nil || submission.orderID != nil else {
             throw .incomplete("no_user", "userId or orderId must be there")
         }

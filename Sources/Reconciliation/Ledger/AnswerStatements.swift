@@ -17,6 +17,10 @@ package struct ReceiptView: Sendable, Equatable {
         package let reason: String?
         /// Whether the grant is the poster's; nil without a grant.
         package let isOwn: Bool?
+        /// Another one has it by less than proof: when the poster may finish it, RFC 3339, UTC.
+        package var safeAt: String?
+        /// That time has not come, by the database's clock.
+        package var isDisputed: Bool?
         package let goods: [AppPolicy.Goods]?
     }
 
@@ -50,6 +54,9 @@ extension Statements {
               'state', \(toldState("o")), 'reason', \(toldReason("o")),
               'isOwn', case when o.state in ('granted', 'already_granted')
                 then o.reason is distinct from 'owned_by_another_user' end,
+              'safeAt', case when o.reason = 'owned_by_another_user' and \(isUntold("o")) is not true then
+                to_char(o.safe_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') end,
+              'isDisputed', case when o.reason = 'owned_by_another_user' then o.safe_at > now() end,
               'goods', case when o.state in ('granted', 'already_granted')
                 -- What came with it was another user's.
                 and o.reason is distinct from 'owned_by_another_user' and o.reason is distinct from 'transferred'

@@ -176,6 +176,8 @@ struct ErrandColumns {
 
     /// `$n` of the n-th column.
     private static func column(_ number: Int) -> String { "$\(35 + MatchColumns().values.count + number)" }
+    /// `$n` of the n-th value behind them.
+    static func parameter(after number: Int) -> String { column(ErrandColumns([]).values.count + number) }
 
     /// A token is the owner's whom this very verdict has found, or has found again where Apple confirmed what was given
     /// on trust: the order that it was given by. That a purchase is finished may be told whenever.

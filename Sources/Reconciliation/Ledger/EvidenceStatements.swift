@@ -8,7 +8,10 @@ package struct EvidenceQuestion: Sendable {
     /// The poster.
     package let userID: String?
     package let namedOrderID: UUID?
+    /// Of the token that the submission carries; never a client's text.
     package let installationID: String?
+    /// Whom the record that was posted names, where that is not the poster.
+    package let recordUserID: String?
     package let transaction: Transaction
     /// It may have been given by this receipt, on trust: the order that it has bound is to be found again.
     package let isOnTrust: Bool
@@ -18,13 +21,14 @@ package struct EvidenceQuestion: Sendable {
     package let isOneOfSeveral: Bool
 
     package init(
-        appID: String, userID: String?, namedOrderID: UUID?, installationID: String?, transaction: Transaction,
-        isOnTrust: Bool = false, isPosted: Bool = true, isOneOfSeveral: Bool = false
+        appID: String, userID: String?, namedOrderID: UUID?, installationID: String?, recordUserID: String? = nil,
+        transaction: Transaction, isOnTrust: Bool = false, isPosted: Bool = true, isOneOfSeveral: Bool = false
     ) {
         self.appID = appID
         self.userID = userID
         self.namedOrderID = namedOrderID
         self.installationID = installationID
+        self.recordUserID = recordUserID
         self.transaction = transaction
         self.isOnTrust = isOnTrust
         self.isPosted = isPosted
@@ -44,7 +48,9 @@ extension EvidenceQuestion {
     }
 
     /// Without a token, and without an order that is named: an open order may answer, or a person, and nothing else.
-    private var mayHaveNone: Bool { isPlain && transaction.appAccountToken == nil && namedOrderID == nil }
+    private var mayHaveNone: Bool {
+        isPlain && transaction.appAccountToken == nil && namedOrderID == nil && recordUserID == nil
+    }
 
     /// What is known of each, in order: by its token alone, that there is nothing, or by everything that could answer.
     package static func answers(
@@ -82,10 +88,14 @@ extension Statements {
     private static let customerUsersMax = 16
 
     /// Of an order `o` that is asked for by a question `i`.
-    private static let orderColumns = """
-        o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
-          nullif(o.bonuses, '[]'), o.target, o.installation_id = i.installation, o.reserved_for, o.bound_by, o.item
+    ///
+    /// - Parameter isProven: whether it was placed on the installation that posted the purchase.
+    private static func orderColumns(isProven: String) -> String {
         """
+        o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
+          nullif(o.bonuses, '[]'), o.target, \(isProven), o.reserved_for, o.bound_by, o.item
+        """
+    }
     private static let orderFields = """
         id, \(person("orders.user_id", of: "i.app")) as user_id, \(soldProduct) as product_id, quantity, environment,
               placed_at, pay_by, goods, item, bonuses, target, installation_id, reserved_for, bound_by
@@ -122,8 +132,8 @@ extension Statements {
     package static let orderOfToken = Statement<[EvidenceQuestion], EvidenceRow>(
         "matching.order_of_token",
         """
-        select i.n, \(orderColumns)
-        from unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) with ordinality as i(app, token, installation, id, n)
+        select i.n, \(orderColumns(isProven: "false"))
+        from unnest($1::text[], $2::uuid[], $3::text[]) with ordinality as i(app, token, id, n)
         cross join lateral (
           select \(orderFields), app_id from orders \(binding(of: "orders")) where id = i.token offset 0) o
         where o.app_id = i.app and o.bound_by is null and (o.reserved_for is null or o.reserved_for = i.id)
@@ -133,7 +143,7 @@ extension Statements {
         bind: { questions in
             [
                 .texts(questions.map(\.appID)), .uuids(questions.compactMap(\.transaction.appAccountToken)),
-                .texts(questions.map(\.installationID)), .texts(questions.map(\.transaction.id)),
+                .texts(questions.map(\.transaction.id)),
             ]
         },
         read: { row throws(PostgresError) in
@@ -194,12 +204,14 @@ extension Statements {
             (select true from grants where transaction_id = i.id),
             (select true from grants where purchase_key = i.purchase_key),
             (select true from (\(importedGrant("i"))) imported)) end,
-          \(orderColumns), s.is_written, c.is_moved, coalesce(b.users, '{}'), d.user_id, d.item, d.token
+          \(orderColumns(isProven: "o.installation_id = i.installation and v.is_proof and w.decides is not true")), s.is_written, c.is_moved,
+          coalesce(b.users, '{}'), d.user_id, d.item, d.token, x.user_id,
+          case when i.record is not null and x.user_id is null then (select true from record_apps where app_id = i.app) end
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
             $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[], $14::bool[],
-            $15::text[], $16::bool[]) with ordinality
+            $15::text[], $16::bool[], $17::text[]) with ordinality
           as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
-            token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, n)
+            token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, record, n)
         cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
         -- A person's word.
         left join lateral (
@@ -226,9 +238,26 @@ extension Statements {
         left join lateral (
           select array_agg(distinct user_id) as users from (
             select \(person("granted_tokens.user_id", of: "i.app")) as user_id from granted_tokens
-            where w.decides is not true and app_id = i.app and token = i.token
+              -- It stands on a purchase that stands.
+              cross join lateral (select from transactions where transaction_id = granted_tokens.transaction_id
+                and revoked_at is null offset 0) standing
+            where w.decides is not true and i.environment = '\(Transaction.production)' and app_id = i.app and token = i.token
               and (not i.is_chain or not \(isForgotten("granted_tokens.user_id", since: "granted_at")))
             limit \(tokenUsersMax)) t) u on true
+        -- An installation that was issued here, not revoked, and seen with one Apple customer only.
+        left join lateral (
+          select revoked_at is null and (select count(*) from (select from installation_customers
+            where installation_id = i.installation and environment = i.environment limit 2) c) < 2 as is_proof
+          from installations where id = i.installation and app_id = i.app offset 0) v on true
+        -- Whom the record names, if he is known here by that name.
+        left join lateral (
+          select \(person("k.user_id", of: "i.app")) as user_id from (
+            (select user_id from orders where app_id = i.app and user_id = i.record limit 1)
+            union all
+            (select user_id from user_tokens where app_id = i.app and user_id = i.record limit 1)
+            union all
+            (select user_id from grants where app_id = i.app and user_id = i.record limit 1)
+            limit 1) k offset 0) x on true
         left join lateral (
           select h.user_id, o.is_moved and h.user_id = \(person("o.user_id", of: "i.app")) as is_moved
           from (
@@ -265,7 +294,7 @@ extension Statements {
               and not \(isForgotten("grants.user_id", since: "granted_at")) limit \(customerUsersMax)) g) b on true
         left join lateral (
           select array[i.usr, r.user_id, case when array_length(u.users, 1) = 1 then u.users[1] end, w.user_id, c.user_id,
-            d.user_id]
+            d.user_id, x.user_id]
             || b.users as users offset 0) p on true
         left join lateral (
           select f.* from (
@@ -301,13 +330,13 @@ extension Statements {
                 .bools(transactions.map(\.isOfChain)), .bools(transactions.map(\.isPeriod)),
                 .bools(questions.map(\.isOnTrust)),
                 .texts(questions.map { $0.isPosted ? nil : $0.transaction.customerID }),
-                .bools(questions.map(\.isOneOfSeveral)),
+                .bools(questions.map(\.isOneOfSeveral)), .texts(questions.map(\.recordUserID)),
             ]
         },
         read: { row throws(PostgresError) in
             var evidence = Evidence()
             evidence.registeredUserID = try row.optionalText(1)
-            evidence.tokenUserIDs = try row.texts(2)
+            evidence.rememberedUserIDs = try row.texts(2)
             evidence.posterHasToken = try row.optionalBool(3) ?? false
             evidence.customerUserIDs = try row.texts(23)
             let isMoved = try row.optionalBool(22) ?? false
@@ -316,6 +345,8 @@ extension Statements {
                 evidence.supportDecision = Evidence.SupportDecision(
                     userID: userID, item: try row.optionalText(25), token: try row.optionalUUID(26))
             }
+            evidence.recordUserID = try row.optionalText(27)
+            evidence.isRecordOfUnknown = try row.optionalBool(28) ?? false
             evidence.revokedAt = try row.optionalDate(5)
             evidence.isGranted = try row.optionalBool(6) ?? false
             evidence.isTokenWritten = try row.optionalBool(21) ?? false
@@ -367,7 +398,7 @@ extension RowReader {
             environment: try optionalText(column + 4), placedAt: try date(column + 5), payBy: try date(column + 6),
             goods: try goods(column + 7), bonuses: try optionalJSON(column + 8) == nil ? [] : try bonuses(column + 8),
             target: try json(column + 9),
-            isOfInstallation: try optionalBool(column + 10) ?? false, reservedFor: try optionalText(column + 11),
+            isOnProvenInstallation: try optionalBool(column + 10) ?? false, reservedFor: try optionalText(column + 11),
             transactionID: try optionalText(column + 12))
     }
 }

@@ -33,7 +33,8 @@ struct MatchColumns {
         orderFacts.append(Self.facts(match, verdict.claim))
         chains.append(match?.takesChain ?? false)
         beside.append(transaction.flatMap { transaction in match.flatMap { Self.beside($0, transaction, appID) } })
-        // What a token proves is worth telling where somebody else has it (note 2).
+        // What a token proves is worth telling where somebody else has it (note 2); one that was only used before proves
+        // nothing.
         proofs.append(match?.source == .orderToken || match?.source == .userToken)
         transfers.append(transfer?.rawValue)
         bonuses.append(transaction.flatMap { Self.bonuses(match?.bonuses ?? [], $0) })
@@ -53,14 +54,30 @@ struct MatchColumns {
         }
     }
 
-    /// What the event of the grant says of its order: its id, and where in the game the goods go. Without an order they
-    /// go where the poster says, if they are his (S0-9).
+    /// What the event of the grant says of its order: its id, and where in the game the goods go. What the order, or the
+    /// one that the purchase's token names, does not say of that, the post does: its own user's, or his record (S0-9).
     private static func facts(_ match: Match?, _ claim: Claim) -> String? {
-        let isPosters = match == nil || match?.userID == claim.userID
-        guard let target = match?.order?.target ?? (isPosters ? claim.target : nil) else { return nil }
+        let isOwners =
+            match == nil || claim.userID == nil || match?.userID == claim.userID || match?.source == .record
+        let ordered = (match?.order ?? match?.orderOfToken)?.target
+        guard let target = Self.target(ordered, completedBy: isOwners ? claim.target : nil) else { return nil }
         // As it came from the database: JSON.
         let orderID = match?.order.map { #","orderId":"\#($0.id.text)""# } ?? ""
         return #"{"target":\#(target)\#(orderID)}"#
+    }
+
+    /// Member by member: what is not there, null or "" says nothing.
+    private static func target(_ ordered: String?, completedBy posted: String?) -> String? {
+        guard let ordered, ordered != "{}" else { return posted ?? ordered }
+        guard let posted, posted != "{}", case .object(var members)? = try? JSONValue(parsing: Array(ordered.utf8)),
+            case .object(let more)? = try? JSONValue(parsing: Array(posted.utf8))
+        else { return ordered }
+        let says = { (member: JSONValue.Member) in ![.null, .string("")].contains(member.value) }
+        members.removeAll { !says($0) }
+        members += more.filter { member in
+            says(member) && !members.contains { $0.key.utf8.elementsEqual(member.key.utf8) }
+        }
+        return JSONValue.object(members).text
     }
 
     /// What is told beside the grant: that a chain changed hands, to both users; that somebody may have paid twice.

@@ -22,10 +22,10 @@ extension Statements {
           idempotency_key, reserved_for)
         select i.id, i.app, i.usr, i.product, i.item, i.quantity, i.promotion, i.channel, i.environment, i.goods,
           i.bonuses, i.price, i.currency, i.offer, now() + make_interval(secs => i.pay), i.target, i.details,
-          i.installation, i.debounce, i.idempotency, i.reserved
+          \(installation(ofToken: "i.installation")), i.debounce, i.idempotency, i.reserved
         from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[],
           $9::text[], $10::jsonb[], $11::jsonb[], $12::int8[], $13::text[], $14::int8[], $15::float8[], $16::jsonb[],
-          $17::jsonb[], $18::text[], $19::bytea[], $20::float8[], $21::text[], $22::text[])
+          $17::jsonb[], $18::bytea[], $19::bytea[], $20::float8[], $21::text[], $22::text[])
           as i(id, app, usr, product, item, quantity, promotion, channel, environment, goods, bonuses, price, currency,
             offer, pay, target, details, installation, debounce, tap, idempotency, reserved)
         where not exists (select from orders o where o.app_id = i.app and o.user_id = i.usr
@@ -47,7 +47,8 @@ extension Statements {
                 .jsons(orders.map { JSONValue.bonuses($0.offer?.bonuses ?? []).text }),
                 .ints(orders.map { $0.offer?.price?.milliunits }), .texts(orders.map { $0.offer?.price?.currency }),
                 .ints(orders.map { $0.offer?.revision }), .doubles(orders.map(\.payBy.inSeconds)),
-                .jsons(orders.map(\.target)), .jsons(orders.map(\.details)), .texts(orders.map(\.installationID)),
+                .jsons(orders.map(\.target)), .jsons(orders.map(\.details)),
+                .bytesArray(orders.map(\.installationTokenSHA256)),
                 .bytesArray(orders.map(\.debounceKey)), .doubles(orders.map(\.debounce.inSeconds)),
                 .texts(orders.map(\.idempotencyKey)), .texts(orders.map(\.reservedFor)),
             ]

@@ -17,7 +17,7 @@ package struct StoredReceipt: Sendable, Equatable {
     package let originalTransactionID: String?
     /// The order that was named, as it was written.
     package var orderID: String?
-    /// Where it was posted from.
+    /// Of the token that it was posted with: an installation that this server knows.
     package var installationID: String?
     /// Where in the game the goods go if no order says it, one JSON object.
     package var target: String?
@@ -76,10 +76,11 @@ extension Statements {
           insert into receipts (id, app_id, user_id, order_id, kind, lane, transaction_id, original_transaction_id,
             is_vouched, details, payload_sha256, due_at, installation_id, target, declared)
           select id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha,
-            now() + make_interval(secs => rescue), left(details ->> 'installationId', 128), target, declared
+            now() + make_interval(secs => rescue), \(installation(ofToken: "token")), target, declared
           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-            $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[], $17::jsonb[], $18::jsonb[])
-            as i(id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha, rescue, target, declared)
+            $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[], $17::jsonb[], $18::jsonb[], $19::bytea[])
+            as i(id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha, rescue, target, declared,
+              token)
           order by id
           on conflict (id) do nothing
           returning id, app_id, received_at, due_at),
@@ -115,6 +116,7 @@ extension Statements {
                 .texts(bodies.map(\.body)), .bytesArray(bodies.map(\.header?.sha256)),
                 .bytesArray(headers.map(\.sha256)), .texts(headers.map(\.text)),
                 .jsons(submissions.map(\.target)), .jsons(submissions.map { $0.declared?.json }),
+                .bytesArray(submissions.map(\.installationTokenSHA256)),
             ]
         },
         read: { row throws(PostgresError) in
@@ -271,6 +273,7 @@ extension Declaration {
         add("quantity", quantity.map(JSONValue.integer))
         add("priceMilliunits", priceMilliunits.map(JSONValue.integer))
         add("currency", currency.map(JSONValue.string))
+        add("uid", uid.map(JSONValue.string))
         add("disregarded", disregarded.map { .array($0.map(JSONValue.string)) })
         return JSONValue.object(members).text
     }

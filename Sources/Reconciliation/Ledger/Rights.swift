@@ -144,7 +144,7 @@ package struct Rights: Sendable {
                 .ingest: [.select],
                 .worker: [
                     .select, .insert,
-                    .update("state", "reason", "binding_source", "reasons", "granted_as", "decided_at"),
+                    .update("state", "reason", "binding_source", "reasons", "granted_as", "safe_at", "decided_at"),
                 ],
                 .scheduler: [
                     .select("receipt_id", "transaction_id", "state", "reason", "decided_at", "granted_as")
@@ -161,7 +161,7 @@ package struct Rights: Sendable {
                 .ingest: [.select],
                 .worker: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("event_id", "transaction_id"),
+                    .select("event_id", "transaction_id", "receipt_id"),
                 ],
                 .scheduler: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
@@ -233,7 +233,25 @@ package struct Rights: Sendable {
                     .update("user_id", "item", "token", "decided_at"),
                 ],
             ]),
-        table("granted_tokens", [.worker: [.select, .insert], .support: [.select]]),
+        table(
+            "granted_tokens",
+            [.worker: [.select, .insert, .update("transaction_id", "granted_at")], .support: [.select]]),
+        table(
+            "installations",
+            [
+                .ingest: [.select, .insert("id", "app_id"), .update("revoked_at")], .worker: [.select],
+                .support: [.select, .update("revoked_at")],
+            ]),
+        table(
+            "installation_tokens",
+            [
+                .ingest: [
+                    .select, .insert("token_sha256", "installation_id", "app_id"), .update("expires_at"),
+                ]
+            ]),
+        // Apple's customers are nobody else's business.
+        table("installation_customers", [.worker: [.select, .insert]]),
+        table("record_apps", [.ingest: [.select, .insert("app_id")], .worker: [.select]]),
         table(
             "errands",
             [
@@ -364,6 +382,7 @@ package struct Rights: Sendable {
         table("v_errands", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_imported_grants", [.support: [.select], .dashboard: [.select]]),
         table("v_shadow_decisions", [.support: [.select], .dashboard: [.select]]),
+        table("v_disputes", [.support: [.select], .dashboard: [.select]]),
         table("v_double_charges", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),

@@ -45,6 +45,7 @@ package enum Schema {
         migration(40, "what_it_was", PackageResources._040_what_it_was_sql),
         migration(41, "orders_that_ended", PackageResources._041_orders_that_ended_sql),
         migration(42, "double_charges_by_event", PackageResources._042_double_charges_by_event_sql),
+        migration(43, "whose_it_is", PackageResources._043_whose_it_is_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -35,6 +35,7 @@ struct SettleColumns {
     private var callCodes: [Int?] = []
     private var callMilliseconds: [Int?] = []
     private(set) var customers: [String?] = []
+    private(set) var rivals: [String?] = []
     private(set) var matches = MatchColumns()
 
     init(_ verdicts: [Verdict]) {
@@ -44,7 +45,7 @@ struct SettleColumns {
                 for entry in entries {
                     append(
                         verdict, entry.transaction.id, entry.transaction, entry.decision, entry.match, entry.transfer,
-                        entry.heldBy)
+                        entry.heldBy, entry.rival)
                 }
             case .identifier(let id, let reason): append(verdict, id, nil, .held(reason))
             case .receipt(let decision): append(verdict, nil, nil, decision)
@@ -54,9 +55,11 @@ struct SettleColumns {
 
     private mutating func append(
         _ verdict: Verdict, _ transactionID: String?, _ transaction: Transaction?, _ decision: Decision,
-        _ match: Match? = nil, _ transfer: AppPolicy.Transfer? = nil, _ heldBy: Verdict.Entry.HoldingRow? = nil
+        _ match: Match? = nil, _ transfer: AppPolicy.Transfer? = nil, _ heldBy: Verdict.Entry.HoldingRow? = nil,
+        _ rival: String? = nil
     ) {
         receipts.append(verdict.receiptID)
+        rivals.append(rival)
         attempts.append(verdict.attempt)
         dueIn.append(verdict.dueIn.inSeconds)
         apps.append(verdict.appID)

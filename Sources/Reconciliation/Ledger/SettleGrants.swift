@@ -45,12 +45,12 @@ extension Statements {
               $22::text[], $23::timestamptz[], $24::jsonb[], $25::text[], $26::text[], $27::text[], $28::int[],
               $29::int8[], $30::int[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::jsonb[],
               $41::bool[], $42::jsonb[], $43::bool[], $44::text[], $45::jsonb[], $47::bool[], $48::bool[],
-              $49::text[])
+              $49::text[], \(rivals)::text[])
             as i(receipt, attempt, due_in, app, usr, possession, transaction, asked, cause, binding, environment,
               product, quantity, goods, purchase_key, original, kind, purchased_at, expires_at, revoked_at, token,
               ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
               customer, matched_owner, order_text, why, charged_order, order_facts, takes_chain, beside,
-              proves_owner, transfer, bonuses, yields, remembers, item)
+              proves_owner, transfer, bonuses, yields, remembers, item, rival)
           -- By its id alone: the index of refunds is empty to statistics of a time without any, and would be walked.
           left join lateral (select true as is_refunded from (
               select app_id, environment, revoked_at, signed_at from transactions

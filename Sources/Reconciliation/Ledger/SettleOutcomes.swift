@@ -29,7 +29,13 @@ extension Statements {
               when o.state = 'already_granted' and c.fate = 'limit' then array['\(MatchReason.transferLimit.rawValue)']
               end as reasons,
             case when o.state in ('granted', 'already_granted') and v.proves_owner and g.user_id <> v.owner
-              then g.user_id end as holder, v.app, v.owner, v.product,
+              then g.user_id end as holder, v.app, v.owner, v.product, s.safe_at,
+            case when o.state = 'held' and v.reason = '\(Reason.tokenDisputed.rawValue)' then v.rival
+              -- Where the claimant has proof, that is told below.
+              when s.safe_at is not null and (w.is_won or g.receipt_id is not null)
+                and (v.proves_owner and g.user_id <> v.owner) is not true
+                and coalesce(g.binding_source, v.binding) not in ('shared', 'record') then coalesce(c.holder, v.owner)
+              end as rival, v.usr, coalesce(v.original, v.transaction) as original,
             case when o.state = 'again' then 0
               when o.state = 'open' or m.mark = 'given' then 1
               when m.is_unconfirmed then case when v.asked = 'provisional' then 1 else 2 end
@@ -54,16 +60,20 @@ extension Statements {
                 where v.imported_user is not null)
               limit 1) had
             offset 0) g on true
+          -- Whose it is since, by a move or a person.
+          left join lateral (
+            select \(person("o.user_id", of: "o.app_id")) as user_id, binding_source from ownerships o
+            where o.transaction_id = g.transaction_id and o.app_id = g.app_id and o.environment = g.environment
+              and o.move > 0 order by o.move desc limit 1) h on true
           cross join lateral (
             select g.app_id <> v.app or g.environment <> coalesce(v.environment, g.environment) as collides,
               (v.transaction, v.receipt) in (select transaction, receipt from claimed c
                 where (c.granted, c.usr) in (select transaction_id, user_id from taken)) as is_claimed,
               case when v.transfer is not null then (
                 select fate from claimed c where c.receipt = v.receipt and c.transaction = v.transaction) end as fate,
-              coalesce((
-                select \(person("o.user_id", of: "o.app_id")) from ownerships o
-                where o.transaction_id = g.transaction_id and o.app_id = g.app_id and o.environment = g.environment
-                  and o.move > 0 order by o.move desc limit 1), g.user_id) as holder,
+              coalesce(h.user_id, g.user_id) as holder,
+              case when h.user_id is not null then h.binding_source when g.transaction_id is null then v.binding
+                else g.binding_source end as proof,
               -- Without possession: no hint of what others were given.
               case when v.decision in ('grant', 'provisional') then 'held' else v.decision end as unproven offset 0) c
           cross join lateral (
@@ -79,6 +89,17 @@ extension Statements {
                 when c.fate = 'move' and not c.is_claimed then 'again'
                 when c.holder = v.usr or v.possession then 'already_granted'
                 else c.unproven end as state, c.collides, c.fate = 'hold' as waits_for_person offset 0) o
+          -- Another user has it by less than proof: its poster keeps his copy for a day since he was first told so.
+          cross join lateral (
+            select case when o.state in ('granted', 'already_granted') and v.possession and v.usr is not null
+                and c.is_claimed is not true and coalesce(c.holder, v.owner) is distinct from v.usr
+                and (c.proof in (\(proofs))) is not true
+              then least(now() + make_interval(secs => \(safeAfter)), (
+                select told.safe_at
+                from (select receipt_id, safe_at from outcomes
+                  where transaction_id = v.transaction and state <> 'granted' offset 0) told
+                  cross join lateral (select from receipts where id = told.receipt_id and user_id = v.usr offset 0) his
+                where told.safe_at is not null order by told.safe_at limit 1)) end as safe_at offset 0) s
           -- By their keys alone, here and above: the index of the unconfirmed would be walked for each.
           left join lateral (
             select p.granted_at is not null and p.confirmed_at is null and p.revoked_at is null as is_open,
@@ -124,8 +145,8 @@ extension Statements {
             where (select true from provisional_grants limit 1) and j.rank not in (0, 2) and p.receipt_id = j.receipt) w
             on true),
         stored as (
-          insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, reasons, granted_as)
-          select receipt, transaction, state, reason, binding, reasons, granted_as from outcome
+          insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, reasons, granted_as, safe_at)
+          select receipt, transaction, state, reason, binding, reasons, granted_as, safe_at from outcome
           where transaction is not null
             and ((receipt in (select receipt from summary where is_bridge)) is not true
               or asked = 'provisional' and state = 'granted'
@@ -139,7 +160,7 @@ extension Statements {
                 then excluded.binding_source else coalesce(excluded.binding_source, outcomes.binding_source) end,
               reasons = case when outcomes.state = 'held' and excluded.state <> 'held'
                 then excluded.reasons else coalesce(excluded.reasons, outcomes.reasons) end,
-              granted_as = excluded.granted_as, decided_at = now()
+              granted_as = excluded.granted_as, safe_at = excluded.safe_at, decided_at = now()
             where outcomes.state in ('open', 'held', 'rejected')
               or outcomes.reason = 'unconfirmed' and excluded.state = 'granted'),
         closed as (
@@ -194,7 +215,18 @@ extension Statements {
           from outcome o cross join lateral (values ('claimant', o.owner), ('holder', o.holder)) e(side, usr)
           where o.holder is not null and (o.receipt in (select receipt from summary where state = 'again')) is not true
           order by 1
-          on conflict (transaction_id, event_id) do nothing),
+          on conflict (transaction_id, event_id) do nothing
+          returning receipt_id),
+        claimed_against as (           -- shown by another than has it by less than proof: each of the two is told once
+          insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+          select distinct on (1) \(derivedEvent("o.app", "o.original", "'ownership.disputed.' || e.side || '.' || e.usr")),
+            o.app, 'ownership.disputed', e.usr, o.original, o.receipt,
+            jsonb_build_object('productId', o.product, 'isOwner', o.state <> 'held' and e.usr = o.rival)
+          from outcome o cross join lateral (values ('claimant', o.usr), ('holder', o.rival)) e(side, usr)
+          where o.rival is not null and (o.receipt in (select receipt from summary where state = 'again')) is not true
+          order by 1
+          on conflict (transaction_id, event_id) do nothing
+          returning receipt_id),
         told_moves as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
           -- A purchase may move again, but by another receipt.
@@ -212,11 +244,18 @@ extension Statements {
           order by original, transaction
           on conflict do nothing),
         remembered as (                -- whose an unregistered token is
-          insert into granted_tokens (app_id, token, user_id)
-          select distinct app, token::uuid, owner from verdict
-          where remembers and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
-          order by 1, 2, 3
-          on conflict do nothing),
+          insert into granted_tokens (app_id, token, user_id, transaction_id)
+          select distinct on (app, token, owner) app, token::uuid, owner, transaction from verdict
+          where remembers and environment = '\(Transaction.production)'
+            and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
+            -- What it stands on already, stands.
+            and (select true from granted_tokens had
+                cross join lateral (select from transactions where transaction_id = had.transaction_id
+                  and revoked_at is null offset 0) standing
+              where had.app_id = verdict.app and had.token = verdict.token::uuid and had.user_id = verdict.owner) is null
+          order by app, token, owner, transaction
+          on conflict (app_id, token, user_id) do update
+            set transaction_id = excluded.transaction_id, granted_at = now()),
         charged as (
           insert into double_charges (transaction_id, app_id, user_id, product_id, order_id)
           select transaction, app, owner, product, charged_order::uuid from verdict

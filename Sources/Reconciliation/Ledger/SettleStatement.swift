@@ -10,6 +10,8 @@ package struct Settlement: Sendable, Equatable {
     package let attempt: Int
     /// Seconds since it was accepted, when the verdict was written, by the database's clock.
     package let age: Double
+    /// That somebody has what another one shows, by less than proof, was told by it.
+    package let tellsDispute: Bool
 }
 
 /// One batch of verdicts, and the clocks that the statement needs beside them.
@@ -28,9 +30,12 @@ package struct SettleBatch: Sendable {
         package var after: Duration = .seconds(86_400)
         package var againMin: Duration = .seconds(3600)
         package var againMax: Duration = .seconds(86_400)
+        /// How long whoever shows what another one has by less than proof keeps his copy.
+        package var disputedFor: Duration = .seconds(86_400)
 
         package init(scale: Double = 1) {
             after = after * scale
+            disputedFor = disputedFor * scale
             againMin = againMin * scale
             againMax = againMax * scale
         }
@@ -100,7 +105,8 @@ extension Statements {
                 extract(epoch from now() - coalesce(r.claimed_at, r.received_at))::float8 - $31, $32), $33))
             when s.state in ('received', 'held') then now() + make_interval(secs => s.due_in) end
         from summary s where r.id = s.receipt and s.state <> 'again'
-        returning r.id, r.state, r.attempt, extract(epoch from clock_timestamp() - r.received_at)::float8
+        returning r.id, r.state, r.attempt, extract(epoch from clock_timestamp() - r.received_at)::float8,
+          (r.id in (select receipt_id from disputed union all select receipt_id from claimed_against)) is true
         """,
         bind: { batch in
             let columns = SettleColumns(batch.verdicts)
@@ -108,11 +114,14 @@ extension Statements {
                 .double(batch.parking.after.inSeconds), .double(batch.parking.againMin.inSeconds),
                 .double(batch.parking.againMax.inSeconds), .int32(SettleBatch.Parking.attemptsMin),
                 .texts(columns.customers),
-            ] + columns.matches.values + ErrandColumns(batch.verdicts).values
+            ] + columns.matches.values + ErrandColumns(batch.verdicts).values + [
+                .texts(columns.rivals), .double(batch.parking.disputedFor.inSeconds),
+            ]
         },
         read: { row throws(PostgresError) in
             Settlement(
-                receiptID: try row.uuid(0), state: try row.state(1), attempt: try row.int(2), age: try row.double(3))
+                receiptID: try row.uuid(0), state: try row.state(1), attempt: try row.int(2), age: try row.double(3),
+                tellsDispute: try row.bool(4))
         })
 
     /// Of a row of `verdict`.
@@ -120,6 +129,10 @@ extension Statements {
         case when bonuses is null then goods
           else goods || coalesce((select of_purchases from presents) -> transaction, '[]') end
         """
+    /// Behind all columns that ``settle`` has beside them.
+    static let rivals = ErrandColumns.parameter(after: 1)
+    static let safeAfter = ErrandColumns.parameter(after: 2)
+    static let proofs = BindingSource.allCases.filter(\.isProof).map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let waiting = Reason.waiting.map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let takingBack = Reason.takingBack.map { "'\($0.rawValue)'" }.joined(separator: ", ")
 }

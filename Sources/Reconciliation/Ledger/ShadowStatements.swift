@@ -81,7 +81,7 @@ extension Statements {
           select array_agg(user_id) as users from (
             select distinct \(person("s.user_id", of: "i.app")) as user_id from (
               select * from shadow_decisions where token = i.token_text::uuid offset 0) s
-            where app_id = i.app and transaction_id <> i.id
+            where app_id = i.app and transaction_id <> i.id and environment = '\(Transaction.production)'
               and binding_source not in ('order_token', 'user_token', 'shared') limit 2) u) t on true
         order by i.n
         """,
@@ -120,10 +120,10 @@ extension Ledger {
             if evidence.chain == nil, transaction.isOfChain {
                 evidence.chain = answer.chainOwner.map { Evidence.Chain(userID: $0) }
             }
-            if evidence.registeredUserID == nil, evidence.tokenUserIDs.isEmpty {
-                evidence.tokenUserIDs = answer.tokenUsers
+            if evidence.registeredUserID == nil, evidence.rememberedUserIDs.isEmpty {
+                evidence.rememberedUserIDs = answer.tokenUsers
             }
-            return evidence.with(taken: taken)
+            return evidence.with(bound: taken)
         }
     }
 }

@@ -56,7 +56,7 @@ package struct OrderRequest: Sendable {
             environment: environment(app, user), offer: wish.offer, payBy: app.orders.payBy,
             target: keys?.protecting(text, of: userID, app: appID) ?? text,
             details: keys?.protecting(fields.details, of: userID, app: appID) ?? fields.details,
-            installationID: fields.installationID.map { $0 == userID ? user : $0 },
+            installationTokenSHA256: fields.installationTokenSHA256,
             debounceKey: debounceKey(user, wish, target), debounce: app.orders.debounce,
             idempotencyKey: fields.idempotencyKey.map { keys?.digest($0, app: appID) ?? $0 }
                 ?? fields.transactionID.map { "transaction \($0)" },

@@ -19,7 +19,8 @@ package struct NewOrder: Sendable, Equatable {
     /// JSON objects.
     package var target: String
     package var details: String
-    package var installationID: String?
+    /// Of the token that this server issued to the installation it was placed on.
+    package var installationTokenSHA256: [UInt8]?
     /// The same within `debounce` is the same tap.
     package var debounceKey: [UInt8]
     package var debounce: Duration

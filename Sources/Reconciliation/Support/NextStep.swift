@@ -115,6 +115,11 @@ extension Reason {
         case .unclaimed: "nobody has posted it, and its Apple customer is not one user's: his own post decides it"
         case .unclaimedYet: "nobody has posted it; a day later the Apple customer's past decides"
         case .foreignToken: "its appAccountToken is nobody's here, and the poster has another: register it for its user"
+        case .foreignRecord:
+            "the record names a user whom nobody knows here: his own post decides it, or a person who knows whose it is"
+        case .tokenDisputed:
+            "purchases with its appAccountToken were another user's: his own post within a day decides it, else its poster "
+                + "has it; apps that register their users' tokens never see this"
         case .foreignOrder:
             "the post names another user's order: his own post decides it, or a person who knows whose the purchase is"
         case .transferReview:

@@ -68,7 +68,8 @@ package struct UserKeys: Sendable {
         if let item = declared?.item, item == submission.userID {
             declared?.item = key(of: item, app: submission.appID)
         }
-        return Submission(
+        if let uid = declared?.uid { declared?.uid = key(of: uid, app: submission.appID) }
+        var protected = Submission(
             appID: submission.appID, userID: submission.userID.map { key(of: $0, app: submission.appID) },
             orderID: protecting(message: submission.orderID, of: submission.userID, app: submission.appID),
             proof: submission.proof, transactionID: submission.transactionID,
@@ -76,6 +77,9 @@ package struct UserKeys: Sendable {
             details: protecting(submission.details, of: submission.userID, app: submission.appID),
             target: submission.target.map { protecting($0, of: submission.userID, app: submission.appID) },
             declared: declared)
+        protected.installationTokenSHA256 = submission.installationTokenSHA256
+        protected.showsRecordOfUser = submission.showsRecordOfUser
+        return protected
     }
 
     /// A JSON object as it may be stored: the key instead of the id where it stands as a value, at any depth, and
@@ -154,7 +158,7 @@ extension JSONValue {
 }
 
 /// RFC 4648, section 5, without padding.
-private enum Base64URL {
+enum Base64URL {
     static func encode(_ bytes: [UInt8]) -> String {
         Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
     }

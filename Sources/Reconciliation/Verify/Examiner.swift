@@ -40,6 +40,7 @@ package struct Examiner: Sendable {
     let ledger: Ledger
     let schedule: RetrySchedule
     let heard = HeardReceipts()
+    let installations = InstallationRegister()
 
     package init(desk: AppleDesk, ledger: Ledger, schedule: RetrySchedule) {
         self.desk = desk

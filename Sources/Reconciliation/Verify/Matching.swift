@@ -27,13 +27,20 @@ extension Examiner {
     ) async throws(LedgerError) -> Judge {
         let claim = self.claim(receipt)
         let named = receipt.orderID.map { OrderID.named($0, of: receipt.appID) }
+        let recordUserID = app.policy.recordsNameUsers ? receipt.declared?.uid : nil
         let asked = transactions.filter {
-            !$0.isShared && (!claim.isPosted || receipt.appHasOrders || $0.appAccountToken != nil || $0.isOfChain)
+            !$0.isShared
+                && (!claim.isPosted || receipt.appHasOrders || recordUserID != nil || $0.appAccountToken != nil
+                    || $0.isOfChain)
+        }
+        if let id = receipt.installationID, claim.hasPossession {
+            try await installations.show(id, asked, in: ledger)
         }
         let questions = asked.map {
             EvidenceQuestion(
                 appID: receipt.appID, userID: receipt.userID, namedOrderID: named,
-                installationID: receipt.installationID, transaction: $0, isOnTrust: receipt.isOnTrust,
+                installationID: receipt.installationID, recordUserID: recordUserID, transaction: $0,
+                isOnTrust: receipt.isOnTrust,
                 isPosted: claim.isPosted, isOneOfSeveral: transactions.count > 1)
         }
         var answers: [Evidence] = []
@@ -47,7 +54,7 @@ extension Examiner {
         }
         if app.policy.mode == .shadow { answers = try await ledger.shadowed(answers, of: questions) }
         var evidence = Dictionary(zip(asked.map(\.id), answers), uniquingKeysWith: { first, _ in first })
-        Evidence.assign(named: named, meant: receipt.transactionID, to: transactions, &evidence)
+        Evidence.assign(named: named, meant: receipt.transactionID, by: receipt.userID, to: transactions, &evidence)
         return Judge(
             policy: app.policy, claim: claim, evidence: evidence,
             meantID: receipt.declared?.meant(of: transactions, named: receipt.transactionID, sold: app.policy.sold))

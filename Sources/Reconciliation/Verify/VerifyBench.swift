@@ -39,6 +39,7 @@ struct VerifyBench: Sendable {
     private let turnstile = Turnstile()
     private let alarm = RejectionAlarm()
     private let metrics = VerdictMetrics()
+    private let disputes = DisputeMetrics()
     private let grantTimes = GrantTimes()
 
     init(
@@ -293,6 +294,10 @@ struct VerifyBench: Sendable {
                 ])
         }
         metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
+        if settlement.tellsDispute {
+            disputes.count(app: verdict.appID)
+            logger.notice("ownership disputed", metadata: LogKeys.receipt(receipt.id))
+        }
         if let environment = verdict.environmentGiven(by: settlement, of: receipt) {
             grantTimes.record(
                 .seconds(settlement.age), app: verdict.appID, environment: environment, lane: receipt.lane)
@@ -330,13 +335,15 @@ struct VerifyBench: Sendable {
     ) async throws(LedgerError) -> Verdict.Finding {
         guard app.policy.mode == .shadow, case .transactions(let entries) = finding else { return finding }
         let decided = entries.filter { $0.decision.gives && !given.contains($0.transaction.id) }
-        guard !decided.isEmpty else { return finding }
+        // Nor is anybody told that it is disputed.
+        guard !decided.isEmpty else { return .transactions(entries.map { $0.with($0.decision) }) }
         let decisions = decided.map { ShadowDecision($0, of: receipt) }
         _ = try await ledger.patiently { () throws(LedgerError) in
             try await ledger.run(Statements.decideInShadow, decisions)
         }
         let ids = Set(decided.map(\.transaction.id))
-        return .transactions(entries.map { ids.contains($0.transaction.id) ? $0.with(.held(.shadow)) : $0 })
+        return .transactions(
+            entries.map { $0.with(ids.contains($0.transaction.id) ? .held(.shadow) : $0.decision) })
     }
 
     /// - Parameter given: what went through the brakes before, and would count against itself now.

@@ -41,7 +41,7 @@ import Testing
                 lab.question(Self.transaction("t2"), by: "u7"), lab.question(Self.transaction("t3"), named: own),
                 lab.question(Self.transaction("t4"), by: "u1", app: "other"))
             #expect(Set(evidence[0].orders.map(\.id)) == [token, named, own, near] && evidence[0].orders.count == 4)
-            #expect(evidence[0].orders.filter(\.isOfInstallation).map(\.id) == [near])
+            #expect(evidence[0].orders.filter(\.isOnProvenInstallation).map(\.id) == [near])
             #expect(evidence[0].orders.first { $0.id == own }?.goods == [.init(item: "coin", amount: 7)])
             // An unbound order that the token names decides: nobody else is looked for.
             let decided = try await lab.evidence(
@@ -244,9 +244,9 @@ import Testing
             let one = try await ask(registered)
             #expect(one.registeredUserID == "u2" && one.orders.map(\.id) == [order] && !one.posterHasToken)
             let other = try await ask(granted, by: "u2")
-            #expect(other.tokenUserIDs == ["u4"] && other.posterHasToken)
+            #expect(other.rememberedUserIDs == ["u4"] && other.posterHasToken)
             #expect(Set(other.orders.map(\.id)) == [ofGranted, order])
-            #expect(try await Set(ask(shared).tokenUserIDs) == ["u5", "u6"])
+            #expect(try await Set(ask(shared).rememberedUserIDs) == ["u5", "u6"])
             #expect(try await ask(UUID(), by: "u9") == .none)
             #expect(try await lab.number("select count(*) from granted_tokens") == 3)
         }

@@ -79,7 +79,7 @@ import Testing
             NewOrder(
                 id: UUID(), appID: "game", userID: "u777", productID: "coins", item: nil, quantity: 1, promotion: nil,
                 channel: "app_store", environment: nil, offer: nil, payBy: .seconds(3600), target: "{}", details: "{}",
-                installationID: nil, debounceKey: [1], debounce: .seconds(10), idempotencyKey: "key",
+                installationTokenSHA256: nil, debounceKey: [1], debounce: .seconds(10), idempotencyKey: "key",
                 reservedFor: transaction)
         }
         let report = ClientReport(

@@ -31,7 +31,7 @@ import Testing
         try await lab.texts(
             """
             select concat_ws(' ', type, user_id, body ->> 'originalTransactionId') from events
-            where type like 'ownership.%' order by 1
+            where type in ('ownership.lost', 'ownership.gained') order by 1
             """)
     }
 

@@ -14,6 +14,7 @@ extension LedgerLab {
         installation: String? = nil, reservedFor: String? = nil, goods: String? = nil, id: UUID = UUID()
     ) async throws -> UUID {
         let placedAt = LedgerLab.bought.addingTimeInterval(-minutesBefore * 60)
+        if let installation { try await issue(installation, app: app) }
         try await database.run(
             Statement<Void, Void>(
                 "test.place",
@@ -30,14 +31,22 @@ extension LedgerLab {
         return id
     }
 
+    /// An installation that this server knows.
+    func issue(_ installation: String, app: String = "game") async throws {
+        try await run(
+            "insert into installations (id, app_id) values ('\(installation)', '\(app)') on conflict do nothing")
+    }
+
     static let bought = Date(timeIntervalSince1970: 1_800_000_000)
 
     func question(
         _ transaction: Transaction, by userID: String? = "u1", named: UUID? = nil, installation: String? = nil,
-        app: String = "game", isOnTrust: Bool = false, isPosted: Bool = true, isOneOfSeveral: Bool = true
+        record: String? = nil, app: String = "game", isOnTrust: Bool = false, isPosted: Bool = true,
+        isOneOfSeveral: Bool = true
     ) -> EvidenceQuestion {
         EvidenceQuestion(
-            appID: app, userID: userID, namedOrderID: named, installationID: installation, transaction: transaction,
+            appID: app, userID: userID, namedOrderID: named, installationID: installation, recordUserID: record,
+            transaction: transaction,
             isOnTrust: isOnTrust, isPosted: isPosted, isOneOfSeveral: isOneOfSeveral)
     }
 

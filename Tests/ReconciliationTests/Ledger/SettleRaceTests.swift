@@ -151,7 +151,7 @@ import Testing
                 #expect(try await lab.outcomes(claim) == ["t1": expected])
             }
             #expect(try await lab.grants == ["t1 \(owner)"])
-            #expect(try await lab.number("select count(*) from events") == 1)
+            #expect(try await lab.number("select count(*) from events where type = 'purchase.granted'") == 1)
         }
     }
 

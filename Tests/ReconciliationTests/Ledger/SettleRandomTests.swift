@@ -224,9 +224,11 @@ extension SettleWorld {
         (
             "one event for each grant",
             """
-            select g.transaction_id from grants g left join events e on e.transaction_id = g.transaction_id
+            select g.transaction_id from grants g
+              left join events e on e.transaction_id = g.transaction_id and e.type = 'purchase.granted'
             group by 1 having count(e.event_id) <> 1
-            union all select transaction_id from events where transaction_id not in (select transaction_id from grants)
+            union all select transaction_id from events
+              where type = 'purchase.granted' and transaction_id not in (select transaction_id from grants)
             """
         ),
         (

@@ -109,7 +109,7 @@ import Testing
                     "t1": "already_granted owned_by_another_user", "t4": "already_granted owned_by_another_user",
                 ])
             #expect(try await lab.grants == ["t1 u1"])
-            #expect(try await lab.number("select count(*) from events") == 1)
+            #expect(try await lab.number("select count(*) from events where type = 'purchase.granted'") == 1)
         }
     }
 

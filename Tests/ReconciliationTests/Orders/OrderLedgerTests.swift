@@ -120,7 +120,8 @@ extension NewOrder {
             offer: Offer(
                 productID: "coins", item: "coins", kind: .consumable, goods: [.init(item: "coin", amount: 60)],
                 bonuses: []),
-            payBy: .seconds(3600), target: #"{"server": "s1"}"#, details: #"{"uid": "u1"}"#, installationID: "u1-phone",
+            payBy: .seconds(3600), target: #"{"server": "s1"}"#, details: #"{"uid": "u1"}"#,
+            installationTokenSHA256: nil,
             debounceKey: DerivedID.digest(["\(number)"]), debounce: .seconds(5))
     }
 }

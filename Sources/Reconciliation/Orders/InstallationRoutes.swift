@@ -1,0 +1,59 @@
+import Crypto
+import Foundation
+import HTTPTypes
+package import Hummingbird
+import Purchases
+
+/// `POST /v1/installations` and `DELETE /v1/installations`: what a copy of the app on a device shows itself by.
+///
+/// The token is a secret of 256 random bits, kept by the client with its records and sent with orders and posts
+/// (`installationToken`). An order that was placed on the installation that later posts the purchase may then say whose it
+/// is, across a change of accounts (row 6). Here only its SHA-256 is kept, which needs no salt: nobody finds 256 random
+/// bits by trying.
+package struct InstallationRoutes: Sendable {
+    private let ledger: Ledger
+    private let configuration: ConfigurationHolder
+    private let door: Door
+    private let bodies: BodyReader
+
+    init(ledger: Ledger, configuration: ConfigurationHolder, door: Door, bodies: BodyReader) {
+        self.ledger = ledger
+        self.configuration = configuration
+        self.door = door
+        self.bodies = bodies
+    }
+
+    package func add(to router: Router<HTTPContext>) {
+        router.serve("/v1/installations", [.post: { try await issue($0, $1) }, .delete: { try await revoke($0, $1) }])
+    }
+
+    /// 201 with a token: of the installation whose token the body shows, or of a new one.
+    private func issue(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let (appID, shown) = try await read(request, context)
+        let token = Base64URL.encode((0..<32).map { _ in UInt8.random(in: .min ... .max) })
+        _ = try await ledger.run(
+            Statements.issueInstallationToken,
+            Statements.InstallationWish(
+                appID: appID, id: UUID.random().text, token: Array(SHA256.hash(data: Data(token.utf8))), shown: shown))
+        return Response(json: .object([.init("installationToken", .string(token))]), status: .created)
+    }
+
+    /// 200 whether or not the token was known: whoever has it learns nothing else by it.
+    private func revoke(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let (appID, shown) = try await read(request, context)
+        guard let shown else { throw Problem.incomplete("no_token", "must be there", field: "installationToken") }
+        _ = try await ledger.run(Statements.revokeInstallation, (appID: appID, token: shown))
+        return Response(json: .object([]), status: .ok)
+    }
+
+    private func read(_ request: Request, _ context: HTTPContext) async throws -> (appID: String, shown: [UInt8]?) {
+        let caller = try await door.admit(request.headers)
+        try caller.require(.intake)
+        let current = configuration.current
+        return try await bodies.withBody(of: request, context) { body in
+            let fields = try IntakeFields(body: body.isEmpty ? Array("{}".utf8) : body, of: .installation)
+            _ = try caller.user(fields.userID)
+            return (try caller.app(fields.appID, of: current.appIDs), fields.installationTokenSHA256)
+        }
+    }
+}

@@ -1,0 +1,205 @@
+import Foundation
+import Purchases
+import Testing
+
+/// Goal: what another user has merely claimed never takes a purchase from an authenticated poster who shows Apple's own data.
+/// Method: every way in which a purchase may speak of its owner, against everything that a thief can do beforehand, first,
+/// second or at the same moment, in a little world in memory that knows what the database would. The oracle is the rule, not
+/// the rows.
+@Suite struct AdversaryTableTests {
+    private static let bought = MatcherTableTests.bought
+    private static let (victim, thief) = ("victim", "thief")
+
+    /// What speaks for the victim.
+    enum Means: CaseIterable {
+        case nothing, openOrder, namedOrder, orderToken, registeredToken, unregisteredToken, knownUnregisteredToken
+        case renewal, restore, resubscribed
+
+        /// Apple's own data names him, whoever orders what. What was bought anew in his chain is his as well, unless somebody
+        /// who shows it had ordered it (row 7 goes before row 8).
+        var isProof: Bool { [.orderToken, .registeredToken, .renewal, .restore].contains(self) }
+    }
+
+    /// What the thief does. Only with a captured proof he has Apple's own data.
+    enum Attack: CaseIterable {
+        case orderBefore, orderJustAfter, orderOnSameText, orderOnOwnInstallation
+        case tokenFirstInSandbox, tokenFirstRefunded, tokenFirstStanding
+        case bareID, bareIDWithOrder, bareIDNamingVictimsOrder
+        case capturedProof, capturedProofWithOrderBefore, capturedProofWithOrderAfter, capturedProofNamingVictimsOrder
+        case capturedProofAsRecordOfVictim, capturedProofAfterTokenFirst
+
+        var isPost: Bool { isQuestion || hasProof }
+        var isQuestion: Bool { [.bareID, .bareIDWithOrder, .bareIDNamingVictimsOrder].contains(self) }
+        var hasProof: Bool { "\(self)".hasPrefix("capturedProof") }
+        /// His own order, so many minutes before the purchase.
+        var orderBefore: Double? {
+            switch self {
+            case .orderBefore, .orderOnSameText, .orderOnOwnInstallation, .bareIDWithOrder,
+                .capturedProofWithOrderBefore:
+                1
+            case .orderJustAfter, .capturedProofWithOrderAfter: -1
+            default: nil
+            }
+        }
+        var usesTokenFirst: Bool {
+            [.tokenFirstInSandbox, .tokenFirstRefunded, .tokenFirstStanding, .capturedProofAfterTokenFirst].contains(
+                self)
+        }
+        var namesVictimsOrder: Bool { self == .bareIDNamingVictimsOrder || self == .capturedProofNamingVictimsOrder }
+    }
+
+    enum Time: CaseIterable { case thiefFirst, thiefSecond, atOnceThiefWins, atOnceVictimWins }
+
+    private struct World {
+        let means: Means
+        let attack: Attack
+        var transaction: Transaction
+        var orders: [PlacedOrder] = []
+        var owner: (user: String, source: BindingSource)?
+        private let victimsOrder: PlacedOrder
+        private let token = UUID()
+
+        init(_ means: Means, _ attack: Attack, _ kind: MatcherTableTests.Kind) {
+            self.means = means
+            self.attack = attack
+            transaction = MatcherTableTests.transaction(kind)
+            victimsOrder = MatcherTableTests.order(victim, 2)
+            if [.openOrder, .namedOrder, .orderToken].contains(means) || attack.namesVictimsOrder {
+                orders.append(victimsOrder)
+            }
+            if means == .orderToken { transaction.appAccountToken = victimsOrder.id }
+            if [.registeredToken, .unregisteredToken, .knownUnregisteredToken].contains(means) {
+                transaction.appAccountToken = token
+            }
+            if let minutes = attack.orderBefore { orders.append(MatcherTableTests.order(thief, minutes)) }
+        }
+
+        /// As the database would answer: orders that the token or the submission names, those of everybody whom it may be,
+        /// and those of the poster's installation, which the thief's order never was placed on.
+        private func evidence(_ poster: String, named: UUID?, record: String?) -> Evidence {
+            var evidence = Evidence()
+            evidence.namedOrderID = named
+            evidence.recordUserID = record
+            if means == .registeredToken { evidence.registeredUserID = victim }
+            if transaction.appAccountToken == token, means != .registeredToken {
+                // Only what stands, and of Production.
+                let ofThief = [.tokenFirstStanding, .capturedProofAfterTokenFirst].contains(attack)
+                evidence.rememberedUserIDs =
+                    (means == .knownUnregisteredToken ? [victim] : []) + (ofThief ? [thief] : [])
+            }
+            if [.renewal, .restore, .resubscribed].contains(means) { evidence.chain = .init(userID: victim) }
+            let known: [String?] = [
+                poster, record, evidence.registeredUserID, evidence.chain?.userID, evidence.rememberedUserIDs.first,
+            ]
+            evidence.orders = orders.filter {
+                $0.id == named || $0.id == transaction.appAccountToken || known.contains($0.userID)
+            }
+            return evidence
+        }
+
+        /// What a post is judged to be.
+        func judged(_ poster: String, aDayLater: Bool = false) -> Matcher.Answer {
+            let isThiefs = poster == thief
+            let named: UUID? =
+                if isThiefs {
+                    attack.namesVictimsOrder ? victimsOrder.id : orders.first { $0.userID == thief }?.id
+                } else {
+                    means == .namedOrder ? victimsOrder.id : nil
+                }
+            let received = DecisionTests.received
+            let claim = Claim(
+                userID: poster, hasPossession: !(isThiefs && attack.isQuestion), receivedAt: received,
+                judgedAt: received.addingTimeInterval(aDayLater ? 86_400 : 0))
+            let record = isThiefs && attack == .capturedProofAsRecordOfVictim ? victim : nil
+            return Matcher(
+                transaction, kind: nil, claim: claim, evidence: evidence(poster, named: named, record: record)
+            ).answer
+        }
+
+        /// Row 1: who has it, has it.
+        mutating func settle(_ answer: Matcher.Answer) {
+            guard owner == nil, case .owner(let match) = answer else { return }
+            owner = (match.userID, match.source)
+        }
+    }
+
+    private static func kinds(_ means: Means) -> [MatcherTableTests.Kind] {
+        switch means {
+        case .renewal: [.renewal]
+        case .restore: [.restore]
+        // What a legacy receipt does not call a renewal is a purchase to whoever had ordered it.
+        case .resubscribed: [.resubscribed, .legacyPeriod]
+        default: [.consumable, .firstPeriod]
+        }
+    }
+
+    @Test(
+        "44: whatever a thief does, before, first, second or at once, he takes nothing by a claim",
+        arguments: Means.allCases)
+    func thieves(means: Means) {
+        var cases = 0
+        for attack in Attack.allCases {
+            for time in Time.allCases where attack.isPost || time == .thiefFirst {
+                for kind in Self.kinds(means) {
+                    cases += 1
+                    play(World(means, attack, kind), time, "\(means) \(attack) \(time) \(kind)")
+                }
+            }
+        }
+        #expect(cases >= 43)
+    }
+
+    private func play(_ start: World, _ time: Time, _ about: Comment) {
+        var world = start
+        let (means, attack) = (start.means, start.attack)
+        switch time {
+        case .thiefFirst:
+            if attack.isPost { world.settle(world.judged(Self.thief)) }
+            world.settle(world.judged(Self.victim))
+        case .thiefSecond:
+            world.settle(world.judged(Self.victim))
+            world.settle(world.judged(Self.thief))
+        case .atOnceThiefWins, .atOnceVictimWins:
+            let (his, hers) = (world.judged(Self.thief), world.judged(Self.victim))
+            world.settle(time == .atOnceThiefWins ? his : hers)
+            world.settle(time == .atOnceThiefWins ? hers : his)
+        }
+        // A day later nothing waits any more that only a claim held back.
+        let isHeldBack = world.owner == nil
+        if isHeldBack { world.settle(world.judged(Self.victim, aDayLater: true)) }
+
+        guard let owner = world.owner else {
+            Issue.record("\(about): nobody has it")
+            return
+        }
+        #expect([Self.victim, Self.thief].contains(owner.user), about)
+        if isHeldBack {
+            // Only a token that the thief has really paid with makes its victim wait, and only where nothing else speaks.
+            #expect(attack == .tokenFirstStanding || attack == .capturedProofAfterTokenFirst, about)
+            #expect(means == .unregisteredToken || means == .knownUnregisteredToken, about)
+        }
+        // Without Apple's data a thief has nothing, whatever he said before; nor where Apple's data names the victim.
+        if !attack.hasProof || means.isProof { #expect(owner.user == Self.victim, about) }
+        // A thief who came first has it by less than proof: so the victim is told to keep his copy, and both are told.
+        if owner.user == Self.thief { #expect(!owner.source.isProof, about) }
+        // And where Apple's data names the victim, the thief may finish, and nobody is told anything.
+        if means.isProof { #expect(owner.source.isProof, about) }
+        // What a thief names as another's is not his.
+        if [.capturedProofNamingVictimsOrder, .capturedProofAsRecordOfVictim].contains(attack) {
+            #expect(owner.user == Self.victim, about)
+        }
+        // Where he takes it, he was first with a proof that says nothing of its owner. This is the whole list.
+        let isFirst = time == .thiefFirst || time == .atOnceThiefWins
+        let isTaken =
+            switch (means, attack) {
+            case (_, _) where !attack.hasProof || means.isProof: false
+            case (_, .capturedProofNamingVictimsOrder), (_, .capturedProofAsRecordOfVictim): false
+            // He has really paid with her token before, and nobody registered it: hers waits, and his does not.
+            case (.unregisteredToken, .capturedProofAfterTokenFirst): true
+            case (.knownUnregisteredToken, .capturedProofAfterTokenFirst): isFirst
+            case (.knownUnregisteredToken, _), (.resubscribed, _): isFirst && attack == .capturedProofWithOrderBefore
+            default: isFirst
+            }
+        #expect((owner.user == Self.thief) == isTaken, "\(about): \(owner)")
+    }
+}
