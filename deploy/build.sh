@@ -3,7 +3,8 @@
 
 # For tests and for looking around (`swift build`, debug). Warnings are errors in our code; SwiftPM leaves the flag out
 # for dependencies. A file with a warning never counts as built, so an incremental build cannot hide one. Not in
-# Package.swift: a newer compiler must not break our users. With other flags everything of ours would be compiled again.
+# Package.swift: a newer compiler must not break our users. Not without the index of the sources, by which SwiftPM finds the
+# tests. With other flags everything of ours would be compiled again.
 debug_build=(-Xswiftc -warnings-as-errors)
 
 # What is shipped and measured, of deploy/package, deploy/bench and deploy/nightly. With the Swift runtime in it, so that it

@@ -16,6 +16,10 @@ extension MatchReason {
         switch self {
         case .tokenOfOrder, .orderNamed, .orderOpen:
             PlayerSentence(zh: "这笔购买对应您之前的订单。", en: "This purchase belongs to an order that you placed before.")
+        case .limitSandboxUser, .limitSandboxApp, .limitMakeUpCustomer, .limitMakeUpUser:
+            PlayerSentence(
+                zh: "这类购买自动发放的次数已达上限,需要人工核对。",
+                en: "Purchases of this kind are credited by themselves only so often; our staff looks at this one.")
         case .recordNames:
             PlayerSentence(
                 zh: "应用提交的充值记录写明这笔购买属于您的账号。",

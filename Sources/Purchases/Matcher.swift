@@ -45,6 +45,11 @@ package enum MatchReason: String, Sendable, CaseIterable {
     case chainMoved = "chain_moved"
     /// Bought before `grantFrom`: an entitlement, whose goods were the former system's to give (row 0c).
     case beforeCutover = "before_cutover"
+    // Held: the place that it lacks (``LimitPlace/Limit``).
+    case limitSandboxUser = "limit_sandbox_user"
+    case limitSandboxApp = "limit_sandbox_app"
+    case limitMakeUpCustomer = "limit_make_up_customer"
+    case limitMakeUpUser = "limit_make_up_user"
     // Row 1, of what somebody else was given.
     case transferred
     /// The policy would move it, but it has moved as often as it may.

@@ -69,6 +69,8 @@ package struct Verdict: Sendable {
     package let call: Call?
     /// Written with it, each for what is granted or held by it.
     package var errands: [Errand] = []
+    /// What it gives needs these.
+    package var places: [LimitPlace] = []
 
     /// One call to Apple, for the attempts table.
     package struct Call: Sendable, Equatable {

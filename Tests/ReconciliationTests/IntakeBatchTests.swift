@@ -156,7 +156,7 @@ import Testing
             let answer = try await intake.send(
                 "POST", "/v1/receipts/batch", body: Self.batch(ids + [Self.entry()], #","userId":"\#(user)""#))
             let statuses = try Self.answers(answer).map { $0["status"]?.text }
-            let taken = ReceiptRoutes.fruitlessQuestionsMax
+            let taken = Statements.questionsPerUserMax
             #expect(statuses.prefix(taken).allSatisfy { $0 == "202" })
             #expect(statuses.dropFirst(taken).dropLast().allSatisfy { $0 == "429" } && statuses.last == "202")
             #expect(

@@ -205,7 +205,7 @@ import Testing
             let thief = try token(keys.key(of: "u-one", app: "game"))
             #expect(try await intake.get("/v1/receipts/\(id)", key: thief).status == 404)
 
-            for number in 0..<ReceiptRoutes.fruitlessQuestionsMax {
+            for number in 0..<Statements.questionsPerUserMax {
                 #expect(try await intake.post(#"{"userId":"u-asks","transactionId":"\#(number)"}"#).status == 202)
             }
             try await intake.execute("update receipts set reason = 'possession_missing' where kind = 'identifier'")

@@ -13,9 +13,7 @@ import Purchases
 /// Accept means committed: the answer leaves after the row is stored, and the workers' bell rings beside it. A
 /// reachable client with something attributable never fails here (S3-33); what it is worth is judged later.
 package struct ReceiptRoutes: Sendable {
-    /// Bare transaction ids of one user that may lead nowhere in 24 hours.
-    package static let fruitlessQuestionsMax = 20
-    /// When the oldest of them may have left the window; nobody is told the exact time.
+    /// When one that is being judged may have led somewhere; the day ends by UTC.
     private static let questionsRetryAfterSeconds = 3600
 
     /// In seconds: whoever posts what was bought so lately may wait for it.
@@ -120,7 +118,6 @@ package struct ReceiptRoutes: Sendable {
         let keys = configuration.userKeys
         var answers: [Taken] = posted.map { _ in .failure(.internalError) }
         var accepted: [(place: Int, request: SubmissionRequest, submission: Submission)] = []
-        var asked: [String: Int] = [:]
         for (place, entry) in posted.enumerated() {
             do throws(Problem) {
                 let request = try entry.get()
@@ -129,7 +126,6 @@ package struct ReceiptRoutes: Sendable {
                 if let policy = configuration.apps[submission.appID]?.policy {
                     submission.lane = await lane(of: submission, by: policy)
                 }
-                try await limitQuestions(submission, &asked)
                 accepted.append((place, request, submission))
             } catch {
                 answers[place] = .failure(error)
@@ -141,11 +137,18 @@ package struct ReceiptRoutes: Sendable {
                 try await users.enter(userID, key: key, app: submission.appID, keys)
             }
         }
-        let views = try await store(accepted.map(\.submission))
+        let stored = try await store(accepted.map(\.submission))
         for app in Set(accepted.filter { $0.submission.showsRecordOfUser }.map { $0.submission.appID }) {
             try? await records.note(app)
         }
-        for (entry, view) in zip(accepted, try await waited(views, wait)) {
+        var views = stored.compactMap { try? $0.get() }[...]
+        views = try await waited(Array(views), wait)[...]
+        for (entry, result) in zip(accepted, stored) {
+            if case .failure(let problem) = result {
+                answers[entry.place] = .failure(problem)
+                continue
+            }
+            guard let view = views.popFirst() else { continue }
             let answer = ReceiptAnswer(
                 view, finishing: configuration.finishing(view.appID), ignored: entry.request.ignored,
                 disregarded: entry.request.disregarded)
@@ -170,24 +173,33 @@ package struct ReceiptRoutes: Sendable {
     }
 
     /// The rows are committed when this returns. New: their bells ring. Known: a held or parked one becomes due (P5).
-    private func store(_ submissions: [Submission]) async throws -> [ReceiptView] {
+    /// A bare id is a question to Apple: a user who asks for many that are not his is stopped.
+    private func store(_ submissions: [Submission]) async throws -> [Result<ReceiptView, Problem>] {
         let rows = try await ledger.store(submissions)
-        if rows.contains(where: { $0 != nil }) { CrashPoint.afterCommitBeforePublish.reached() }
+        if rows.contains(where: { if case .new = $0 { true } else { false } }) {
+            CrashPoint.afterCommitBeforePublish.reached()
+        }
         for (submission, row) in zip(submissions, rows) {
-            guard let row else { continue }
-            stored.increment()
+            guard case .new(let row) = row else { continue }
+            self.stored.increment()
             if let trace = TraceContext.current {
                 logger.log(level: trace.level, "receipt stored", metadata: LogKeys.receipt(row.id))
             }
             doorbell.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
         }
-        let known = try await known(zip(submissions, rows).filter { $1 == nil }.map(\.0))
-        return zip(submissions, rows).compactMap { submission, row in
-            guard let row else { return known[submission.receiptID] }
-            return ReceiptView(
-                id: row.id, appID: submission.appID, userID: submission.userID, kind: submission.proof.kind,
-                state: .received, reason: nil, transactionID: submission.transactionID, receivedAt: row.receivedAt,
-                dueAt: row.dueAt, transactions: [])
+        let known = try await known(zip(submissions, rows).filter { $1 == .known }.map(\.0))
+        return zip(submissions, rows).map { submission, row in
+            switch row {
+            case .known: return known[submission.receiptID].map { .success($0) } ?? .failure(.internalError)
+            case .refused:
+                return .failure(.tooManyQuestions(retryAfterSeconds: Self.questionsRetryAfterSeconds))
+            case .new(let row):
+                return .success(
+                    ReceiptView(
+                        id: row.id, appID: submission.appID, userID: submission.userID, kind: submission.proof.kind,
+                        state: .received, reason: nil, transactionID: submission.transactionID,
+                        receivedAt: row.receivedAt, dueAt: row.dueAt, transactions: []))
+            }
         }
     }
 
@@ -246,29 +258,6 @@ package struct ReceiptRoutes: Sendable {
     /// The receipt after a wait; nil: as it was.
     private func waited(_ id: UUID, _ wait: Duration) async -> ReceiptView? {
         await longPoll.latest(id, upTo: wait, isOver: { $0.state != .received }) { try await ledger.view(id) }
-    }
-
-    /// A bare id is a question to Apple: a user who asks for many that are not his is stopped.
-    ///
-    /// - Parameter asked: by app and user, questions of this post that were let through before this one.
-    private func limitQuestions(_ submission: Submission, _ asked: inout [String: Int]) async throws(Problem) {
-        guard submission.proof == .identifier, !submission.isVouched, let userID = submission.userID else { return }
-        let asker = "\(submission.appID) \(userID)"
-        do throws(LedgerError) {
-            let count =
-                try await ledger.run(
-                    Statements.countFruitlessQuestions, (appID: submission.appID, userID: userID)
-                ).first ?? 0
-            guard count + asked[asker, default: 0] >= Self.fruitlessQuestionsMax else {
-                asked[asker, default: 0] += 1
-                return
-            }
-            // The same question again is never an error.
-            if try await ledger.view(submission.receiptID) != nil { return }
-        } catch {
-            throw Problem(error)
-        }
-        throw Problem.tooManyQuestions(retryAfterSeconds: Self.questionsRetryAfterSeconds)
     }
 }
 

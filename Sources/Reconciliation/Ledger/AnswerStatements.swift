@@ -105,18 +105,6 @@ extension Statements {
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    /// How many bare ids of a user led nowhere since a day ago: past a limit, asking is refused (design.md 6). One that
-    /// is not judged yet has led nowhere so far: whoever guesses faster than the workers judge is stopped as well.
-    package static let countFruitlessQuestions = Statement<(appID: String, userID: String), Int>(
-        "ledger.count_fruitless_questions",
-        """
-        select count(*) from receipts where app_id = $1 and user_id = $2 and received_at > now() - interval '1 day'
-          and kind = 'identifier' and not is_vouched and (state in ('received', 'parked', 'rejected')
-            or reason in ('possession_missing', 'owned_by_another_user'))
-        """,
-        bind: { [.text($0.appID), .text($0.userID)] },
-        read: { row throws(PostgresError) in try row.int(0) })
-
     /// Whether facts of each of these purchases are stored, whoever posted it.
     package static let areKnownTransactions = Statement<[String], Bool>(
         "ledger.are_known_transactions",

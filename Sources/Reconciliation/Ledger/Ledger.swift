@@ -29,7 +29,7 @@ package final class Ledger: Sendable {
     /// From so many purchases on a verdict goes apart: sixteen of those below still share a batch.
     private static let bulkRowsMin = 32
     /// A post of several is one item: all of it is in one statement.
-    private let insertions: GroupCommit<[Submission], [InsertedReceipt?]>
+    private let insertions: GroupCommit<[Submission], [StoredSubmission]>
     private let views: GroupCommit<UUID, ReceiptView?>
     private let fetches: GroupCommit<UUID, StoredReceipt?>
     private let settlements: GroupCommit<Verdict, Settlement?>
@@ -39,7 +39,6 @@ package final class Ledger: Sendable {
     private let reroutes: GroupCommit<Postponement, Bool>
     private let strikes: GroupCommit<Pointer, Int?>
     private let entries: GroupCommit<EnteredUser, Void>
-    private let brakeCounts: GroupCommit<BrakeQuestion, BrakeCounts>
     private let evidences: GroupCommit<EvidenceQuestion, Evidence>
     private let placements: GroupCommit<NewOrder, (view: OrderView, isNew: Bool)?>
     private let orderViews: GroupCommit<UUID, OrderView?>
@@ -68,8 +67,16 @@ package final class Ledger: Sendable {
                     Statements.insertReceipts,
                     Statements.Insertion(submissions: unique, schedule: schedule, headers: headers))
                 // New once: the others of the batch find it there.
-                var byID = Dictionary(inserted.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
-                var rows = ids.map { byID.removeValue(forKey: $0) }[...]
+                var byID = Dictionary(inserted, uniquingKeysWith: { first, _ in first })
+                var rows = ids.map { (id) -> StoredSubmission in
+                    switch byID[id] {
+                    case .none: return .known
+                    case .some(.none): return .refused
+                    case .some(.some(let row)):
+                        byID[id] = nil
+                        return .new(row)
+                    }
+                }[...]
                 return posts.map { post in
                     defer { rows = rows.dropFirst(post.count) }
                     return Array(rows.prefix(post.count))
@@ -138,9 +145,6 @@ package final class Ledger: Sendable {
                 try await database.run(Statements.enterUsers, users)
                 return users.map { _ in }
             })
-        brakeCounts = GroupCommit(
-            name: "brakes", writers: 1, size: { _ in (rows: 1, bytes: 64) },
-            flush: { questions throws(PostgresError) in try await database.run(Statements.countBrakes, questions) })
         evidences = GroupCommit(
             name: "evidence", writers: writers, size: { _ in (rows: 1, bytes: 256) },
             flush: { questions throws(PostgresError) in
@@ -160,14 +164,13 @@ package final class Ledger: Sendable {
             })
     }
 
-    /// Stores a submission: it is committed when this returns. Its row where it is new, nil where it was there.
-    package func store(_ submission: Submission) async throws(LedgerError) -> InsertedReceipt? {
+    /// Stores a submission: it is committed when this returns.
+    package func store(_ submission: Submission) async throws(LedgerError) -> StoredSubmission {
         try await store([submission])[0]
     }
 
-    /// Stores submissions in one statement: all of them are committed when this returns, or none is. In order: the row of
-    /// each that is new, nil for one that was there.
-    package func store(_ submissions: [Submission]) async throws(LedgerError) -> [InsertedReceipt?] {
+    /// Stores submissions in one statement: what is new is committed when this returns, or nothing is. In order.
+    package func store(_ submissions: [Submission]) async throws(LedgerError) -> [StoredSubmission] {
         submissions.isEmpty ? [] : try await submit(submissions, to: insertions)
     }
 
@@ -204,11 +207,6 @@ package final class Ledger: Sendable {
     /// Enters a protected user: committed when this returns. Known ones stay as they are.
     package func enter(_ user: EnteredUser) async throws(LedgerError) {
         try await submit(user, to: entries)
-    }
-
-    /// What was granted before, where a limit asks.
-    package func brakes(_ question: BrakeQuestion) async throws(LedgerError) -> BrakeCounts {
-        try await submit(question, to: brakeCounts)
     }
 
     /// What is known about whose a purchase is.
@@ -263,7 +261,6 @@ package final class Ledger: Sendable {
         await reroutes.close()
         await strikes.close()
         await entries.close()
-        await brakeCounts.close()
         await evidences.close()
         await placements.close()
         await orderViews.close()

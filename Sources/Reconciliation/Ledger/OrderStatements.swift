@@ -9,34 +9,59 @@ extension Statements {
         package let payBy: Date
     }
 
-    /// Unbound orders of one user and day; one more is answered 429. No player comes near it.
+    private static let insertOrders = """
+        insert into orders (id, app_id, user_id, product_id, item, quantity, promotion, channel, environment, goods,
+            bonuses, price_milliunits, currency, offer, pay_by, target, details, installation_id, debounce_key,
+            idempotency_key, reserved_for, placed_on, place)
+          select i.id, i.app, i.usr, i.product, i.item, i.quantity, i.promotion, i.channel, i.environment, i.goods,
+            i.bonuses, i.price, i.currency, i.offer, now() + make_interval(secs => i.pay), i.target, i.details,
+            \(installation(ofToken: "i.installation")), i.debounce, i.idempotency, i.reserved, i.today, i.place
+          from next i
+        """
+
+    /// Orders of one user and UTC day; one more is answered 429. No player comes near it.
     package static let ordersPerUserMax = 1000
 
-    /// Places the orders of a batch. One that is there already, by its id, as the same tap, by its idempotency key or as
-    /// the order that its transaction was bound to, is missing from the result, and so is one too many of its user.
-    package static let placeOrders = Statement<[NewOrder], Placement>(
+    /// Places the orders of a batch. One that is there already, by its id, as the same tap, by its idempotency key or as the
+    /// order that its transaction was bound to, is missing from the result. So are all of a user where another statement took
+    /// their first one's place among his orders of the day: the next round sees what that one has placed. One too many is there
+    /// without its times.
+    package static let placeOrders = Statement<[NewOrder], (id: UUID, placement: Placement?)>(
         "orders.place",
         """
-        insert into orders (id, app_id, user_id, product_id, item, quantity, promotion, channel, environment, goods,
-          bonuses, price_milliunits, currency, offer, pay_by, target, details, installation_id, debounce_key,
-          idempotency_key, reserved_for)
-        select i.id, i.app, i.usr, i.product, i.item, i.quantity, i.promotion, i.channel, i.environment, i.goods,
-          i.bonuses, i.price, i.currency, i.offer, now() + make_interval(secs => i.pay), i.target, i.details,
-          \(installation(ofToken: "i.installation")), i.debounce, i.idempotency, i.reserved
-        from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[],
-          $9::text[], $10::jsonb[], $11::jsonb[], $12::int8[], $13::text[], $14::int8[], $15::float8[], $16::jsonb[],
-          $17::jsonb[], $18::bytea[], $19::bytea[], $20::float8[], $21::text[], $22::text[])
-          as i(id, app, usr, product, item, quantity, promotion, channel, environment, goods, bonuses, price, currency,
-            offer, pay, target, details, installation, debounce, tap, idempotency, reserved)
-        where not exists (select from orders o where o.app_id = i.app and o.user_id = i.usr
-            and o.product_id = i.product and o.debounce_key = i.debounce
-            and o.placed_at > now() - make_interval(secs => i.tap) and \(isUnbound("o")))
-          and (i.reserved is null or (select true from \(ordersOfReserved) limit 1) is null)
-          and (select count(*) from (select from orders o where o.app_id = i.app and o.user_id = i.usr
-            and o.placed_at > now() - interval '1 day' limit \(ordersPerUserMax)) c) < \(ordersPerUserMax)
-        order by i.id
-        on conflict do nothing
-        returning id, placed_at, pay_by
+        with wish as (
+          select i.*, (now() at time zone 'UTC')::date as today
+          from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[],
+            $9::text[], $10::jsonb[], $11::jsonb[], $12::int8[], $13::text[], $14::int8[], $15::float8[], $16::jsonb[],
+            $17::jsonb[], $18::bytea[], $19::bytea[], $20::float8[], $21::text[], $22::text[])
+            as i(id, app, usr, product, item, quantity, promotion, channel, environment, goods, bonuses, price, currency,
+              offer, pay, target, details, installation, debounce, tap, idempotency, reserved)
+          where not exists (select from orders o where o.app_id = i.app and o.user_id = i.usr
+              and o.product_id = i.product and o.debounce_key = i.debounce
+              and o.placed_at > now() - make_interval(secs => i.tap) and \(isUnbound("o")))
+            and (i.reserved is null or (select true from \(ordersOfReserved) limit 1) is null)),
+        next as materialized (
+          select i.*, i.of_user + coalesce((
+              select o.place from orders o
+              where o.app_id = i.app and o.user_id = i.usr and o.placed_on = i.today and o.place is not null
+              order by o.place desc limit 1), 0) as place
+          from (select *, (row_number() over (partition by app, usr order by id))::int as of_user from wish) i),
+        first as (
+          \(insertOrders) where i.of_user = 1 and i.place <= \(ordersPerUserMax)
+          order by i.app, i.usr
+          on conflict do nothing
+          returning id, placed_at, pay_by, app_id, user_id),
+        rest as (
+          \(insertOrders) where i.of_user > 1 and i.place <= \(ordersPerUserMax)
+            and (i.app, i.usr) in (select app_id, user_id from first)
+          order by i.app, i.usr, i.place
+          on conflict do nothing
+          returning id, placed_at, pay_by)
+        select id, placed_at, pay_by from first
+        union all
+        select id, placed_at, pay_by from rest
+        union all
+        select id, null, null from next where place > \(ordersPerUserMax)
         """,
         bind: { orders in
             [
@@ -54,7 +79,9 @@ extension Statements {
             ]
         },
         read: { row throws(PostgresError) in
-            Placement(id: try row.uuid(0), placedAt: try row.date(1), payBy: try row.date(2))
+            let id = try row.uuid(0)
+            guard let placedAt = try row.optionalDate(1) else { return (id, nil) }
+            return (id, Placement(id: id, placedAt: placedAt, payBy: try row.date(2)))
         })
 
     package struct FoundOrder: Sendable {
@@ -242,9 +269,13 @@ extension RowReader {
 
 /// How a batch of orders is placed.
 enum OrderBatch {
-    private static let roundsMax = 3
+    /// Of one user's orders each round places some, in whichever process.
+    private static let roundsMax = 32
 
     /// What stands for each order now, and whether it is this one; nil: its user has placed too many.
+    ///
+    /// - Throws: also where others placed orders of these users in every round: nothing more was placed, and all of it may be
+    ///   asked for again.
     static func place(
         _ orders: [NewOrder], in database: Database
     ) async throws(PostgresError) -> [(view: OrderView, isNew: Bool)?] {
@@ -255,14 +286,14 @@ enum OrderBatch {
         }
         var placed: [(view: OrderView, isNew: Bool)?] = orders.map { _ in nil }
         var open = firstOfTap.values.sorted()
-        // A second round only where an order that stood in the way was bound between the two statements.
+        // One round, but where another process places orders of one of these users at this moment.
         for _ in 0..<roundsMax where !open.isEmpty {
             let rows = Dictionary(
-                try await database.run(Statements.placeOrders, open.map { orders[$0] }).map { ($0.id, $0) },
+                try await database.run(Statements.placeOrders, open.map { orders[$0] }),
                 uniquingKeysWith: { first, _ in first })
             for index in open {
                 // One that was asked for by a purchase may have it already: it is read.
-                guard let row = rows[orders[index].id], orders[index].reservedFor == nil else { continue }
+                guard let row = rows[orders[index].id] ?? nil, orders[index].reservedFor == nil else { continue }
                 placed[index] = (OrderView(orders[index], placedAt: row.placedAt, payBy: row.payBy), true)
             }
             open = open.filter { placed[$0] == nil }
@@ -271,8 +302,10 @@ enum OrderBatch {
                 let index = open[found.index]
                 placed[index] = (found.view, found.view.id == orders[index].id)
             }
-            open = open.filter { placed[$0] == nil }
+            // One too many, unless it is there already.
+            open = open.filter { placed[$0] == nil && rows[orders[$0].id].map { $0 != nil } ?? true }
         }
+        guard open.isEmpty else { throw .serialization }
         return orders.indices.map { index in
             guard let first = firstOfTap[orders[index].debounceKey], first != index else { return placed[index] }
             return placed[first].map { (view: $0.view, isNew: false) }

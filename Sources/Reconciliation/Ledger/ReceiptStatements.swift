@@ -45,6 +45,15 @@ package struct StoredReceipt: Sendable, Equatable {
     package var isOnTrust: Bool
 }
 
+/// What became of a submission that was to be stored.
+package enum StoredSubmission: Sendable, Equatable {
+    case new(InsertedReceipt)
+    /// Its row was there.
+    case known
+    /// One bare id too many of its user and day; nothing was stored.
+    case refused
+}
+
 /// A row that was not there before, with the database's times.
 package struct InsertedReceipt: Sendable, Equatable {
     package let id: UUID
@@ -66,13 +75,25 @@ extension Statements {
         }
     }
 
+    /// Bare ids of one user and UTC day that lead nowhere; one more is refused. One that is not judged yet has led nowhere so
+    /// far: whoever guesses faster than the workers judge is stopped as well.
+    package static let questionsPerUserMax = 20
+
     /// Stores the receipts of a batch that are not there yet, with their payloads, and counts them on the independent
-    /// side of the conservation check. Returns what it inserted. A header that proofs share comes with every batch that
+    /// side of the conservation check. Returns what it inserted, and without a row the ids that are refused. A header that proofs share comes with every batch that
     /// refers to it, so none can be missing, whatever was restored from which backup.
-    package static let insertReceipts = Statement<Insertion, InsertedReceipt>(
+    package static let insertReceipts = Statement<Insertion, (id: UUID, row: InsertedReceipt?)>(
         "ledger.insert_receipts",
         """
-        with new as (
+        with asked as materialized (
+          select q.id, take_question_place(q.app, q.holder, q.id, \(questionsPerUserMax)) as may
+          from (
+            select id, app, encode(sha256(convert_to(usr, 'UTF8')), 'hex') as holder
+            from unnest($1::uuid[], $2::text[], $3::text[], $5::text[], $9::bool[]) with ordinality
+              as i(id, app, usr, kind, vouched, n)
+            where kind = 'identifier' and not vouched and usr is not null
+            order by app, holder, n offset 0) q),
+        new as (
           insert into receipts (id, app_id, user_id, order_id, kind, lane, transaction_id, original_transaction_id,
             is_vouched, details, payload_sha256, due_at, installation_id, target, declared)
           select id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha,
@@ -81,6 +102,7 @@ extension Statements {
             $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[], $17::jsonb[], $18::jsonb[], $19::bytea[])
             as i(id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha, rescue, target, declared,
               token)
+          where (id in (select id from asked where not may)) is not true
           order by id
           on conflict (id) do nothing
           returning id, app_id, received_at, due_at),
@@ -99,6 +121,8 @@ extension Statements {
           from new group by app_id order by app_id
           on conflict (app_id, day, source, shard) do update set received = t.received + excluded.received)
         select id, received_at, due_at from new
+        union all
+        select id, null, null from asked where not may
         """,
         bind: { insertion in
             let submissions = insertion.submissions
@@ -120,7 +144,9 @@ extension Statements {
             ]
         },
         read: { row throws(PostgresError) in
-            InsertedReceipt(id: try row.uuid(0), receivedAt: try row.date(1), dueAt: try row.date(2))
+            let id = try row.uuid(0)
+            guard let receivedAt = try row.optionalDate(1) else { return (id, nil) }
+            return (id, InsertedReceipt(id: id, receivedAt: receivedAt, dueAt: try row.date(2)))
         })
 
     /// The rows that messages point at, with their payloads, kept ones where the day's are gone: a look-up that is only

@@ -1,6 +1,11 @@
 package import Postgres
 
 extension Statements {
+    /// Drops places of days that are over; how many, at most a thousand.
+    package static let dropLimitPlaces = Statement<Void, Int>(
+        "retention.drop_limit_places", "select drop_limit_places()", bind: { _ in [] },
+        read: { row throws(PostgresError) in try row.int(0) })
+
     /// Partitions for the payloads of today and the days to come.
     package static let createPayloadPartitions = Statement<Int, Void>(
         "retention.create_payload_partitions", "select create_payload_partitions($1)",

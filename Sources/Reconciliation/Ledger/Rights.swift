@@ -249,6 +249,7 @@ package struct Rights: Sendable {
                     .select, .insert("token_sha256", "installation_id", "app_id"), .update("expires_at"),
                 ]
             ]),
+        table("limit_places", [.ingest: [.select, .insert], .worker: [.select, .insert]]),
         // Apple's customers are nobody else's business.
         table("installation_customers", [.worker: [.select, .insert]]),
         table("record_apps", [.ingest: [.select, .insert("app_id")], .worker: [.select]]),
@@ -402,6 +403,9 @@ package struct Rights: Sendable {
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_kept_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
 
+        function("take_limit_place(text, text, text, date, text, integer)", [.worker: [.execute]]),
+        function("take_question_place(text, text, uuid, integer)", [.ingest: [.execute]]),
+        function("drop_limit_places()", [.scheduler: [.execute]]),
         function("create_payload_partitions(integer)", [.scheduler: [.execute]]),
         function("changed_proofs(double precision)", [.scheduler: [.execute], .support: [.execute]]),
         function("retain_payloads(integer, text[], integer)", [.scheduler: [.execute]]),

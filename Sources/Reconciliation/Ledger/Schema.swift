@@ -46,6 +46,7 @@ package enum Schema {
         migration(41, "orders_that_ended", PackageResources._041_orders_that_ended_sql),
         migration(42, "double_charges_by_event", PackageResources._042_double_charges_by_event_sql),
         migration(43, "whose_it_is", PackageResources._043_whose_it_is_sql),
+        migration(44, "limit_places", PackageResources._044_limit_places_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -3,7 +3,7 @@ import Purchases
 // Parts of ``Statements/settle``, in its order: up to what is given.
 extension Statements {
     /// What is to be written, of the receipts that are still as they were when they were judged: `outdated`, `mine`,
-    /// `verdict`.
+    /// the limits' places, `verdict`.
     static let settleVerdicts = """
         with outdated as (
           select i.receipt from unnest($1::uuid[], $4::text[], $5::text[], $36::text[]) as i(receipt, app, usr, owner)
@@ -27,14 +27,42 @@ extension Statements {
               where r.id = v.receipt and r.settled_at is null and r.attempt = v.attempt
               for no key update skip locked) r
           where (v.receipt in (select receipt from outdated)) is not true),
+        asked_places as materialized (
+          select p.*, case when p.name = 'make_up_customer' then '-infinity' else (now() at time zone 'UTC')::date end as day
+          from unnest(\(places(1))::uuid[], \(places(2))::text[], \(places(3))::text[], \(places(4))::text[],
+              \(places(5))::text[], \(places(6))::text[], \(places(7))::text[], \(places(8))::int[])
+            as p(receipt, transaction, purchase_key, app, name, holder, taken_for, places)
+          where (p.receipt in (select receipt from mine)) is true
+            -- Nothing is left to give: no place.
+            and (select true from grants where transaction_id = p.transaction) is null
+            and (select true from grants where purchase_key = p.purchase_key) is null
+            and (select revoked_at from transactions where transaction_id = p.transaction) is null),
+        -- In key order in every statement, users' and customers' before the app's, and all before bonuses and grants.
+        narrow as materialized (
+          select a.receipt, a.transaction, a.name,
+            take_limit_place(a.app, a.name, a.holder, a.day, a.taken_for, a.places) as has
+          from (select * from asked_places where name <> 'sandbox_app'
+            order by name, app, holder, taken_for, receipt offset 0) a),
+        wide as materialized (
+          select a.receipt, a.transaction, a.name,
+            take_limit_place(a.app, a.name, a.holder, a.day, a.taken_for, a.places) as has
+          from (select * from asked_places where name = 'sandbox_app'
+              and ((receipt, transaction) in (select receipt, transaction from narrow where not has)) is not true
+            order by app, taken_for, receipt offset 0) a),
+        lacks as (
+          select jsonb_object_agg(receipt::text || ' ' || transaction, name) as of_purchases from (
+            select * from narrow where not has union all select * from wide where not has) p),
         verdict as (
-          select i.*,
+          select i.*, lacking.name as lacking,
             case when k.is_refunded then 'rejected'
               when imported.user_id is not null and i.asked in ('grant', 'provisional') then 'held'
-              when i.asked = 'provisional' and place.is_taken is not true then 'open'
+              when i.asked = 'provisional' and (place.is_taken is not true or lacking.name is not null) then 'open'
+              when lacking.name is not null then 'held'
               else i.asked end as decision,
             case when k.is_refunded then 'refunded'
               when imported.user_id is not null and i.asked in ('grant', 'provisional') then 'possession_missing'
+              when i.asked = 'grant' and lacking.name is not null
+                then case when lacking.name like 'sandbox%' then '\(Reason.sandbox.rawValue)' else '\(Reason.review.rawValue)' end
               else i.cause end as reason,
             coalesce(i.matched_owner, i.usr) as owner, i.order_text::uuid as order_id,
             imported.user_id as imported_user, imported.app_id as imported_app,
@@ -51,6 +79,8 @@ extension Statements {
               ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
               customer, matched_owner, order_text, why, charged_order, order_facts, takes_chain, beside,
               proves_owner, transfer, bonuses, yields, remembers, item, rival)
+          cross join lateral (select case when i.asked in ('grant', 'provisional') then
+            (select of_purchases from lacks) ->> (i.receipt::text || ' ' || i.transaction) end as name offset 0) lacking
           -- By its id alone: the index of refunds is empty to statistics of a time without any, and would be walked.
           left join lateral (select true as is_refunded from (
               select app_id, environment, revoked_at, signed_at from transactions

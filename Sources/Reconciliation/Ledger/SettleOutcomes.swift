@@ -24,7 +24,8 @@ extension Statements {
               -- What it was granted by, also where the receipt was not written then for a neighbour's sake.
               when o.state = 'granted' and v.decision <> 'held' and (g.receipt_id is null or g.binding_source = v.binding)
                 or o.state = 'held' and v.decision = 'held'
-                then string_to_array(v.why, ',')
+                then case when v.lacking is null or v.decision <> 'held' then string_to_array(v.why, ',')
+                  else array_append(coalesce(string_to_array(v.why, ','), '{}'), 'limit_' || v.lacking) end
               when o.state = 'already_granted' and c.is_claimed then array['\(MatchReason.transferred.rawValue)']
               when o.state = 'already_granted' and c.fate = 'limit' then array['\(MatchReason.transferLimit.rawValue)']
               end as reasons,

@@ -80,6 +80,8 @@ extension Statements {
     ///   the rows of a batch for one purchase only the one that will have the grant asks for it; where another statement
     ///   gives the purchase or binds its order meanwhile the whole batch is refused (`given_bonuses_have_grants`) and
     ///   written again.
+    /// - A place within a limit is taken before its grant, in the same transaction: whoever has none is held, and nobody
+    ///   passes a limit by coming at once. A place whose purchase ended elsewhere meanwhile stays that purchase's.
     /// - What is to be done at Apple afterwards is written with what it is for, so that neither is there alone.
     package static let settle = Statement<SettleBatch, Settlement>(
         "ledger.settle",
@@ -116,7 +118,7 @@ extension Statements {
                 .texts(columns.customers),
             ] + columns.matches.values + ErrandColumns(batch.verdicts).values + [
                 .texts(columns.rivals), .double(batch.parking.disputedFor.inSeconds),
-            ]
+            ] + LimitPlaceColumns(batch.verdicts).values
         },
         read: { row throws(PostgresError) in
             Settlement(
@@ -132,6 +134,7 @@ extension Statements {
     /// Behind all columns that ``settle`` has beside them.
     static let rivals = ErrandColumns.parameter(after: 1)
     static let safeAfter = ErrandColumns.parameter(after: 2)
+    static func places(_ column: Int) -> String { ErrandColumns.parameter(after: 2 + column) }
     static let proofs = BindingSource.allCases.filter(\.isProof).map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let waiting = Reason.waiting.map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let takingBack = Reason.takingBack.map { "'\($0.rawValue)'" }.joined(separator: ", ")

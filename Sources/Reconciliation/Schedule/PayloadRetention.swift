@@ -44,6 +44,13 @@ package struct PayloadRetention: Service {
             logger.warning("no partition for the payloads to come", metadata: LogKeys.error(error))
         }
         do {
+            while try await ledger.run(Statements.dropLimitPlaces, ()).first ?? 0 > 0, !Task.isCancelled {
+                try? await Task.sleep(for: Self.busyPause)
+            }
+        } catch {
+            logger.warning("the places of past days were not dropped", metadata: LogKeys.error(error))
+        }
+        do {
             while let step = try await step(batch), step.isMore, !Task.isCancelled {
                 batch = min(batch * 2, Self.batchMax)
                 try? await Task.sleep(for: Self.busyPause)

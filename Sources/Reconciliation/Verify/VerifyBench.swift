@@ -245,6 +245,7 @@ struct VerifyBench: Sendable {
                 dueIn: dueIn
                     ?? (finding.waitsForEndOfShadow ? Self.shadowDelay * ledger.schedule.scale : heldDelay(receipt)),
                 call: call)
+            verdict.places = app?.policy.places(for: finding, posterID: receipt.userID) ?? []
             verdict.errands = app?.policy.errands(of: finding, claim: verdict.claim) ?? []
             let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
@@ -311,20 +312,19 @@ struct VerifyBench: Sendable {
             ])
     }
 
-    /// A finding as it is written: read as Apple's word on what was given on trust, through the brakes, and only decided
-    /// where the app is in shadow.
+    /// A finding as it is written: read as Apple's word on what was given on trust, and only decided where the app is in
+    /// shadow.
     private func prepare(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
         guard receipt.isOnTrust else {
-            return try await shade(try await brake(finding, of: receipt, for: app), of: receipt, for: app)
+            return try await shade(finding, of: receipt, for: app)
         }
         let trusted = TrustedReceipt(
             try await ledger.patiently { () throws(LedgerError) in
                 try await ledger.run(Statements.undecidedPurchases, receipt.id)
             })
-        let braked = try await brake(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
-        return try await shade(braked, of: receipt, for: app, except: trusted.given)
+        return try await shade(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
     }
 
     /// In shadow what would be given is written down, and held (``AppPolicy/Mode``).
@@ -344,38 +344,6 @@ struct VerifyBench: Sendable {
         let ids = Set(decided.map(\.transaction.id))
         return .transactions(
             entries.map { $0.with(ids.contains($0.transaction.id) ? .held(.shadow) : $0.decision) })
-    }
-
-    /// - Parameter given: what went through the brakes before, and would count against itself now.
-    private func brake(
-        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices, except given: Set<String> = []
-    ) async throws(LedgerError) -> Verdict.Finding {
-        guard case .transactions(let entries) = finding else { return finding }
-        let needsBrakes = { (entry: Verdict.Entry) in
-            !given.contains(entry.transaction.id)
-                && app.policy.needsBrakes(entry, userID: entry.match?.userID ?? receipt.userID)
-        }
-        guard entries.contains(where: needsBrakes) else { return finding }
-        var braked: [Verdict.Entry] = []
-        var passed = 0
-        for entry in entries {
-            guard let userID = entry.match?.userID ?? receipt.userID, needsBrakes(entry) else {
-                braked.append(entry)
-                continue
-            }
-            let question = BrakeQuestion(
-                appID: receipt.appID, userID: userID, customerID: entry.transaction.customerID,
-                isSandbox: entry.transaction.environment != Transaction.production)
-            var counts = try await ledger.patiently { () throws(LedgerError) in try await ledger.brakes(question) }
-            // Its neighbours in this receipt count as well, although they are not granted yet.
-            counts.ofUserToday += passed
-            counts.sandboxOfUserToday += passed
-            counts.sandboxOfAppToday += passed
-            let decision = app.policy.applyBrakes(entry, counts: counts)
-            if case .grant = decision { passed += 1 }
-            braked.append(entry.with(decision))
-        }
-        return .transactions(braked)
     }
 
     // MARK: Trust
@@ -400,12 +368,9 @@ struct VerifyBench: Sendable {
             countTrust(receipt.appID, "untrusted")
             return false
         }
-        guard case .transactions(let braked) = try await brake(.transactions(entries), of: receipt, for: app) else {
-            return false
-        }
         let places = Statements.PlaceQuestion(
             receiptID: receipt.id, appID: receipt.appID,
-            transactions: braked.filter { app.policy.mayBeProvisional($0, posterID: userID) }.map(\.transaction),
+            transactions: entries.filter { app.policy.mayBeProvisional($0, posterID: userID) }.map(\.transaction),
             limits: limits)
         let placed = Set(
             try await ledger.patiently { () throws(LedgerError) in
@@ -413,7 +378,7 @@ struct VerifyBench: Sendable {
             })
         var trusted: [Verdict.Entry] = []
         var rest = others
-        for entry in braked {
+        for entry in entries {
             if case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) {
                 trusted.append(entry.with(.provisional(goods: goods, source: source)))
             } else {

@@ -89,7 +89,6 @@ import Testing
             probe(Statements.fetchReceipts) { _ in [receipt] },
             probe(Statements.readReceipts) { _ in [receipt] },
             probe(Statements.finishedReceipts) { _ in [receipt] },
-            probe(Statements.countFruitlessQuestions) { _ in (appID: "game", userID: "u777") },
             probe(Statements.areKnownTransactions) { _ in [transaction] },
             probe(Statements.reopenClaim) { _ in .init(receiptID: receipt, payload: "x", moves: true) },
             probe(Statements.userHistory) { _ in .init(appID: "game", userID: "u777", purchasesMax: 10) },
@@ -120,9 +119,6 @@ import Testing
                 .init(
                     receiptID: receipt, appID: "game",
                     transactions: [Verdict.Entry.purchase(transaction).transaction])
-            },
-            probe(Statements.countBrakes) { _ in
-                [.init(appID: "game", userID: "u777", customerID: "c777", isSandbox: false)]
             },
             probe(Statements.evidence) { lab in [question(try await order(lab))] },
             probe(Statements.shadowEvidence) { lab in [question(try await order(lab))] },

@@ -211,6 +211,6 @@ extension Logger {
 extension Ledger {
     /// `store`, where only whether it was new matters.
     func insert(_ submission: Submission) async throws(LedgerError) -> Bool {
-        try await store(submission) != nil
+        if case .new = try await store(submission) { true } else { false }
     }
 }

@@ -98,7 +98,11 @@ import Testing
                 try await database.run(Statements.finishedReceipts, [id])
                 try await database.run(Statements.nudge, [id])
                 try await database.run(Statements.reopenClaim, .init(receiptID: id, payload: "payload", moves: true))
-                try await database.run(Statements.countFruitlessQuestions, (appID: "game", userID: "u1"))
+                let question = Submission(appID: "other", userID: "u1", proof: .identifier, transactionID: "asked")
+                #expect(
+                    try await database.run(
+                        Statements.insertReceipts, .init(submissions: [question], schedule: RetrySchedule())
+                    ).count == 1)
                 try await database.run(Statements.areKnownTransactions, ["1000"])
                 let order = NewOrder.example
                 #expect(try await database.run(Statements.placeOrders, [order]).count == 1)
@@ -119,6 +123,11 @@ import Testing
                 let token = Statements.TokenWish(appID: "game", userID: "u1", token: UUID())
                 #expect(try await database.run(Statements.registerToken, token).count == 1)
                 #expect(try await database.run(Statements.issueToken, token).isEmpty, "registered as it is")
+                let wish = Statements.InstallationWish(appID: "game", id: "i", token: Array(repeating: 1, count: 32))
+                try await database.run(Statements.issueInstallationToken, wish)
+                #expect(
+                    try await database.run(Statements.revokeInstallation, (appID: "game", token: wish.token)) == ["i"])
+                try await database.run(Statements.noteRecordApp, "game")
                 try await database.run(Statements.readEvents, .init(apps: ["game"], after: .start, limit: 1))
                 try await database.run(Statements.listHalts, ())
                 let sealed = keys.seal("u1", key: player.key, app: "game")
@@ -167,9 +176,16 @@ import Testing
                 let later = Postponement(receiptID: id, attempt: 0, dueIn: .zero, reason: .productUnknown)
                 #expect(try await database.run(Statements.postpone, [later]) == [id])
                 #expect(try await database.run(Statements.reroute, [later]) == [id])
-                try await database.run(
-                    Statements.countBrakes,
-                    [BrakeQuestion(appID: "game", userID: "u1", customerID: "c", isSandbox: true)])
+                var limited = lab.verdict(
+                    try await lab.post(), .transactions([Verdict.Entry.purchase("limited", in: Transaction.sandbox)]))
+                limited.places = LimitPlace.Limit.allCases.map {
+                    LimitPlace(
+                        transactionID: "limited", purchaseKey: "limited", limit: $0, holder: "h", takenFor: "p",
+                        places: 1)
+                }
+                #expect(try await lab.settle(limited, on: database).count == 1)
+                let shown = Statements.ShownCustomer(installationID: "i", environment: "Production", customerID: "c")
+                try await database.run(Statements.showCustomers, [shown])
                 let walk = Statements.Walk(appID: "game", environment: "Production", customer: "c")
                 let claim = Statements.WalkClaim(
                     walk: walk, askedID: "t1", lease: .seconds(30), interval: .seconds(3600))
@@ -241,6 +257,7 @@ import Testing
                 _ = try await database.run(Statements.sumGoods, .seconds(3600))
                 #expect(try await database.run(Statements.sumGoodsAgain, .seconds(300)) == [])
                 try await database.run(Statements.createPayloadPartitions, 3)
+                try await database.run(Statements.dropLimitPlaces, ())
                 let retention = Statements.RetentionStep(days: 90, appsAskingByID: [], batch: 10)
                 #expect(try await database.run(Statements.retainPayloads, retention).first?.isMore == false)
                 #expect(try await database.run(Statements.payloadPlaces, ()).count == 3)

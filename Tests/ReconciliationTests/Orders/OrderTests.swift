@@ -213,8 +213,9 @@ import Testing
             let user = Self.user()
             try await intake.execute(
                 """
-                insert into orders (id, app_id, user_id, product_id)
-                select gen_random_uuid(), 'game', '\(user)', 'p' from generate_series(1, \(Statements.ordersPerUserMax - 1))
+                insert into orders (id, app_id, user_id, product_id, placed_on, place)
+                select gen_random_uuid(), 'game', '\(user)', 'p', (now() at time zone 'UTC')::date, n
+                from generate_series(1, \(Statements.ordersPerUserMax - 1)) n
                 """)
             #expect(try await intake.order(Self.body(user)).status == 201)
             let refused = try await intake.order(Self.body(user, #","quantity":2"#))

@@ -1,0 +1,87 @@
+import Foundation
+import Purchases
+import Testing
+
+/// Goal: a decision needs the places of exactly those limits that it counts in, and no other decision needs one. Method: each
+/// policy with each decision, environment and owner, against the limits' text.
+@Suite struct LimitPlacesTests {
+    private static func policy(_ change: (inout AppPolicy) -> Void) -> AppPolicy {
+        var policy = AppPolicy(id: "game", grantFrom: .distantPast, makeUpUsersPerCustomer: 0, products: [])
+        change(&policy)
+        return policy
+    }
+
+    private static func finding(
+        _ environment: String = Transaction.production, customer: String? = "c1", owner: String? = nil,
+        _ decision: Decision = .grant(goods: [.init(item: "coin", amount: 1)], source: .poster)
+    ) -> Verdict.Finding {
+        let transaction = Transaction(
+            id: "1", originalID: nil, productID: "coins", kind: .consumable, environment: environment,
+            purchasedAt: .distantPast, customerID: customer)
+        return .transactions([
+            .init(transaction: transaction, decision: decision, match: owner.map { Match(userID: $0, source: .poster) })
+        ])
+    }
+
+    private static func limits(_ policy: AppPolicy, _ finding: Verdict.Finding, poster: String? = "u") -> [LimitPlace
+        .Limit]
+    {
+        policy.places(for: finding, posterID: poster).map(\.limit)
+    }
+
+    @Test("of production only what a post alone is granted for, and where a limit stands")
+    func makeUp() {
+        let free = Self.policy { _ in }
+        let perUser = Self.policy { $0.makeUpPerUserPerDay = 1 }
+        let perCustomer = Self.policy { $0.makeUpUsersPerCustomer = 1 }
+        #expect(Self.limits(free, Self.finding()) == [])
+        #expect(Self.limits(perUser, Self.finding(customer: nil)) == [.makeUpUser])
+        #expect(Self.limits(perCustomer, Self.finding()) == [.makeUpCustomer])
+        #expect(Self.limits(perCustomer, Self.finding(customer: nil)) == [], "Apple named no customer")
+        #expect(Self.limits(perUser, Self.finding(), poster: nil) == [])
+        for source in BindingSource.allCases {
+            let isByPost = source == .poster || source == .record
+            for decision in [Decision.grant(goods: [], source: source), .provisional(goods: [], source: source)] {
+                #expect(
+                    Self.limits(perUser, Self.finding(Transaction.production, decision))
+                        == (isByPost ? [.makeUpUser] : []), "\(source)")
+            }
+        }
+        for decision in [Decision.held(.review), .rejected(.refunded), .open(.appleAnswer)] {
+            #expect(Self.limits(perUser, Self.finding(Transaction.production, decision)) == [])
+        }
+        #expect(Self.limits(perUser, .identifier("1", .possessionMissing)) == [])
+        #expect(Self.limits(perUser, .receipt(.rejected(.malformed))) == [])
+    }
+
+    @Test("S1-10: of the sandbox whoever is no tester, under no other policy, by user and by app, however it was found")
+    func sandbox() {
+        for policy in AppPolicy.SandboxPurchases.allCases {
+            let app = Self.policy {
+                $0.sandboxPurchases = policy
+                $0.testers = ["t"]
+                $0.makeUpPerUserPerDay = 1
+            }
+            let asked: [LimitPlace.Limit] = policy == .testers ? [.sandboxUser, .sandboxApp] : []
+            for source in [BindingSource.poster, .orderToken] {
+                let finding = Self.finding(Transaction.sandbox, .grant(goods: [], source: source))
+                #expect(Self.limits(app, finding) == asked)
+                #expect(Self.limits(app, finding, poster: "t") == [])
+            }
+            #expect(Self.limits(app, Self.finding(Transaction.sandbox, .grant(goods: [], source: .shared))) == [])
+        }
+    }
+
+    @Test("a place is its owner's, who is not named by it, and taken for the purchase, or of a customer for the user")
+    func holders() {
+        let app = Self.policy {
+            $0.makeUpPerUserPerDay = 2
+            $0.makeUpUsersPerCustomer = 3
+        }
+        let places = app.places(for: Self.finding(owner: "owner"), posterID: "poster")
+        let owner = "4c1029697ee358715d3a14a2add817c4b01651440de808371f78165ac90dc581"
+        #expect(places.map(\.holder) == ["c1", owner], "SHA-256 of the user")
+        #expect(places.map(\.takenFor) == [owner, "Production/purchase/1"])
+        #expect(places.map(\.places) == [3, 2])
+    }
+}

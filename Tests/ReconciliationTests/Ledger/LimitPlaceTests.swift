@@ -1,0 +1,276 @@
+import Foundation
+import Postgres
+import Purchases
+import TestRandom
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: a limit is exact, however many come at once, in one batch or in many (S3). Method: real statements on a real database,
+/// from one session and from eight, of which some are ended while they write.
+@Suite(.timeLimit(.minutes(4))) struct LimitPlaceTests {
+    private static func policy(_ change: (inout AppPolicy) -> Void) -> AppPolicy {
+        var policy = AppPolicy(id: "game", grantFrom: .distantPast, makeUpUsersPerCustomer: 0, products: [])
+        change(&policy)
+        return policy
+    }
+
+    private static func verdict(
+        _ lab: LedgerLab, _ posted: Posted, _ entries: [Verdict.Entry], by policy: AppPolicy
+    ) -> Verdict {
+        var verdict = lab.verdict(posted, .transactions(entries))
+        verdict.places = policy.places(for: verdict.finding, posterID: posted.userID)
+        return verdict
+    }
+
+    private static let sandbox = policy {
+        $0.sandboxPerUserPerDay = 2
+        $0.sandboxPerAppPerDay = 3
+    }
+
+    @Test(
+        "two hundred sandbox purchases of one receipt, and two hundred receipts of one batch: two are given, the rest held"
+    )
+    func withinABatch() async throws {
+        for isOneReceipt in [true, false] {
+            try await LedgerLab.with { lab in
+                let entries = (0..<200).map { Verdict.Entry.purchase("t\($0)", in: Transaction.sandbox) }
+                var verdicts: [Verdict] = []
+                if isOneReceipt {
+                    verdicts = [Self.verdict(lab, try await lab.post("u1"), entries, by: Self.sandbox)]
+                } else {
+                    for entry in entries {
+                        verdicts.append(Self.verdict(lab, try await lab.post("u1"), [entry], by: Self.sandbox))
+                    }
+                }
+                _ = try await lab.database.run(Statements.settle, SettleBatch(verdicts: verdicts, parking: lab.parking))
+                #expect(try await lab.grants.count == 2)
+                #expect(
+                    try await lab.texts(
+                        "select distinct state || ' ' || reason || ' ' || array_to_string(reasons, ',') from outcomes where state <> 'granted'"
+                    )
+                        == ["held sandbox limit_sandbox_user"])
+                // Of the app one is left, for another user; and a third user has none.
+                for (user, state) in [("u2", ReceiptState.granted), ("u3", .held)] {
+                    let posted = try await lab.post(user)
+                    let entry = Verdict.Entry.purchase("t-\(user)", in: Transaction.sandbox)
+                    #expect(
+                        try await lab.settle(Self.verdict(lab, posted, [entry], by: Self.sandbox)) == [posted.id: state]
+                    )
+                }
+                #expect(
+                    try await lab.texts(
+                        "select array_to_string(reasons, ',') from outcomes where transaction_id = 't-u3'") == [
+                            "limit_sandbox_app"
+                        ])
+                // The next day they have their places.
+                try await lab.run("update limit_places set day = day - 1")
+                let waiting = try await lab.post("u3")
+                let entry = Verdict.Entry.purchase("t-u3", in: Transaction.sandbox)
+                #expect(
+                    try await lab.settle(Self.verdict(lab, waiting, [entry], by: Self.sandbox)) == [
+                        waiting.id: .granted
+                    ])
+                try await lab.run("update limit_places set day = day - 3")
+                #expect(try await lab.ledger.run(Statements.dropLimitPlaces, ()).first ?? 0 > 0)
+                #expect(try await lab.number("select count(*) from limit_places") == 0)
+            }
+        }
+    }
+
+    @Test("what has nothing left to give takes no place, and the same again takes none twice")
+    func noneTwice() async throws {
+        try await LedgerLab.with { lab in
+            let policy = Self.policy { $0.makeUpPerUserPerDay = 3 }
+            let (given, refunded) = (try await lab.post("u1"), try await lab.post("u1"))
+            for _ in 0..<2 {
+                _ = try await lab.settle(Self.verdict(lab, given, [.purchase("t1")], by: policy))
+            }
+            for user in ["u1", "u2"] {
+                let again = try await lab.post(user)
+                #expect(
+                    try await lab.settle(Self.verdict(lab, again, [.purchase("t1")], by: policy)) == [
+                        again.id: .alreadyGranted
+                    ])
+            }
+            try await lab.settle(
+                refunded, .purchase("t2", signedAt: .now, .rejected(.refunded)) { $0.revokedAt = .now })
+            let old = try await lab.post("u1")
+            _ = try await lab.settle(Self.verdict(lab, old, [.purchase("t2", signedAt: .distantPast)], by: policy))
+            #expect(try await lab.texts("select limit_name || ' ' || n from limit_places") == ["make_up_user 1"])
+        }
+    }
+
+    @Test(
+        "usersPerCustomer: whom the customer's purchases went to before there were places counts, and a known user has his"
+    )
+    func customers() async throws {
+        try await LedgerLab.with { lab in
+            let policy = Self.policy { $0.makeUpUsersPerCustomer = 3 }
+            let steps: [(id: String, user: String, isOfBefore: Bool, state: ReceiptState)] = [
+                ("old-1", "u1", true, .granted), ("old-2", "u2", true, .granted), ("a", "u3", false, .granted),
+                ("b", "u4", false, .held), ("again-1", "u1", false, .granted), ("again-2", "u2", false, .granted),
+                ("again-3", "u3", false, .granted),
+            ]
+            for step in steps {
+                let posted = try await lab.post(step.user)
+                var verdict = Self.verdict(lab, posted, [.purchase(step.id) { $0.customerID = "c" }], by: policy)
+                if step.isOfBefore { verdict.places = [] }
+                let states = try await lab.settle(verdict)
+                #expect(states == [posted.id: step.state], "\(step.id)")
+            }
+            #expect(
+                try await lab.texts("select distinct holder || ' ' || day || ' ' || n from limit_places order by 1")
+                    == ["c -infinity 1", "c -infinity 2", "c -infinity 3"])
+            #expect(try await lab.texts("select reason from outcomes where transaction_id = 'b'") == ["review"])
+        }
+    }
+
+    @Test(
+        "S15: of bare ids those count that lead nowhere; one more is refused, the same again and what others ask are not"
+    )
+    func questions() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            let most = Statements.questionsPerUserMax
+            func ask(_ ids: [String], by user: String = "u1", isVouched: Bool = false) async throws
+                -> [StoredSubmission]
+            {
+                try await lab.ledger.store(
+                    ids.map {
+                        Submission(
+                            appID: "game", userID: user, proof: .identifier, transactionID: $0, isVouched: isVouched)
+                    })
+            }
+            func count(_ stored: [StoredSubmission]) -> Int {
+                stored.filter { if case .new = $0 { true } else { false } }.count
+            }
+            let ids = (0..<30).map { "q\($0)" }
+            let first = try await ask(ids)
+            #expect(count(first) == most && first.count { $0 == .refused } == 30 - most)
+            let taken = zip(ids, first).filter { $1 != .refused }.map(\.0)
+            #expect(try await ask(taken).allSatisfy { $0 == .known })
+            #expect(try await ask(["more"]) == [.refused])
+            #expect(count(try await ask(["more"], by: "u2")) == 1)
+            #expect(count(try await ask(["more"], isVouched: true)) == 1)
+            // One that led somewhere makes room for one.
+            try await lab.run(
+                "update receipts set state = 'granted', settled_at = now(), due_at = null where transaction_id = '\(taken[0])'"
+            )
+            #expect(count(try await ask(["more", "still"])) == 1)
+            #expect(
+                try await lab.number("select max(n) - count(*) from limit_places where limit_name = 'questions'") <= 0)
+        }
+    }
+
+    @Test("S15, S3-43: eight processes at once: twenty bare ids, fifty orders and one tap")
+    func processes() async throws {
+        try await LedgerLab.with(connections: 9) { lab in
+            let most = Statements.questionsPerUserMax
+            let submissions = (0..<400).map {
+                Submission(appID: "game", userID: "u1", proof: .identifier, transactionID: "q\($0)")
+            }
+            let room = Statements.ordersPerUserMax - 50
+            try await lab.run(
+                """
+                insert into orders (id, app_id, user_id, product_id, placed_on, place)
+                select gen_random_uuid(), 'game', 'u1', 'p', (now() at time zone 'UTC')::date, n from generate_series(1, \(room)) n
+                """)
+            let orders = (0..<400).map { NewOrder.example($0) }
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for writer in 0..<8 {
+                    group.addTask {
+                        for start in stride(from: writer * 50, to: writer * 50 + 50, by: 10) {
+                            _ = try await lab.database.run(
+                                Statements.insertReceipts,
+                                .init(submissions: Array(submissions[start..<start + 10]), schedule: RetrySchedule()))
+                            _ = try await OrderBatch.place(Array(orders[start..<start + 10]), in: lab.database)
+                        }
+                    }
+                }
+                try await group.waitForAll()
+            }
+            #expect(try await lab.number("select count(*) from receipts") == most)
+            #expect(try await lab.number("select count(*) from orders") == Statements.ordersPerUserMax)
+            for round in 0..<20 {
+                let taps = (0..<8).map { _ in
+                    var order = NewOrder.example(1000 + round)
+                    order.userID = "tapper"
+                    return order
+                }
+                let placed = try await withThrowingTaskGroup(of: (UUID?, Bool).self) { group in
+                    for tap in taps {
+                        group.addTask {
+                            // With another order of the same user before it, in the same batch.
+                            var other = NewOrder.example(Int.random(in: 2000..<1_000_000))
+                            other.userID = "tapper"
+                            let both = try await OrderBatch.place([other, tap], in: lab.database)
+                            return (both[1]?.view.id, both[1]?.isNew ?? false)
+                        }
+                    }
+                    return try await group.reduce(into: []) { $0.append($1) }
+                }
+                #expect(Set(placed.map(\.0)).count == 1 && placed.count { $0.1 } == 1, "one tap is one order")
+            }
+        }
+    }
+
+    @Test("point 4: eight writers race for each limit, and it is exact", arguments: [1, 2, 3])
+    func raced(seed: UInt64) async throws {
+        try await LedgerLab.with(connections: 9) { lab in
+            let policy = Self.policy {
+                $0.sandboxPerUserPerDay = 5
+                $0.sandboxPerAppPerDay = 12
+                $0.makeUpPerUserPerDay = 4
+                $0.makeUpUsersPerCustomer = 2
+            }
+            var random = SeededRandom(seed: seed)
+            var verdicts: [Verdict] = []
+            for number in 0..<240 {
+                let user = "u\(Int.random(in: 0..<4, using: &random))"
+                let isSandbox = Bool.random(using: &random)
+                let customer = "c\(Int.random(in: 0..<3, using: &random))"
+                let entry = Verdict.Entry.purchase(
+                    "t\(number)", in: isSandbox ? Transaction.sandbox : Transaction.production
+                ) { $0.customerID = customer }
+                verdicts.append(Self.verdict(lab, try await lab.post(user), [entry], by: policy))
+            }
+            let shares = (0..<8).map { writer in verdicts.indices.filter { $0 % 8 == writer }.map { verdicts[$0] } }
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for share in shares {
+                    group.addTask {
+                        var left = share[...]
+                        while !left.isEmpty {
+                            let batch = Array(left.prefix(7))
+                            let rows = try await lab.database.run(
+                                Statements.settle, SettleBatch(verdicts: batch, parking: lab.parking))
+                            let done = Set(rows.map(\.receiptID))
+                            left = left.dropFirst(batch.count) + batch.filter { !done.contains($0.receiptID) }
+                        }
+                    }
+                }
+                try await group.waitForAll()
+            }
+            #expect(try await lab.number("select count(*) from grants where environment = 'Sandbox'") == 12)
+            #expect(
+                try await lab.number(
+                    "select max(c) from (select count(*) c from grants where environment = 'Sandbox' group by user_id) u"
+                ) <= 5)
+            #expect(
+                try await lab.number(
+                    "select max(c) from (select count(*) c from grants where environment = 'Production' group by user_id) u"
+                ) <= 4)
+            #expect(
+                try await lab.number(
+                    "select max(c) from (select count(distinct user_id) c from grants where environment = 'Production' group by customer_id) u"
+                )
+                    <= 2)
+            // No gaps, so that a number is the count; and nobody waits for another who has no place himself.
+            #expect(
+                try await lab.number(
+                    "select count(*) from (select max(n) m, count(*) c from limit_places group by app_id, limit_name, holder, day) p where m <> c"
+                )
+                    == 0)
+            #expect(try await lab.number("select count(*) from receipts where state not in ('granted', 'held')") == 0)
+        }
+    }
+}
