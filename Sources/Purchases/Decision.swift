@@ -169,7 +169,7 @@ package enum BindingSource: String, Sendable, CaseIterable {
     case orderToken = "order_token"
     /// Row 3: its token is registered for a user.
     case userToken = "user_token"
-    /// Row 3: nobody registered its token, and purchases with it were given to him alone before.
+    /// Row 3: nobody registered its token, and purchases with the token were given to one user alone before.
     case rememberedToken = "remembered_token"
     /// Row 4: a renewal or a restore, the chain's owner.
     case chain
@@ -199,7 +199,7 @@ package enum BindingSource: String, Sendable, CaseIterable {
 
 extension BindingSource {
     /// Whether the owner was found by more than what somebody merely claims: only that takes a purchase from an
-    /// authenticated poster who shows Apple's own data, and only then may he finish at once what another one has.
+    /// authenticated poster who shows Apple's own data, and only then may the poster finish at once what another user has.
     package var isProof: Bool {
         switch self {
         case .orderToken, .userToken, .chain, .orderOfAnother, .chainOwner, .support: true
@@ -292,7 +292,7 @@ extension AppPolicy {
             case .open(let reason): return entry(.open(reason))
             }
         }
-        // Which item it was, only its owner can say, or his record: nobody chooses what another one gets.
+        // Which item it was, only the owner can say, or the owner's record: no user chooses what another user gets.
         let isOwners = claim.userID == match.userID || match.source == .record
         let declared = claim.hasPossession && isOwners ? claim.declared : nil
         let promise: Promise

@@ -71,7 +71,7 @@ extension AppPolicy {
         return hasNone || match.reasons.contains(.tokenWritten) ? order.id : nil
     }
 
-    /// Not what less than proof gives to another than its poster: his client was told to keep it.
+    /// Not what less than proof gives to another user than its poster: the poster's client was told to keep it.
     private func outcomeToFinish(_ entry: Verdict.Entry, _ claim: Claim) -> Errand.Outcome? {
         if let match = entry.match, claim.isPosted, match.userID != claim.userID, !match.source.isProof { return nil }
         return switch (finishAtApple, entry.decision) {

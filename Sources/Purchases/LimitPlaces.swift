@@ -2,7 +2,7 @@ import Crypto
 import Foundation
 
 /// A place within a limit of an app's policy, which a purchase needs before it is given. The database takes it in the
-/// statement that gives the purchase, so that no limit is passed by whoever comes at once.
+/// statement that gives the purchase, so that purchases which come at once pass no limit.
 package struct LimitPlace: Sendable, Equatable {
     /// The raw value is the word in SQL.
     package enum Limit: String, Sendable, CaseIterable {
@@ -44,11 +44,11 @@ extension AppPolicy {
     package func places(for finding: Verdict.Finding, posterID: String?) -> [LimitPlace] {
         guard case .transactions(let entries) = finding else { return [] }
         return entries.flatMap { entry in
-            (entry.match?.userID ?? posterID).map { places(for: entry, userID: $0) } ?? []
+            (entry.match?.userID ?? posterID).map { places(for: entry, userID: $0, posterID: posterID) } ?? []
         }
     }
 
-    private func places(for entry: Verdict.Entry, userID: String) -> [LimitPlace] {
+    private func places(for entry: Verdict.Entry, userID: String, posterID: String?) -> [LimitPlace] {
         let transaction = entry.transaction
         let source: BindingSource
         switch entry.decision {
@@ -75,12 +75,14 @@ extension AppPolicy {
             places.append(place(.makeUpCustomer, customer, for: user, makeUpUsersPerCustomer))
         }
         if makeUpPerUserPerDay > 0 {
-            places.append(place(.makeUpUser, user, for: transaction.purchaseKey, makeUpPerUserPerDay))
+            // Of another user's record the poster's: nobody uses up what another user may be given in a day.
+            let holder = posterID.map(Self.digest) ?? user
+            places.append(place(.makeUpUser, holder, for: transaction.purchaseKey, makeUpPerUserPerDay))
         }
         return places
     }
 
-    /// Places outlive an erased user: they do not name him.
+    /// SHA-256 in hexadecimal. A place may outlive the erasure of its user: whoever does not know the id reads none in it.
     private static func digest(_ userID: String) -> String {
         SHA256.hash(data: Data(userID.utf8)).map { String(format: "%02x", $0) }.joined()
     }

@@ -1,0 +1,64 @@
+/// Why a purchase was matched as it was, one word each. The raw value is the word in SQL and answers.
+package enum MatchReason: String, Sendable, CaseIterable {
+    // What spoke for the owner.
+    case tokenOfOrder = "token_of_order"
+    case tokenRegistered = "token_registered"
+    case tokenGrantedBefore = "token_granted_before"
+    /// The record that was posted names its own user, who is known here.
+    case recordNames = "record_names"
+    case chainKnown = "chain_known"
+    case orderNamed = "order_named"
+    case orderOfAnother = "order_of_another"
+    case installation
+    case orderOpen = "order_open"
+    case orderLater = "order_later"
+    case orderReserved = "order_reserved"
+    case customerKnown = "customer_known"
+    /// A person who looked into it.
+    case supportDecided = "support_decided"
+    // What was found beside it.
+    /// Proven by its token, the order's product is Apple's from now on (S3-42).
+    case productCorrected = "product_corrected"
+    /// The order that the token names was bound by another purchase.
+    case orderBoundBefore = "order_bound_before"
+    case secondCharge = "second_charge"
+    /// Bought after the order's `payBy`: the goods of that day.
+    case offerLapsed = "offer_lapsed"
+    /// Open orders promise different things, and none alone is near the purchase.
+    case ordersDiffer = "orders_differ"
+    /// Several open orders; only the latest was placed shortly before the purchase.
+    case latestAlone = "latest_alone"
+    case offerCode = "offer_code"
+    case quantityDiffers = "quantity_differs"
+    case environmentDiffers = "environment_differs"
+    /// The token led to several users.
+    case tokenOfSeveral = "token_of_several"
+    /// Purchases with the token were given to one other user before.
+    case tokenOfAnother = "token_of_another"
+    /// The proof shows no token, whether or not the purchase has one (note 2).
+    case tokenUnseen = "token_unseen"
+    /// Its token is one that we set at Apple ourselves: it says no more than the chain does.
+    case tokenWritten = "token_written"
+    /// The purchase's chain was another user's before (note 3).
+    case chainMoved = "chain_moved"
+    /// Bought before `grantFrom`: an entitlement, whose goods were the former system's to give (row 0c).
+    case beforeCutover = "before_cutover"
+    // Held: the place that it lacks (``LimitPlace/Limit``).
+    case limitSandboxUser = "limit_sandbox_user"
+    case limitSandboxApp = "limit_sandbox_app"
+    case limitMakeUpCustomer = "limit_make_up_customer"
+    case limitMakeUpUser = "limit_make_up_user"
+    // Row 1, of what somebody else was given.
+    case transferred
+    /// The policy would move it, but it has moved as often as it may.
+    case transferLimit = "transfer_limit"
+    // What the post says otherwise than Apple, or than what was given.
+    case productDiffers = "product_differs"
+    case itemDiffers = "item_differs"
+    case priceDiffers = "price_differs"
+    /// The order that the post names is not this purchase's: another user's or app's, another product's, bound before, or
+    /// none at all.
+    case orderAside = "order_aside"
+    /// Fields of the post that make no sense: stored as they came, and not gone by.
+    case fieldsDisregarded = "fields_disregarded"
+}
