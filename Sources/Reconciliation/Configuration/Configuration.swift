@@ -10,6 +10,7 @@ package struct Configuration: Sendable {
     package let appIDs: Set<String>
     package let access: [AccessKey]
     package let gatewayJWT: GatewayJWTConfiguration?
+    package let userLimits: UserLimits
     /// Nil: the tables hold user ids as they are (`users.protect`).
     package let userKeys: UserKeys?
     /// Payloads stay this many days at least (`retention.payloads`).
@@ -54,6 +55,7 @@ package struct Configuration: Sendable {
             try GatewayJWTConfiguration.read(section, directory: directory, apps: appIDs)
         }
         let payloadDays = try readRetention(&reader)
+        let userLimits = try UserLimits.read(&reader)
         try reader.finish()
         var hash = SHA256()
         hash.update(data: Data(yaml.utf8))
@@ -61,8 +63,9 @@ package struct Configuration: Sendable {
         for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
         if let userKeys { hash.update(data: Data(userKeys.description.utf8)) }
         return Configuration(
-            apps: apps, appIDs: appIDs, access: access, gatewayJWT: gatewayJWT, userKeys: userKeys,
-            payloadDays: payloadDays, hash: hash.finalize().map { String(format: "%02x", $0) }.joined())
+            apps: apps, appIDs: appIDs, access: access, gatewayJWT: gatewayJWT, userLimits: userLimits,
+            userKeys: userKeys, payloadDays: payloadDays,
+            hash: hash.finalize().map { String(format: "%02x", $0) }.joined())
     }
 
     /// `protect` names the file with the keys, `protectEnv` the environment variable that holds them.

@@ -6,8 +6,8 @@ import Postgres
 
 /// An answer that is no success: a problem document (RFC 9457, `application/problem+json`).
 ///
-/// `code` is the word programs switch over; `field` names the member of the body or the parameter to blame. Never
-/// holds a value that was sent. `safeToFinish` is always false: what was refused was not taken over.
+/// `code` is the word programs switch over; `field` names the member of the body or the parameter to blame, `limit` the
+/// limit that was reached. Never holds a value that was sent. `safeToFinish` is always false: what was refused was not taken over.
 package struct Problem: HTTPResponseError, Sendable, Equatable {
     static let mediaType = "application/problem+json"
 
@@ -15,17 +15,20 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
     package let code: String
     package let detail: String?
     package let field: String?
+    /// Which limit was reached; nil where it was none.
+    package let limit: Limit?
     package var headers: HTTPFields
 
     package init(
         _ status: HTTPResponse.Status, _ code: String, _ detail: String? = nil, field: String? = nil,
-        headers: HTTPFields = [:]
+        limit: Limit? = nil, headers: HTTPFields = [:]
     ) {
         self.status = status
         self.code = code
         self.detail = detail
         // A client's field name may be long; a document is not the place to send a megabyte back.
         self.field = field.map { String($0.prefix(128)) }
+        self.limit = limit
         self.headers = headers
     }
 
@@ -38,6 +41,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
         if let detail { members.append(.init("detail", .string(detail))) }
         members.append(.init("code", .string(code)))
         if let field { members.append(.init("field", .string(field))) }
+        if let limit { members.append(.init("limit", .string(limit.rawValue))) }
         members.append(.init("safeToFinish", .bool(false)))
         return .object(members)
     }
@@ -49,6 +53,33 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
     }
 
     package func response(from request: Request, context: some RequestContext) -> Response { response }
+}
+
+/// The limits that a request may reach, by the names that answers, metrics and the security log use.
+package enum Limit: String, Sendable, CaseIterable {
+    /// `rate` of an access key, or of all users of the gateway together.
+    case callerRate = "caller.rate"
+    case userRate = "user.rate"
+    case userReceipts = "user.receiptsPerDay"
+    case userBytes = "user.bytesPerDay"
+    case userOpen = "user.openReceipts"
+    case userOrders = "user.ordersPerDay"
+    case userQuestions = "user.questionsPerDay"
+    case userInstallations = "user.installationsPerDay"
+    case userReports = "user.reportsPerDay"
+    case userTokens = "user.tokens"
+    /// Requests of one user that wait for a verdict.
+    case userWaiters = "user.waiters"
+    /// Lists of one user that are read at one time.
+    case userLists = "user.lists"
+    /// Slow bodies of one user at one time.
+    case userBodies = "user.bodies"
+    case personIDs = "person.ids"
+    /// Of the whole process.
+    case lists = "process.lists"
+    case bodies = "process.bodies"
+    case bodyRate = "request.bodyRate"
+    case requestTime = "request.time"
 }
 
 // MARK: - The problems there are
@@ -121,19 +152,19 @@ extension Problem {
 
     package static let tooSlow = Problem(
         .requestTimeout, "request_timeout",
-        "the request did not arrive within \(RequestClock.limit.components.seconds) s")
+        "the request did not arrive within \(RequestClock.limit.components.seconds) s", limit: .requestTime)
 
     package static func tooManyQuestions(retryAfterSeconds: Int) -> Problem {
         Problem(
             .tooManyRequests, "too_many_questions", "too many transaction ids without a proof led nowhere today",
-            field: "transactionId", headers: [.retryAfter: String(retryAfterSeconds)])
+            field: "transactionId", limit: .userQuestions, headers: [.retryAfter: String(retryAfterSeconds)])
     }
 
     /// More requests of one key than its `rate` allows. Nothing was read; the same request is right later.
     package static func tooManyRequests(retryAfterSeconds: Int) -> Problem {
         Problem(
             .tooManyRequests, "too_many_requests", "more requests than this caller may send; send it again later",
-            headers: [.retryAfter: String(retryAfterSeconds)])
+            limit: .callerRate, headers: [.retryAfter: String(retryAfterSeconds)])
     }
 
     /// Nothing was stored; the same request again is right. Retry-After is jittered, so that clients do not return

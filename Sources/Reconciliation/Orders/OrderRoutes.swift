@@ -150,6 +150,6 @@ extension Problem {
         Problem(
             .tooManyRequests, "too_many_orders",
             "this user placed \(Statements.ordersPerUserMax) orders within a day",
-            headers: [.retryAfter: String(retryAfterSeconds)])
+            limit: .userOrders, headers: [.retryAfter: String(retryAfterSeconds)])
     }
 }

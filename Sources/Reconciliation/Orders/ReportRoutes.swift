@@ -106,7 +106,7 @@ package struct ReportRoutes: Sendable {
                 \(Statements.reportsPerUserMax) reports of this user came within a day, or \(Statements.reportsOfNobodyMax) \
                 that name no user
                 """,
-                headers: [.retryAfter: String(Self.retryAfterSeconds)])
+                limit: .userReports, headers: [.retryAfter: String(Self.retryAfterSeconds)])
         }
         if stored.isNew {
             Counter(label: "makegood_client_reports_total", dimensions: [("kind", report.kind.rawValue)]).increment()
