@@ -94,6 +94,44 @@ extension Reason {
 }
 
 extension Reason {
+    /// Whether only the configuration, the catalogue or a person changes what is held for this. A change of one of them
+    /// makes it due, so time alone need not.
+    package var waitsForConfiguration: Bool {
+        switch self {
+        case .productUnknown, .sandbox, .credentialsMissing, .transferReview, .idCollision, .shadow: true
+        default: false
+        }
+    }
+}
+
+extension Verdict.Finding {
+    /// Whether it waits for the end of shadow, which a person brings about.
+    package var isOfShadow: Bool {
+        guard waitsForConfiguration, case .transactions(let entries) = self else { return false }
+        return entries.contains { $0.decision == .held(.shadow) }
+    }
+
+    /// Whether that is so for all of it that is open.
+    package var waitsForConfiguration: Bool {
+        switch self {
+        case .receipt(.held(let reason)): return reason.waitsForConfiguration
+        case .receipt, .identifier: return false
+        case .transactions(let entries):
+            let waiting = entries.map(\.decision).filter {
+                switch $0 {
+                case .held, .open: true
+                case .grant, .provisional, .rejected: false
+                }
+            }
+            return !waiting.isEmpty
+                && waiting.allSatisfy {
+                    if case .held(let reason) = $0 { reason.waitsForConfiguration } else { false }
+                }
+        }
+    }
+}
+
+extension Reason {
     /// Whether a post of somebody else, or one that says less, settles what is held for this: so it has to stay in the
     /// queue of a device.
     package var isSettledByAnotherPost: Bool {

@@ -23,6 +23,8 @@ package struct RetrySchedule: Sendable, Equatable {
     /// A held receipt is judged again after this, doubling with its age to `heldMax`.
     package static let heldMin: Duration = .seconds(600)
     package static let heldMax: Duration = .seconds(3600)
+    /// One that waits for the configuration or a person is judged by that change; this is the net under it.
+    package static let netDelay: Duration = .seconds(7 * 86_400)
     package static let callLimit: Duration = .seconds(20)
 
     /// 1 in production.
@@ -60,6 +62,11 @@ package struct RetrySchedule: Sendable, Equatable {
     /// A held receipt waits as long as it is old, within bounds: 10 min, 10, 20, 40 min, then every hour.
     package func heldDelay(age: Duration) -> Duration {
         min(max(age, Self.heldMin * scale), Self.heldMax * scale)
+    }
+
+    /// - Parameter random: in 0 ..< 1; what was held together does not come back together.
+    package func netDelay(random: Double) -> Duration {
+        Self.netDelay * scale * (1 + Self.jitter * (2 * random - 1))
     }
 
     /// One that was given something on trust waits about as long as the ladder would have let it, though no attempt is

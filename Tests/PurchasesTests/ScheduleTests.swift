@@ -44,6 +44,32 @@ import Testing
         #expect(RetrySchedule().heldDelay(age: .seconds(age)) == .seconds(seconds))
     }
 
+    @Test("What waits for the configuration or a person has a net of a week, a fifth more or less")
+    func net() {
+        let days = [0, 0.5, 1].map { RetrySchedule().netDelay(random: $0) / .seconds(86_400) }
+        #expect(days.map { ($0 * 10).rounded() } == [56, 70, 84])
+    }
+
+    @Test("Only what is wholly held for a configuration waits for it")
+    func waitsForConfiguration() {
+        func finding(_ decisions: Decision...) -> Verdict.Finding {
+            .transactions(decisions.map { .purchase($0) })
+        }
+        #expect(finding(.held(.productUnknown), .rejected(.refunded)).waitsForConfiguration)
+        #expect(finding(.held(.sandbox), .held(.transferReview)).waitsForConfiguration)
+        #expect(Verdict.Finding.receipt(.held(.credentialsMissing)).waitsForConfiguration)
+        #expect(!finding(.held(.productUnknown), .open(.appleUnavailable)).waitsForConfiguration)
+        #expect(!finding(.held(.productUnknown), .held(.orderUnknown)).waitsForConfiguration)
+        #expect(!finding(.rejected(.refunded)).waitsForConfiguration)
+        #expect(!Verdict.Finding.receipt(.rejected(.signature)).waitsForConfiguration)
+        #expect(!Verdict.Finding.identifier("1", .possessionMissing).waitsForConfiguration)
+        #expect(finding(.held(.shadow)).isOfShadow && !finding(.held(.sandbox)).isOfShadow)
+        // What an order, a token, a merge or the chain of a later purchase may settle comes back by time.
+        for reason in [Reason.foreignToken, .tokenDisputed, .foreignOrder, .review, .beforeCutover, .unclaimed] {
+            #expect(!reason.waitsForConfiguration)
+        }
+    }
+
     @Test("a clock that went back makes no negative wait")
     func heldInThePast() {
         #expect(RetrySchedule().heldDelay(age: .seconds(-5)) == .seconds(600))

@@ -33,9 +33,10 @@ import Testing
             return true
         }
 
+        /// A batch's worth below empty at most, however much was taken at once.
         mutating func owe(_ more: Int, at nanosecond: Int) {
             refill(at: nanosecond)
-            level -= more * Self.unit
+            level = max(level - more * Self.unit, min(level, -SubmissionBatch.entriesMax * Self.unit))
         }
     }
 
@@ -61,7 +62,7 @@ import Testing
                 let isAllowed = model.take(at: nanosecond)
                 #expect((problem == nil) == isAllowed, "\(rate) step \(step)")
                 guard let problem else {
-                    let more = Bool.random(using: &random) ? 0 : Int.random(in: 1...30, using: &random)
+                    let more = Bool.random(using: &random) ? 0 : Int.random(in: 1...150, using: &random)
                     // When its body has come.
                     nanosecond += Int.random(in: 0...2_000_000_000, using: &random) / rate.perSecond
                     limiter.owe(share, more, at: start + .nanoseconds(nanosecond))

@@ -15,7 +15,12 @@ struct TestGateway: Sendable {
         return "\(header).\(claims).\(signature)"
     }
 
-    static func run(_ body: (RunningIntake, TestGateway) async throws -> Void) async throws {
+    /// - Parameters:
+    ///   - more: further members of `gatewayJwt`, each after a comma.
+    ///   - limits: the section of one user's limits.
+    static func run(
+        more: String = "", limits: String = "{}", _ body: (RunningIntake, TestGateway) async throws -> Void
+    ) async throws {
         let gateway = TestGateway()
         let directory = URL.temporaryDirectory.appending(
             path: "makegood-gateway-\(UUID().uuidString)", directoryHint: .isDirectory)
@@ -24,8 +29,10 @@ struct TestGateway: Sendable {
         try gateway.signer.publicKey.pemRepresentation.write(
             to: directory.appending(path: "gateway.pem"), atomically: true, encoding: .utf8)
         try await RunningIntake.run(
-            gatewayJWT:
-                "gatewayJwt: {issuer: gw, audience: makegood, keys: [gateway.pem], scopes: [intake], apps: [game]}",
+            gatewayJWT: """
+                gatewayJwt: {issuer: gw, audience: makegood, keys: [gateway.pem], scopes: [intake], apps: [game]\(more)}
+                limits: {user: \(limits)}
+                """,
             directory: directory
         ) { try await body($0, gateway) }
     }

@@ -13,15 +13,19 @@ package struct Caller: Sendable, Equatable {
     package let apps: Set<String>
     /// Nil: no limit.
     let share: RateLimiter.Share?
+    /// The user's own, whom a gateway's token names.
+    let userShare: RateLimiter.Share?
 
     package init(
-        name: String, userID: String?, scopes: Set<Scope>, apps: Set<String>, share: RateLimiter.Share? = nil
+        name: String, userID: String?, scopes: Set<Scope>, apps: Set<String>, share: RateLimiter.Share? = nil,
+        userShare: RateLimiter.Share? = nil
     ) {
         self.name = name
         self.userID = userID
         self.scopes = scopes
         self.apps = apps
         self.share = share
+        self.userShare = userShare
     }
 
     package func require(_ scope: Scope) throws(Problem) {
@@ -69,11 +73,14 @@ package final class Door: Sendable {
         if credential.utf8.count(where: { $0 == UInt8(ascii: ".") }) == 2 {
             guard let section = configuration.gatewayJWT else { throw .unauthenticated(wasGiven: true) }
             let userID = try Self.user(of: credential, try await verifier(section), now())
+            // His own first: who is refused by it costs the others nothing.
+            let userShare = try taken(
+                .user(Array(userID.utf8)), name: "gatewayJwt.user", configuration.userLimits.rate)
             let share = try taken(.gateway, name: "gatewayJwt", section.rate)
             // Whatever the file says: one user's token neither vouches for others nor reads everyone's events.
             return Caller(
                 name: "gatewayJwt", userID: userID, scopes: section.scopes.intersection([.intake]), apps: section.apps,
-                share: share)
+                share: share, userShare: userShare)
         }
         guard let key = Self.key(credential, in: configuration.access) else { throw .unauthenticated(wasGiven: true) }
         let share = try taken(.key(key.keySHA256), name: key.name, key.rate)
@@ -81,7 +88,11 @@ package final class Door: Sendable {
     }
 
     /// Counts what this request turned out to hold: as many as it has entries.
-    package func count(_ entries: Int, of caller: Caller) {
+    ///
+    /// - Throws: 429 where the user may not send as many now; nothing of it may be stored then. A key owes them.
+    package func count(_ entries: Int, of caller: Caller) throws(Problem) {
+        guard entries > 1 else { return }
+        if let share = caller.userShare { try rates.take(share, entries - 1) }
         if let share = caller.share { rates.owe(share, entries - 1) }
     }
 

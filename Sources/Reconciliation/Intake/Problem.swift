@@ -160,11 +160,25 @@ extension Problem {
             field: "transactionId", limit: .userQuestions, headers: [.retryAfter: String(retryAfterSeconds)])
     }
 
-    /// More requests of one key than its `rate` allows. Nothing was read; the same request is right later.
-    package static func tooManyRequests(retryAfterSeconds: Int) -> Problem {
+    /// More requests than a rate allows. Nothing was stored; the same request is right later.
+    package static func tooManyRequests(_ limit: Limit, retryAfterSeconds: Int) -> Problem {
         Problem(
-            .tooManyRequests, "too_many_requests", "more requests than this caller may send; send it again later",
-            limit: .callerRate, headers: [.retryAfter: String(retryAfterSeconds)])
+            .tooManyRequests, "too_many_requests",
+            limit == .userRate
+                ? "more requests than one user may send; send it again later"
+                : "more requests than this caller may send; send it again later",
+            limit: limit, headers: [.retryAfter: String(retryAfterSeconds)])
+    }
+
+    /// More new receipts of one user than may be stored. What is stored already is answered all the same.
+    package static func tooManyReceipts(_ limit: Limit) -> Problem {
+        limit == .userOpen
+            ? Problem(
+                .tooManyRequests, "too_many_open", "too many receipts of this user have no verdict yet", limit: limit,
+                headers: [.retryAfter: "60"])
+            : Problem(
+                .tooManyRequests, "too_many_receipts", "this user posted too many new receipts today", limit: limit,
+                headers: [.retryAfter: "3600"])
     }
 
     /// Nothing was stored; the same request again is right. Retry-After is jittered, so that clients do not return

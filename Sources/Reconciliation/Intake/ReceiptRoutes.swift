@@ -26,6 +26,7 @@ package struct ReceiptRoutes: Sendable {
     private let configuration: ConfigurationHolder
     private let door: Door
     private let users: UserRegister
+    private let quota: UserQuota
     private let records: RecordApps
     private let longPoll: LongPoll
     private let bodies: BodyReader
@@ -42,6 +43,7 @@ package struct ReceiptRoutes: Sendable {
         self.configuration = configuration
         self.door = door
         users = UserRegister(ledger: ledger)
+        quota = UserQuota(ledger: ledger)
         records = RecordApps(ledger: ledger)
         self.longPoll = longPoll
         self.bodies = bodies
@@ -81,7 +83,9 @@ package struct ReceiptRoutes: Sendable {
         let posted = try await bodies.withBody(of: request, context, bytesMin: SubmissionBatch.bytesMax) { body in
             try SubmissionBatch(body: body, caller: caller, apps: configuration.appIDs).entries
         }
-        door.count(posted.count, of: caller)
+        // What cannot be stored costs no more than its answer.
+        let wrong = posted.count { if case .failure = $0 { true } else { false } }
+        try door.count(posted.count - wrong + min(wrong, 1), of: caller)
         let answers = try await take(posted, configuration, wait).map { answer in
             switch answer {
             case .success(let (json, isEnded)):
@@ -108,6 +112,7 @@ package struct ReceiptRoutes: Sendable {
     // MARK: Steps
 
     private typealias Taken = Result<(json: JSONValue, isEnded: Bool), Problem>
+    private typealias Accepted = (place: Int, request: SubmissionRequest, submission: Submission)
 
     /// Stores what can be stored, in one statement, and answers each in its place.
     ///
@@ -117,7 +122,7 @@ package struct ReceiptRoutes: Sendable {
     ) async throws -> [Taken] {
         let keys = configuration.userKeys
         var answers: [Taken] = posted.map { _ in .failure(.internalError) }
-        var accepted: [(place: Int, request: SubmissionRequest, submission: Submission)] = []
+        var accepted: [Accepted] = []
         for (place, entry) in posted.enumerated() {
             do throws(Problem) {
                 let request = try entry.get()
@@ -137,6 +142,7 @@ package struct ReceiptRoutes: Sendable {
                 try await users.enter(userID, key: key, app: submission.appID, keys)
             }
         }
+        accepted = try await withinLimits(accepted, configuration.userLimits, &answers)
         let stored = try await store(accepted.map(\.submission))
         for app in Set(accepted.filter { $0.submission.showsRecordOfUser }.map { $0.submission.appID }) {
             try? await records.note(app)
@@ -155,6 +161,28 @@ package struct ReceiptRoutes: Sendable {
             answers[entry.place] = .success((answer.json, view.state.isEnded))
         }
         return answers
+    }
+
+    /// Without what would be new of users who have reached a limit; 429 is its answer.
+    private func withinLimits(
+        _ accepted: [Accepted], _ limits: UserLimits, _ answers: inout [Taken]
+    ) async throws -> [Accepted] {
+        var reached: [UserName: Limit] = [:]
+        for user in Set(accepted.compactMap(\.submission.user)) {
+            reached[user] = try await quota.limit(of: user, limits)
+        }
+        guard !reached.isEmpty else { return accepted }
+        var allowed: [Accepted] = []
+        for entry in accepted {
+            if let limit = entry.submission.user.flatMap({ reached[$0] }),
+                try await ledger.view(entry.submission.receiptID) == nil
+            {
+                answers[entry.place] = .failure(.tooManyReceipts(limit))
+            } else {
+                allowed.append(entry)
+            }
+        }
+        return allowed
     }
 
     /// Where it waits first. Of a big receipt the database is asked whether it brings what is new here: the purchase that
@@ -182,6 +210,7 @@ package struct ReceiptRoutes: Sendable {
         for (submission, row) in zip(submissions, rows) {
             guard case .new(let row) = row else { continue }
             self.stored.increment()
+            if let user = submission.user { quota.note(1, of: user) }
             if let trace = TraceContext.current {
                 logger.log(level: trace.level, "receipt stored", metadata: LogKeys.receipt(row.id))
             }
@@ -278,6 +307,11 @@ struct WaitParameter {
         }
         duration = min(.seconds(min(seconds, 3600)), LongPoll.waitMax)
     }
+}
+
+extension Submission {
+    /// Nil where only its order says whose it is.
+    fileprivate var user: UserName? { userID.map { UserName(appID: appID, key: $0) } }
 }
 
 extension Configuration {

@@ -1,7 +1,7 @@
 /// The body of `POST /v1/receipts/batch`: `{appId?, userId?, installationToken?, receipts: [...]}`, each entry as
 /// a body of `POST /v1/receipts`. What is outside of the list stands for all of them (S3-61).
-struct SubmissionBatch: Sendable {
-    static let entriesMax = 200
+package struct SubmissionBatch: Sendable {
+    package static let entriesMax = 200
     /// Two hundred signed transactions have less than a million bytes; receipts of old apps come a few at a time.
     static let bytesMax = 4 << 20
 

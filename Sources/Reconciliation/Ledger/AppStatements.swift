@@ -65,4 +65,22 @@ extension Statements {
         """,
         bind: { [.text($0.appID), .bytes($0.configurationHash), .bool($0.isChanged)] },
         read: { row throws(PostgresError) in try row.int(0) })
+
+    package struct StaleQuestion: Sendable {
+        package var receiptID: UUID
+        package var appID: String
+        /// Of the configuration that the receipt was judged by.
+        package var hash: [UInt8]
+        package var dueIn: Duration
+    }
+
+    /// Makes a held receipt due earlier if its app's configuration in force is not the one that it was judged by.
+    package static let wakeIfStale = Statement<StaleQuestion, Void>(
+        "ledger.wake_if_stale",
+        """
+        update receipts set due_at = least(due_at, now() + make_interval(secs => $4))
+        where id = $1 and state = 'held'
+          and exists (select from apps where app_id = $2 and configuration_sha256 <> $3)
+        """,
+        bind: { [.uuid($0.receiptID), .text($0.appID), .bytes($0.hash), .double($0.dueIn.inSeconds)] })
 }

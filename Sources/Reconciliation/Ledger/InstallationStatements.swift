@@ -6,6 +6,9 @@ extension Statements {
     /// Tokens of one installation that count side by side.
     package static let installationTokensMax = 4
 
+    /// Tokens that one user is issued in a day of UTC.
+    package static let installationTokensPerUserMax = 20
+
     package struct InstallationWish: Sendable {
         package var appID: String
         /// Of a new installation; ignored where the token that is shown leads to one.
@@ -14,26 +17,33 @@ extension Statements {
         package var token: [UInt8]
         /// SHA-256 of the token that the installation has.
         package var shown: [UInt8]?
+        /// Whose day counts it; nil where nobody said who the user is.
+        package var userID: String?
 
-        package init(appID: String, id: String, token: [UInt8], shown: [UInt8]? = nil) {
+        package init(appID: String, id: String, token: [UInt8], shown: [UInt8]? = nil, userID: String? = nil) {
             self.appID = appID
             self.id = id
             self.token = token
             self.shown = shown
+            self.userID = userID
         }
     }
 
     /// Issues a token: to the installation whose token is shown, whose older ones then end, or to a new one. Whoever shows a
-    /// token that counts no more gets a new installation: a client that lost everything must not be stuck.
-    package static let issueInstallationToken = Statement<InstallationWish, Void>(
+    /// token that counts no more gets a new installation: a client that lost everything must not be stuck. No row: the user's day is full.
+    package static let issueInstallationToken = Statement<InstallationWish, Bool>(
         "installations.issue",
         """
-        with known as (
+        with allowed as materialized (
+          select where case when $5::text is null then true else take_limit_place(
+            $1, 'installations', encode(sha256(convert_to($5, 'UTF8')), 'hex'), (now() at time zone 'UTC')::date,
+            encode($3, 'hex'), \(installationTokensPerUserMax)) end),
+        known as (
           select t.installation_id as id from installation_tokens t
-          where t.token_sha256 = $4 and t.app_id = $1 and (t.expires_at is null or t.expires_at > now())
+          where exists (select from allowed) and t.token_sha256 = $4 and t.app_id = $1 and (t.expires_at is null or t.expires_at > now())
             and (select revoked_at is null from installations where id = t.installation_id)),
         made as (
-          insert into installations (id, app_id) select $2, $1 where not exists (select from known) returning id),
+          insert into installations (id, app_id) select $2, $1 where exists (select from allowed) and not exists (select from known) returning id),
         ended as (
           update installation_tokens t
           set expires_at = case when p.place < \(installationTokensMax)
@@ -44,8 +54,10 @@ extension Statements {
           where t.token_sha256 = p.token_sha256)
         insert into installation_tokens (token_sha256, installation_id, app_id)
         select $3, id, $1 from (select id from known union all select id from made) i
+        returning true
         """,
-        bind: { [.text($0.appID), .text($0.id), .bytes($0.token), .bytes($0.shown)] })
+        bind: { [.text($0.appID), .text($0.id), .bytes($0.token), .bytes($0.shown), .text($0.userID)] },
+        read: { row throws(PostgresError) in try row.bool(0) })
 
     /// Ends an installation: what its tokens brought proves nothing any more, also what waits for a verdict. The result is
     /// its id; none: nobody knows the token.

@@ -403,7 +403,8 @@ package struct Rights: Sendable {
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_kept_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
 
-        function("take_limit_place(text, text, text, date, text, integer)", [.worker: [.execute]]),
+        function(
+            "take_limit_place(text, text, text, date, text, integer)", [.ingest: [.execute], .worker: [.execute]]),
         function("take_question_place(text, text, uuid, integer)", [.ingest: [.execute]]),
         function("drop_limit_places()", [.scheduler: [.execute]]),
         function("create_payload_partitions(integer)", [.scheduler: [.execute]]),

@@ -128,20 +128,6 @@ extension Ledger {
     }
 }
 
-extension Verdict.Finding {
-    /// All that is open of it waits for the end of shadow.
-    var waitsForEndOfShadow: Bool {
-        guard case .transactions(let entries) = self else { return false }
-        let waiting = entries.filter {
-            switch $0.decision {
-            case .held, .open: true
-            case .grant, .provisional, .rejected: false
-            }
-        }
-        return !waiting.isEmpty && waiting.allSatisfy { $0.decision == .held(.shadow) }
-    }
-}
-
 // MARK: - Comparing with the system before
 
 extension Statements {

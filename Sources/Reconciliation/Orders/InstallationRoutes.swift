@@ -29,31 +29,42 @@ package struct InstallationRoutes: Sendable {
 
     /// 201 with a token: of the installation whose token the body shows, or of a new one.
     private func issue(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let (appID, shown) = try await read(request, context)
+        let (appID, userID, shown) = try await read(request, context)
         let token = Base64URL.encode((0..<32).map { _ in UInt8.random(in: .min ... .max) })
-        _ = try await ledger.run(
+        let issued = try await ledger.run(
             Statements.issueInstallationToken,
             Statements.InstallationWish(
-                appID: appID, id: UUID.random().text, token: Array(SHA256.hash(data: Data(token.utf8))), shown: shown))
+                appID: appID, id: UUID.random().text, token: Array(SHA256.hash(data: Data(token.utf8))), shown: shown,
+                userID: userID.map { configuration.current.userKeys?.key(of: $0, app: appID) ?? $0 }))
+        guard !issued.isEmpty else { throw Problem.tooManyInstallations }
         return Response(json: .object([.init("installationToken", .string(token))]), status: .created)
     }
 
     /// 200 whether or not the token was known: whoever has it learns nothing else by it.
     private func revoke(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let (appID, shown) = try await read(request, context)
+        let (appID, _, shown) = try await read(request, context)
         guard let shown else { throw Problem.incomplete("no_token", "must be there", field: "installationToken") }
         _ = try await ledger.run(Statements.revokeInstallation, (appID: appID, token: shown))
         return Response(json: .object([]), status: .ok)
     }
 
-    private func read(_ request: Request, _ context: HTTPContext) async throws -> (appID: String, shown: [UInt8]?) {
+    private func read(
+        _ request: Request, _ context: HTTPContext
+    ) async throws -> (appID: String, userID: String?, shown: [UInt8]?) {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake)
         let current = configuration.current
         return try await bodies.withBody(of: request, context) { body in
             let fields = try IntakeFields(body: body.isEmpty ? Array("{}".utf8) : body, of: .installation)
-            _ = try caller.user(fields.userID)
-            return (try caller.app(fields.appID, of: current.appIDs), fields.installationTokenSHA256)
+            let userID = try caller.user(fields.userID)
+            return (try caller.app(fields.appID, of: current.appIDs), userID, fields.installationTokenSHA256)
         }
     }
+}
+
+extension Problem {
+    fileprivate static let tooManyInstallations = Problem(
+        .tooManyRequests, "too_many_installations",
+        "this user was issued \(Statements.installationTokensPerUserMax) installation tokens today",
+        limit: .userInstallations, headers: [.retryAfter: "3600"])
 }

@@ -7,7 +7,7 @@ package final class UserRegister: Sendable {
     package static let knownMax = 20_000
 
     private let ledger: Ledger
-    private let known = Mutex<(young: Set<String>, old: Set<String>)>(([], []))
+    private let known = Mutex(RecentDictionary<String, Bool>(generationMax: knownMax))
 
     package init(ledger: Ledger) {
         self.ledger = ledger
@@ -20,15 +20,10 @@ package final class UserRegister: Sendable {
     /// - Throws: nothing was stored; retryable as the error says.
     package func enter(_ userID: String, key: String, app: String, _ keys: UserKeys) async throws(LedgerError) {
         let name = "\(app) \(key)"
-        let isKnown = known.withLock { known in
-            if known.young.contains(name) { return true }
-            guard known.old.contains(name) else { return false }
-            Self.note(name, in: &known)
-            return true
-        }
+        let isKnown = known.withLock { $0[name] ?? false }
         if isKnown { return }
         try await ledger.enter(EnteredUser(appID: app, key: key, sealed: keys.seal(userID, key: key, app: app)))
-        known.withLock { Self.note(name, in: &$0) }
+        known.withLock { $0[name] = true }
     }
 
     /// Who these users are. A key that is missing is nobody's whom the register knows.
@@ -49,15 +44,6 @@ package final class UserRegister: Sendable {
                 keys.open(sealed, key: row.name.key, app: row.name.appID).map { .id($0) } ?? .unreadable
         }
         return revealed
-    }
-
-    /// Two generations: what is asked for stays, what is not goes when the young one is full.
-    private static func note(_ name: String, in known: inout (young: Set<String>, old: Set<String>)) {
-        if known.young.count >= knownMax {
-            known.old = known.young
-            known.young = []
-        }
-        known.young.insert(name)
     }
 }
 

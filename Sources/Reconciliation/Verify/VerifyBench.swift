@@ -25,8 +25,6 @@ struct VerifyBench: Sendable {
     private static let outageDelayMin: Duration = .seconds(30)
     private static let budgetDelayMin: Duration = .seconds(5)
     private static let delayMax: Duration = .seconds(300)
-    /// What is held for the end of shadow waits for a person's command; this is the net behind it.
-    private static let shadowDelay: Duration = .seconds(7 * 86_400)
     /// Those that wait for the same moment come within so long after it.
     private static let spreadMax: Duration = .seconds(60)
 
@@ -226,6 +224,26 @@ struct VerifyBench: Sendable {
         return receipt.isOnTrust ? ledger.schedule.confirmDelay(age: age) : ledger.schedule.heldDelay(age: age)
     }
 
+    /// What is held for the configuration or a person, and was found so before, waits for them. The first time it comes back
+    /// as all do: a configuration may be changing just then.
+    private func heldDelay(_ receipt: StoredReceipt, _ finding: Verdict.Finding) -> Duration {
+        guard finding.waitsForConfiguration, receipt.state == .held || finding.isOfShadow else {
+            return heldDelay(receipt)
+        }
+        return ledger.schedule.netDelay(random: .random(in: 0..<1))
+    }
+
+    /// Another process may have taken a new configuration and woken this row, which was then judged here by the old one.
+    private func wakeIfStale(_ receipt: StoredReceipt, _ app: AppServices) async throws(LedgerError) {
+        _ = try await ledger.patiently { () throws(LedgerError) in
+            try await ledger.run(
+                Statements.wakeIfStale,
+                .init(
+                    receiptID: receipt.id, appID: receipt.appID, hash: Array(app.configuration.hash),
+                    dueIn: heldDelay(receipt)))
+        }
+    }
+
     /// Writes a verdict until it stands or is moot. Nil: it is moot.
     ///
     /// - Parameter app: whose purchases they are; nil where it is not known, and nothing can be given.
@@ -242,14 +260,14 @@ struct VerifyBench: Sendable {
             var verdict = Verdict(
                 receiptID: receipt.id, attempt: receipt.attempt, appID: receipt.appID,
                 claim: examiner.claim(receipt), finding: finding,
-                dueIn: dueIn
-                    ?? (finding.waitsForEndOfShadow ? Self.shadowDelay * ledger.schedule.scale : heldDelay(receipt)),
+                dueIn: dueIn ?? heldDelay(receipt, finding),
                 call: call)
             verdict.places = app?.policy.places(for: finding, posterID: receipt.userID) ?? []
             verdict.errands = app?.policy.errands(of: finding, claim: verdict.claim) ?? []
             let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
                 report(verdict, settlement, of: receipt)
+                if let app, finding.waitsForConfiguration { try await wakeIfStale(receipt, app) }
                 return settlement
             }
             // Locked, or decided by a statement that ours could not see: the row says which.

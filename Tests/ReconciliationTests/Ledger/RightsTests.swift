@@ -124,7 +124,7 @@ import Testing
                 #expect(try await database.run(Statements.registerToken, token).count == 1)
                 #expect(try await database.run(Statements.issueToken, token).isEmpty, "registered as it is")
                 let wish = Statements.InstallationWish(appID: "game", id: "i", token: Array(repeating: 1, count: 32))
-                try await database.run(Statements.issueInstallationToken, wish)
+                _ = try await database.run(Statements.issueInstallationToken, wish)
                 #expect(
                     try await database.run(Statements.revokeInstallation, (appID: "game", token: wish.token)) == ["i"])
                 try await database.run(Statements.noteRecordApp, "game")

@@ -1,0 +1,139 @@
+import Foundation
+import HTTPTypes
+import Reconciliation
+import TestServers
+import Testing
+
+/// Goal: one user takes no more of the door than his share, and the answer names the limit. Method: tokens of a gateway
+/// and service keys over real HTTP, on limits that are small enough to reach.
+@Suite(.migratedDatabase, .serialized) struct IntakeUserLimitTests {
+    private static func proof() -> String { #"{"signedTransaction":"\#(IntakeFixture.signedTransaction())"}"# }
+
+    private static func refused(_ answer: RunningIntake.Answer, by limit: String) {
+        #expect(answer.status == 429)
+        #expect(answer["limit"] == .string(limit))
+        #expect(answer["safeToFinish"] == .bool(false))
+        #expect(answer.headers["retry-after"] != nil)
+    }
+
+    @Test("A user's own rate refuses him first: what it refuses costs the others nothing")
+    func rate() async throws {
+        try await TestGateway.run(
+            more: ", rate: {perSecond: 1, burst: 220}", limits: "{rate: {perSecond: 1, burst: 200}}"
+        ) { intake, gateway in
+            let flooder = try gateway.token("flooder")
+            let entries = (0..<150).map { _ in Self.proof() }.joined(separator: ",")
+            let batch = #"{"receipts":[\#(entries)]}"#
+            #expect(try await intake.send("POST", "/v1/receipts/batch", key: flooder, body: batch).status == 200)
+            let rows = "select count(*) from receipts where user_id = 'flooder'"
+            #expect(try await intake.count(rows) == 150)
+            // Not a hundred and fifty more: nothing of it is stored.
+            Self.refused(
+                try await intake.send("POST", "/v1/receipts/batch", key: flooder, body: batch), by: "user.rate")
+            #expect(try await intake.count(rows) == 150)
+            // What is left is his, one by one.
+            var statuses: [Int] = []
+            for _ in 0..<70 { statuses.append(try await intake.get("/v1/receipts/\(UUID())", key: flooder).status) }
+            #expect((48...60).contains(statuses.count { $0 == 404 }), "\(statuses)")
+            #expect(statuses.last == 429)
+            // All users' bucket held 220, of which he took 200 and what came back.
+            #expect(try await intake.post(Self.proof(), key: gateway.token("other")).status == 202)
+        }
+    }
+
+    @Test("Entries that cannot be stored count once together")
+    func wrongEntries() async throws {
+        try await TestGateway.run(limits: "{rate: {perSecond: 1, burst: 200}}") { intake, gateway in
+            let token = try gateway.token("clumsy")
+            let batch = #"{"receipts":[\#(Array(repeating: "{}", count: 200).joined(separator: ","))]}"#
+            for _ in 0..<20 {
+                #expect(try await intake.send("POST", "/v1/receipts/batch", key: token, body: batch).status == 200)
+            }
+            #expect(try await intake.post(Self.proof(), key: token).status == 202)
+        }
+    }
+
+    @Test("Batches at once owe one batch's time, not the time of all of them")
+    func debt() async throws {
+        let limiter = RateLimiter()
+        let share = RateLimiter.Share(.gateway, name: "test", Rate(perSecond: 50, burst: 100))
+        let now = ContinuousClock.now
+        for _ in 0..<95 { try limiter.take(share, at: now) }
+        for _ in 0..<95 { limiter.owe(share, 199, at: now) }
+        var wait: Int?
+        do { try limiter.take(share, at: now) } catch { wait = error.headers[.retryAfter].flatMap { Int($0) } }
+        // 200 entries at 50 a second.
+        #expect(wait == 5)
+    }
+
+    @Test("New receipts of a day: beyond them 429 with the limit's name, also by a service key; what is stored passes")
+    func receipts() async throws {
+        try await TestGateway.run(limits: "{receiptsPerDay: 80}") { intake, _ in
+            let known = #"{"userId":"busy",\#(Self.proof().dropFirst())"#
+            #expect(try await intake.post(known).status == 202)
+            var answers: [RunningIntake.Answer] = []
+            for _ in 0..<110 {
+                answers.append(try await intake.post(#"{"userId":"busy",\#(Self.proof().dropFirst())"#))
+            }
+            let stored = answers.count { $0.status == 202 }
+            // The database is asked from the 64th on, each 32 receipts anew.
+            #expect((79...110).contains(stored), "\(stored)")
+            Self.refused(try #require(answers.last), by: "user.receiptsPerDay")
+            #expect(try await intake.post(known).status == 202)
+            #expect(try await intake.post(#"{"userId":"else",\#(Self.proof().dropFirst())"#).status == 202)
+            #expect(
+                try await intake.count("select count(*) from receipts where user_id = 'busy'") == stored + 1)
+        }
+    }
+
+    @Test("Receipts without a verdict: who has too many waits until they are judged")
+    func open() async throws {
+        try await TestGateway.run(limits: "{openReceipts: 70}") { intake, _ in
+            var last: RunningIntake.Answer?
+            for _ in 0..<110 { last = try await intake.post(#"{"userId":"open",\#(Self.proof().dropFirst())"#) }
+            Self.refused(try #require(last), by: "user.openReceipts")
+            try await intake.execute(
+                """
+                update receipts set state = 'rejected', reason = 'signature', due_at = null, settled_at = now()
+                where user_id = 'open'
+                """)
+            try await Task.sleep(for: .seconds(1.1))
+            #expect(try await intake.post(#"{"userId":"open",\#(Self.proof().dropFirst())"#).status == 202)
+        }
+    }
+
+    @Test("Installation tokens of a user and day are places: twenty of thirty that are asked for at once")
+    func installations() async throws {
+        try await TestGateway.run(limits: "{rate: {perSecond: 100, burst: 400}}") { intake, gateway in
+            let token = try gateway.token("collector")
+            let answers = try await withThrowingTaskGroup(of: RunningIntake.Answer.self) { group in
+                for _ in 0..<30 {
+                    group.addTask { try await intake.send("POST", "/v1/installations", key: token, body: "{}") }
+                }
+                return try await group.reduce(into: []) { $0.append($1) }
+            }
+            #expect(answers.count { $0.status == 201 } == 20)
+            for answer in answers where answer.status != 201 {
+                Self.refused(answer, by: "user.installationsPerDay")
+            }
+            #expect(try await intake.count("select count(*) from installations") == 20)
+            // A service key that names no user is a backend, which has its own rate.
+            #expect(try await intake.send("POST", "/v1/installations", body: "{}").status == 201)
+        }
+    }
+
+    @Test(
+        "What one user may take is read strictly",
+        arguments: [
+            ("rate: {perSecond: 10, burst: 199}", "limits.user.rate"),
+            ("receiptsPerDay: 0", "limits.user.receiptsPerDay"),
+            ("bytesPerDay: 1", "limits.user.bytesPerDay"), ("posts: 3", "limits.user.posts"),
+        ])
+    func configuration(_ text: String, _ key: String) throws {
+        let error = #expect(throws: ConfigurationError.self) {
+            try IntakeFixture.configuration(gatewayJWT: "limits: {user: {\(text)}}")
+        }
+        #expect(error?.key == key)
+        #expect(try IntakeFixture.configuration().userLimits == UserLimits())
+    }
+}
