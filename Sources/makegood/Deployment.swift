@@ -70,8 +70,10 @@ enum Deployment {
             connections: settings.postgresWriters + plainConnections, logger: logger)
         try await checkRights(roles, database)
         let ledger = Ledger(database: database, writers: settings.postgresWriters, schedule: schedule)
+        let security: SecurityLog
         do {
             try await UserProtection.agree(configuration.userKeys, in: database)
+            security = try await SecurityLog(in: database, logger: logger)
         } catch {
             await ledger.close()
             throw error
@@ -93,7 +95,7 @@ enum Deployment {
             halts: HaltBoard(ledger: ledger, logger: logger),
             catalogues: CatalogueBoard(
                 ledger: ledger, apps: roles.contains(.worker) ? apps : nil, logger: logger), broker: broker,
-            operations: OperationsRoutes(health: health, registry: registry), logger: logger)
+            operations: OperationsRoutes(health: health, registry: registry), logger: logger, security: security)
         // Nothing is judged by half of what is sold.
         if roles.contains(.worker) { try await world.catalogues.refresh() }
         var group = ServiceGroupConfiguration(
@@ -282,6 +284,7 @@ struct World {
     let broker: BrokerConfiguration
     let operations: OperationsRoutes
     let logger: Logger
+    let security: SecurityLog
 
     /// In the order of dependence: shutdown goes from the last to the first, so the listener closes first.
     func services(_ roles: [Deployment.Role]) -> [any Service] {
@@ -312,7 +315,8 @@ struct World {
             services.append(
                 IntakeServer(
                     ledger: ledger, doorbell: doorbell, configuration: configuration, catalogues: catalogues,
-                    settings: settings, operations: operations, logger: logger, connectionsMax: shares.clients))
+                    settings: settings, operations: operations, logger: logger, security: security,
+                    connectionsMax: shares.clients))
         } else {
             // The first to be told of a shutdown: readiness turns 503 before anything stops.
             services.append(DrainSign(health: operations.health))
@@ -327,6 +331,7 @@ struct World {
             consumer: Consumer(
                 broker, topology: doorbell.queues.topology,
                 subscriptions: VerifyWorker.subscriptions(doorbell.queues, limits), logger: logger),
-            doorbell: doorbell, ledger: ledger, apps: apps, halts: halts, limits: limits, logger: logger)
+            doorbell: doorbell, ledger: ledger, apps: apps, halts: halts, limits: limits, logger: logger,
+            security: security)
     }
 }

@@ -87,6 +87,7 @@ struct RunningIntake: Sendable {
     /// - Parameters:
     ///   - url: nil takes the suite's database, which has the trait `.migratedDatabase`.
     ///   - environment: further `MAKEGOOD_` settings.
+    ///   - security: nobody reads it unless a test does.
     ///   - reconnectWait: how long calls wait for the database; a machine that also compiles may need seconds for a
     ///     connection.
     static func run(
@@ -94,6 +95,7 @@ struct RunningIntake: Sendable {
         directory: URL = .temporaryDirectory, connectionsMax: Int = HTTPLimits.connectionsMax,
         requestLimit: Duration = .seconds(30), reconnectWait: Duration = .seconds(10),
         broker: @escaping @Sendable () -> Bool = { true },
+        security: SecurityLog = .init(secret: [], logger: .silent),
         _ body: (RunningIntake) async throws -> Void
     ) async throws {
         var logger = Logger(label: "tests")
@@ -120,7 +122,7 @@ struct RunningIntake: Sendable {
             ledger: ledger, doorbell: Doorbell(publisher: publisher, queues: queues), configuration: holder,
             catalogues: catalogues, settings: try Settings(environment: variables),
             operations: OperationsRoutes(health: health, registry: PrometheusRegistry()), logger: logger,
-            connectionsMax: connectionsMax, requestLimit: requestLimit)
+            security: security, connectionsMax: connectionsMax, requestLimit: requestLimit)
         let group = ServiceGroup(configuration: .init(services: [.init(service: server)], logger: logger))
         let running = Task { try await group.run() }
         var clientConfiguration = HTTPClient.Configuration()

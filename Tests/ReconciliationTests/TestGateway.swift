@@ -1,15 +1,18 @@
 import Crypto
 import Foundation
+import Reconciliation
 import TestServers
 
 /// A gateway whose tokens name users: its key, and an ingest server that trusts it for the app `game`.
 struct TestGateway: Sendable {
     private let signer = P256.Signing.PrivateKey()
 
-    func token(_ user: String) throws -> String {
+    /// - Parameter seconds: from now; negative: it has expired.
+    func token(_ user: String, validFor seconds: Int = 60) throws -> String {
         let header = Data(#"{"alg":"ES256"}"#.utf8).base64URL
         let claims = Data(
-            #"{"iss":"gw","aud":"makegood","sub":"\#(user)","exp":\#(Int(Date().timeIntervalSince1970) + 60)}"#.utf8
+            #"{"iss":"gw","aud":"makegood","sub":"\#(user)","exp":\#(Int(Date().timeIntervalSince1970) + seconds)}"#
+                .utf8
         ).base64URL
         let signature = try signer.signature(for: Data("\(header).\(claims)".utf8)).rawRepresentation.base64URL
         return "\(header).\(claims).\(signature)"
@@ -19,7 +22,8 @@ struct TestGateway: Sendable {
     ///   - more: further members of `gatewayJwt`, each after a comma.
     ///   - limits: the section of one user's limits.
     static func run(
-        more: String = "", limits: String = "{}", _ body: (RunningIntake, TestGateway) async throws -> Void
+        more: String = "", limits: String = "{}", security: SecurityLog = .init(secret: [], logger: .silent),
+        _ body: (RunningIntake, TestGateway) async throws -> Void
     ) async throws {
         let gateway = TestGateway()
         let directory = URL.temporaryDirectory.appending(
@@ -33,7 +37,7 @@ struct TestGateway: Sendable {
                 gatewayJwt: {issuer: gw, audience: makegood, keys: [gateway.pem], scopes: [intake], apps: [game]\(more)}
                 limits: {user: \(limits)}
                 """,
-            directory: directory
+            directory: directory, security: security
         ) { try await body($0, gateway) }
     }
 }

@@ -16,12 +16,15 @@ package struct AnswerMiddleware: RouterMiddleware {
     private let health: Health
     private let gate: ConnectionGate
     private let logger: Logger
+    private let security: SecurityLog?
     private let metrics = HTTPMetrics()
 
-    package init(health: Health, gate: ConnectionGate, logger: Logger) {
+    /// - Parameter security: told of every problem that bears on it; nil where nobody is asked who he is.
+    package init(health: Health, gate: ConnectionGate, logger: Logger, security: SecurityLog? = nil) {
         self.health = health
         self.gate = gate
         self.logger = logger
+        self.security = security
     }
 
     package func handle(
@@ -30,18 +33,22 @@ package struct AnswerMiddleware: RouterMiddleware {
         let start = ContinuousClock.now
         let requestID = Self.requestID(request.headers)
         let trace = TraceContext.of(request.headers)
+        let requester = Requester(requestID: requestID, route: context.coreContext.endpointPath)
         var response: Response
         do {
-            response =
+            response = try await Requester.$current.withValue(requester) {
                 if let trace {
                     try await TraceContext.$current.withValue(trace) { try await next(request, context) }
                 } else {
                     try await next(request, context)
                 }
+            }
         } catch let broken as RequestBroken {
             throw broken.cause
         } catch {
-            response = answer(error, requestID).response
+            let problem = answer(error, requestID)
+            if let event = problem.securityEvent { security?.note(event, by: requester) }
+            response = problem.response
         }
         // No proxy may keep an answer: the next one may be another (RFC 9111, 5.2.2.5).
         response.headers[.cacheControl] = "no-store"

@@ -71,8 +71,11 @@ package final class Door: Sendable {
         let configuration = configuration.current
         // A JWT has three parts; a key with dots would have to have exactly two to be taken for one.
         if credential.utf8.count(where: { $0 == UInt8(ascii: ".") }) == 2 {
-            guard let section = configuration.gatewayJWT else { throw .unauthenticated(wasGiven: true) }
+            guard let section = configuration.gatewayJWT else {
+                throw .unauthenticated(wasGiven: true, .noGateway)
+            }
             let userID = try Self.user(of: credential, try await verifier(section), now())
+            Requester.current?.isKnown(as: "gatewayJwt", userID, of: section.apps, configuration.userKeys)
             // His own first: who is refused by it costs the others nothing.
             let userShare = try taken(
                 .user(Array(userID.utf8)), name: "gatewayJwt.user", configuration.userLimits.rate)
@@ -83,6 +86,7 @@ package final class Door: Sendable {
                 share: share, userShare: userShare)
         }
         guard let key = Self.key(credential, in: configuration.access) else { throw .unauthenticated(wasGiven: true) }
+        Requester.current?.isKnown(as: key.name)
         let share = try taken(.key(key.keySHA256), name: key.name, key.rate)
         return Caller(name: key.name, userID: nil, scopes: key.scopes, apps: key.apps, share: share)
     }

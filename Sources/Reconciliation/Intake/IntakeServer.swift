@@ -19,6 +19,7 @@ package struct IntakeServer: Service {
     private let health: Health
     private let operations: OperationsRoutes
     private let logger: Logger
+    private let security: SecurityLog
     private let requestLimit: Duration
     private let longPoll: LongPoll
     private let clock: RequestClock
@@ -39,7 +40,7 @@ package struct IntakeServer: Service {
     /// - Parameter connectionsMax: more wait in the backlog.
     package init(
         ledger: Ledger, doorbell: Doorbell, configuration: ConfigurationHolder, catalogues: CatalogueBoard,
-        settings: Settings, operations: OperationsRoutes, logger: Logger,
+        settings: Settings, operations: OperationsRoutes, logger: Logger, security: SecurityLog,
         connectionsMax: Int = HTTPLimits.connectionsMax,
         requestLimit: Duration = RequestClock.limit
     ) {
@@ -47,6 +48,7 @@ package struct IntakeServer: Service {
         self.settings = settings
         self.operations = operations
         self.logger = logger
+        self.security = security
         self.requestLimit = requestLimit
         health = operations.health
         longPoll = LongPoll(ledger: ledger)
@@ -57,7 +59,7 @@ package struct IntakeServer: Service {
         let bodies = BodyReader(bytesMax: settings.bodyBytesMax, clock: clock)
         receipts = ReceiptRoutes(
             ledger: ledger, doorbell: doorbell, configuration: configuration, door: door, longPoll: longPoll,
-            bodies: bodies, logger: logger)
+            bodies: bodies, logger: logger, security: security)
         orders = OrderRoutes(
             ledger: ledger, configuration: configuration, catalogues: catalogues, door: door, longPoll: orderPoll,
             bodies: bodies)
@@ -114,7 +116,7 @@ package struct IntakeServer: Service {
 
     private var application: some Service {
         let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
-        router.add(middleware: AnswerMiddleware(health: health, gate: gate, logger: logger))
+        router.add(middleware: AnswerMiddleware(health: health, gate: gate, logger: logger, security: security))
         receipts.add(to: router)
         orders.add(to: router)
         tokens.add(to: router)

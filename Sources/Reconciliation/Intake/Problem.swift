@@ -3,6 +3,7 @@ package import HTTPTypes
 package import Hummingbird
 import NIOCore
 import Postgres
+import Purchases
 
 /// An answer that is no success: a problem document (RFC 9457, `application/problem+json`).
 ///
@@ -17,11 +18,13 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
     package let field: String?
     /// Which limit was reached; nil where it was none.
     package let limit: Limit?
+    /// Why somebody asked for more than is his; nil where he did not. For the security log alone, never told.
+    package let refusal: Refusal?
     package var headers: HTTPFields
 
     package init(
         _ status: HTTPResponse.Status, _ code: String, _ detail: String? = nil, field: String? = nil,
-        limit: Limit? = nil, headers: HTTPFields = [:]
+        limit: Limit? = nil, refusal: Refusal? = nil, headers: HTTPFields = [:]
     ) {
         self.status = status
         self.code = code
@@ -29,6 +32,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
         // A client's field name may be long; a document is not the place to send a megabyte back.
         self.field = field.map { String($0.prefix(128)) }
         self.limit = limit
+        self.refusal = refusal
         self.headers = headers
     }
 
@@ -46,6 +50,9 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
         return .object(members)
     }
 
+    /// What the security log tells of it.
+    var securityEvent: SecurityEvent? { refusal.map(SecurityEvent.refused) ?? limit.map(SecurityEvent.limit) }
+
     package var response: Response {
         var headers = headers
         headers[.contentType] = Self.mediaType
@@ -55,7 +62,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
     package func response(from request: Request, context: some RequestContext) -> Response { response }
 }
 
-/// The limits that a request may reach, by the names that answers, metrics and the security log use.
+/// The limits that a request or a purchase may reach, by the names that answers, metrics and the security log use.
 package enum Limit: String, Sendable, CaseIterable {
     /// `rate` of an access key, or of all users of the gateway together.
     case callerRate = "caller.rate"
@@ -80,6 +87,23 @@ package enum Limit: String, Sendable, CaseIterable {
     case bodies = "process.bodies"
     case bodyRate = "request.bodyRate"
     case requestTime = "request.time"
+    // Held by workers, not refused at the door: `testers.others` and `makeUp` of an app.
+    case userSandbox = "user.sandboxPurchasesPerDay"
+    case appSandbox = "app.sandboxPurchasesPerDay"
+    case userMakeUps = "user.makeUpsPerDay"
+    case customerUsers = "customer.users"
+}
+
+extension Limit {
+    init(_ place: LimitPlace.Limit) {
+        self =
+            switch place {
+            case .sandboxUser: .userSandbox
+            case .sandboxApp: .appSandbox
+            case .makeUpUser: .userMakeUps
+            case .makeUpCustomer: .customerUsers
+            }
+    }
 }
 
 // MARK: - The problems there are
@@ -106,18 +130,21 @@ extension Problem {
     }
 
     /// No credentials, or none that count. RFC 6750, section 3.
-    package static func unauthenticated(wasGiven: Bool) -> Problem {
+    ///
+    /// - Parameter refusal: for the security log; nil: as `wasGiven` says.
+    package static func unauthenticated(wasGiven: Bool, _ refusal: Refusal? = nil) -> Problem {
         let challenge = "Bearer realm=\"makegood\"" + (wasGiven ? ", error=\"invalid_token\"" : "")
         return Problem(
             .unauthorized, "unauthenticated",
             wasGiven ? "the key or token is not accepted" : "send Authorization: Bearer <key or token>",
+            refusal: refusal ?? (wasGiven ? .unknownKey : .noCredential),
             headers: [.wwwAuthenticate: challenge])
     }
 
     /// A token that does not count, and why. RFC 6750, section 3.1.
     package static func unauthenticated(_ defect: TokenDefect) -> Problem {
         Problem(
-            .unauthorized, "unauthenticated", defect.sentence,
+            .unauthorized, "unauthenticated", defect.sentence, refusal: .token(defect),
             headers: [
                 .wwwAuthenticate:
                     "Bearer realm=\"makegood\", error=\"invalid_token\", error_description=\"\(defect.sentence)\""
@@ -126,17 +153,20 @@ extension Problem {
 
     package static func missingScope(_ scope: Scope, or other: Scope? = nil) -> Problem {
         let wanted = [scope, other].compactMap { $0?.rawValue }.joined(separator: " or ")
-        return Problem(.forbidden, "missing_scope", "needs the scope \(wanted)")
+        return Problem(.forbidden, "missing_scope", "needs the scope \(wanted)", refusal: .scope)
     }
 
     /// Unknown and foreign apps read alike, so that nobody can list them.
     package static let appNotAllowed = Problem(
-        .forbidden, "app_not_allowed", "not an app of this caller", field: "appId")
+        .forbidden, "app_not_allowed", "not an app of this caller", field: "appId", refusal: .app)
 
     package static let otherUser = Problem(
-        .forbidden, "other_user", "is not the user of the token", field: "userId")
+        .forbidden, "other_user", "is not the user of the token", field: "userId", refusal: .otherUser)
 
     package static let notFound = Problem(.notFound, "not_found")
+
+    /// What is another's reads as what is not there.
+    package static let notYours = Problem(.notFound, "not_found", refusal: .notYours)
 
     package static func methodNotAllowed(_ allowed: [HTTPRequest.Method]) -> Problem {
         Problem(

@@ -31,12 +31,13 @@ package struct ReceiptRoutes: Sendable {
     private let longPoll: LongPoll
     private let bodies: BodyReader
     private let logger: Logger
+    private let security: SecurityLog
     private let stored = Counter(label: "makegood_receipts_stored_total")
     private let repeated = Counter(label: "makegood_receipts_repeated_total")
 
     package init(
         ledger: Ledger, doorbell: Doorbell, configuration: ConfigurationHolder, door: Door, longPoll: LongPoll,
-        bodies: BodyReader, logger: Logger
+        bodies: BodyReader, logger: Logger, security: SecurityLog
     ) {
         self.ledger = ledger
         self.doorbell = doorbell
@@ -48,6 +49,7 @@ package struct ReceiptRoutes: Sendable {
         self.longPoll = longPoll
         self.bodies = bodies
         self.logger = logger
+        self.security = security
     }
 
     package func add(to router: Router<HTTPContext>) {
@@ -86,7 +88,10 @@ package struct ReceiptRoutes: Sendable {
         // What cannot be stored costs no more than its answer.
         let wrong = posted.count { if case .failure = $0 { true } else { false } }
         try door.count(posted.count - wrong + min(wrong, 1), of: caller)
-        let answers = try await take(posted, configuration, wait).map { answer in
+        let taken = try await take(posted, configuration, wait)
+        security.note(
+            taken.compactMap { if case .failure(let problem) = $0 { problem.securityEvent } else { nil } })
+        let answers = taken.map { answer in
             switch answer {
             case .success(let (json, isEnded)):
                 JSONValue.object([.init("status", .integer(isEnded ? 200 : 202))] + json.members)
@@ -101,10 +106,12 @@ package struct ReceiptRoutes: Sendable {
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
-            var view = try await ledger.view(id),
+            var view = try await ledger.view(id)
+        else { throw Problem.notFound }
+        guard
             try await caller.mayRead(
                 appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
-        else { throw Problem.notFound }
+        else { throw Problem.notYours }
         if view.state == .received, wait > .zero { view = await waited(id, wait) ?? view }
         return Response(json: ReceiptAnswer(view, finishing: configuration.current.finishing(view.appID)).json)
     }

@@ -12,6 +12,8 @@ package struct Settlement: Sendable, Equatable {
     package let age: Double
     /// That somebody has what another one shows, by less than proof, was told by it.
     package let tellsDispute: Bool
+    /// A limit of which a purchase that was held by it lacked a place.
+    package let lackingLimit: LimitPlace.Limit?
 }
 
 /// One batch of verdicts, and the clocks that the statement needs beside them.
@@ -108,7 +110,9 @@ extension Statements {
             when s.state in ('received', 'held') then now() + make_interval(secs => s.due_in) end
         from summary s where r.id = s.receipt and s.state <> 'again'
         returning r.id, r.state, r.attempt, extract(epoch from clock_timestamp() - r.received_at)::float8,
-          (r.id in (select receipt_id from disputed union all select receipt_id from claimed_against)) is true
+          (r.id in (select receipt_id from disputed union all select receipt_id from claimed_against)) is true,
+          case when r.state = 'held' and (select of_purchases from lacks) is not null then (
+            select min(l.value) from lacks, jsonb_each_text(lacks.of_purchases) l where starts_with(l.key, r.id::text)) end
         """,
         bind: { batch in
             let columns = SettleColumns(batch.verdicts)
@@ -123,7 +127,8 @@ extension Statements {
         read: { row throws(PostgresError) in
             Settlement(
                 receiptID: try row.uuid(0), state: try row.state(1), attempt: try row.int(2), age: try row.double(3),
-                tellsDispute: try row.bool(4))
+                tellsDispute: try row.bool(4),
+                lackingLimit: try row.optionalText(5).flatMap(LimitPlace.Limit.init(rawValue:)))
         })
 
     /// Of a row of `verdict`.

@@ -55,6 +55,11 @@ extension Statements {
         "users.protection", "select fingerprint from user_protection",
         read: { row throws(PostgresError) in try row.text(0) })
 
+    /// What the security log keys its hashes by; a row once ``UserProtection/agree(_:in:)`` has returned.
+    package static let logSecret = Statement<Void, [UInt8]>(
+        "users.log_secret", "select log_secret from user_protection",
+        read: { row throws(PostgresError) in try row.bytes(0) })
+
     package struct Erasure: Sendable {
         package var appID: String
         /// The user's key; in a database without protection the id.

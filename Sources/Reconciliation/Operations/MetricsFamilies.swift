@@ -65,21 +65,6 @@ final class VerdictMetrics: Sendable {
     }
 }
 
-/// Purchases that one user has by less than proof, or may have, and another one shows: told to both, counted by app.
-final class DisputeMetrics: Sendable {
-    private let made = Mutex<[String: Counter]>([:])
-
-    func count(app: String) {
-        let counter = made.withLock { made in
-            if let counter = made[app] { return counter }
-            let counter = Counter(label: "makegood_ownership_disputes_total", dimensions: [("app", app)])
-            made[app] = counter
-            return counter
-        }
-        counter.increment()
-    }
-}
-
 /// How long a purchase waited from its 202 to its grant, by app, environment and lane: closed lists all three, Apple's
 /// environments being those that an app is configured for.
 final class GrantTimes: Sendable {

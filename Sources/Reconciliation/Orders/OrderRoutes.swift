@@ -93,10 +93,12 @@ package struct OrderRoutes: Sendable {
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
-            var view = try await ledger.order(id),
+            var view = try await ledger.order(id)
+        else { throw Problem.notFound }
+        guard
             try await caller.mayRead(
                 appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
-        else { throw Problem.notFound }
+        else { throw Problem.notYours }
         if view.transactionID == nil, wait > .zero {
             view =
                 await longPoll.latest(id, upTo: wait, isOver: { $0.transactionID != nil }) {

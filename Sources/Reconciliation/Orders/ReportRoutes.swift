@@ -33,10 +33,12 @@ package struct ReportRoutes: Sendable {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake)
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
-            let order = try await ledger.order(id),
+            let order = try await ledger.order(id)
+        else { throw Problem.notFound }
+        guard
             try await caller.mayRead(
                 appID: order.appID, userID: order.userID, configuration.current.userKeys, ledger)
-        else { throw Problem.notFound }
+        else { throw Problem.notYours }
         let fields = try await fields(request, context)
         // What the body says of the order and its user, the path has said already.
         let owner = try await clearUser(of: order)

@@ -102,7 +102,7 @@ extension Caller {
         else {
             throw .badParameter("id", "a user's id, percent-encoded, of at most \(IntakeFields.userBytesMax) bytes")
         }
-        if let userID, !userID.utf8.elementsEqual(id.utf8) { throw .notFound }
+        if let userID, !userID.utf8.elementsEqual(id.utf8) { throw .notYours }
         return PathUser(appID: appID, id: id, key: configuration.userKeys?.key(of: id, app: appID) ?? id)
     }
 }
@@ -140,5 +140,6 @@ extension UInt8 {
 
 extension Problem {
     static let needsKey = Problem(
-        .forbidden, "needs_key", "is for a service key: a user's token cannot say whose a token is")
+        .forbidden, "needs_key", "is for a service key: a user's token cannot say whose a token is",
+        refusal: .needsKey)
 }

@@ -34,14 +34,15 @@ struct VerifyBench: Sendable {
     let examiner: Examiner
     let doorbell: Doorbell
     let logger: Logger
+    let security: SecurityLog
     private let turnstile = Turnstile()
     private let alarm = RejectionAlarm()
     private let metrics = VerdictMetrics()
-    private let disputes = DisputeMetrics()
     private let grantTimes = GrantTimes()
 
     init(
-        ledger: Ledger, apps: AppDirectory, halts: HaltBoard, examiner: Examiner, doorbell: Doorbell, logger: Logger
+        ledger: Ledger, apps: AppDirectory, halts: HaltBoard, examiner: Examiner, doorbell: Doorbell, logger: Logger,
+        security: SecurityLog
     ) {
         self.ledger = ledger
         self.apps = apps
@@ -49,6 +50,7 @@ struct VerifyBench: Sendable {
         self.examiner = examiner
         self.doorbell = doorbell
         self.logger = logger
+        self.security = security
     }
 
     /// - Parameters:
@@ -313,10 +315,9 @@ struct VerifyBench: Sendable {
                 ])
         }
         metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
-        if settlement.tellsDispute {
-            disputes.count(app: verdict.appID)
-            logger.notice("ownership disputed", metadata: LogKeys.receipt(receipt.id))
-        }
+        if settlement.tellsDispute { note(.disputed(appID: verdict.appID), of: receipt) }
+        // Once: it comes back from time to time, and is held again.
+        if let limit = settlement.lackingLimit, receipt.state != .held { note(.limit(Limit(limit)), of: receipt) }
         if let environment = verdict.environmentGiven(by: settlement, of: receipt) {
             grantTimes.record(
                 .seconds(settlement.age), app: verdict.appID, environment: environment, lane: receipt.lane)
@@ -328,6 +329,12 @@ struct VerifyBench: Sendable {
             metadata: [
                 "app.id": "\(verdict.appID)", "receipt.reason": "\(reason.rawValue)", "configuration.key": "\(setting)",
             ])
+    }
+
+    private func note(_ event: SecurityEvent, of receipt: StoredReceipt) {
+        var metadata = LogKeys.receipt(receipt.id)
+        metadata["app.id"] = "\(receipt.appID)"
+        security.note(event, user: receipt.userID, metadata)
     }
 
     /// A finding as it is written: read as Apple's word on what was given on trust, and only decided where the app is in

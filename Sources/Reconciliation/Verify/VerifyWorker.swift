@@ -41,7 +41,7 @@ package struct VerifyWorker: Service {
 
     package init(
         consumer: Consumer, doorbell: Doorbell, ledger: Ledger, apps: AppDirectory, halts: HaltBoard, limits: Limits,
-        logger: Logger
+        logger: Logger, security: SecurityLog
     ) {
         self.consumer = consumer
         self.doorbell = doorbell
@@ -57,7 +57,7 @@ package struct VerifyWorker: Service {
         bench = VerifyBench(
             ledger: ledger, apps: apps, halts: halts,
             examiner: Examiner(desk: desk, ledger: ledger, schedule: ledger.schedule),
-            doorbell: doorbell, logger: logger)
+            doorbell: doorbell, logger: logger, security: security)
         errands = ErrandRunner(
             ledger: ledger, apps: apps, halts: halts, desk: desk,
             // The purchases' own calls go first.

@@ -43,7 +43,11 @@ import Testing
                         verdicts.append(Self.verdict(lab, try await lab.post("u1"), [entry], by: Self.sandbox))
                     }
                 }
-                _ = try await lab.database.run(Statements.settle, SettleBatch(verdicts: verdicts, parking: lab.parking))
+                let settled = try await lab.database.run(
+                    Statements.settle, SettleBatch(verdicts: verdicts, parking: lab.parking))
+                #expect(
+                    settled.map(\.lackingLimit).filter { $0 == .sandboxUser }.count == (isOneReceipt ? 1 : 198))
+                #expect(settled.count == (isOneReceipt ? 1 : 200))
                 #expect(try await lab.grants.count == 2)
                 #expect(
                     try await lab.texts(

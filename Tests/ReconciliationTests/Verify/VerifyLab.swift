@@ -99,7 +99,10 @@ struct VerifyLab: Sendable {
     /// A worker's bench for this configuration. Its broker is away.
     ///
     /// - Parameter apps: where the test has its hands on what is sold.
-    func bench(_ configuration: Configuration, apps: AppDirectory? = nil) async throws -> VerifyBench {
+    func bench(
+        _ configuration: Configuration, apps: AppDirectory? = nil,
+        security: SecurityLog = .init(secret: [], logger: .silent)
+    ) async throws -> VerifyBench {
         let apps = apps ?? AppDirectory(http: http)
         try await apps.update(configuration, ledger: lab.ledger)
         let queues = Queues()
@@ -108,7 +111,7 @@ struct VerifyLab: Sendable {
         await publisher.close()
         return VerifyBench(
             ledger: lab.ledger, apps: apps, halts: halts, examiner: examiner(),
-            doorbell: Doorbell(publisher: publisher, queues: queues), logger: .silent)
+            doorbell: Doorbell(publisher: publisher, queues: queues), logger: .silent, security: security)
     }
 
     /// A worker's own examiner, with breakers of its own.

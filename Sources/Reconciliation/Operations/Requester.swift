@@ -1,0 +1,48 @@
+import Hummingbird
+import Logging
+import Synchronization
+
+/// Who sent the request that a task works for, as far as the door has found out; for the security log.
+final class Requester: Sendable {
+    /// Of the task that answers a request, and of its children; nil where none is answered.
+    @TaskLocal static var current: Requester?
+
+    struct Identity: Sendable {
+        /// The access key's name, or `gatewayJwt`.
+        let caller: String
+        let userID: String?
+        let apps: Set<String>
+        let keys: UserKeys?
+
+        /// The user of a gateway's token as the tables name him; by his id where the token reaches several apps, in each of
+        /// which a protected database names him otherwise.
+        var user: String? {
+            guard let userID, let keys, apps.count == 1, let app = apps.first else { return userID }
+            return keys.key(of: userID, app: app)
+        }
+    }
+
+    private let requestID: String
+    /// Without a value until the router has found it.
+    private let route: EndpointPath
+    private let known = Mutex<Identity?>(nil)
+
+    init(requestID: String, route: EndpointPath) {
+        self.requestID = requestID
+        self.route = route
+    }
+
+    var metadata: Logger.Metadata {
+        ["request.id": "\(requestID)", "http.route": "\(route.value ?? "")"]
+    }
+
+    /// Nil where no credential has counted yet.
+    var identity: Identity? { known.withLock { $0 } }
+
+    /// - Parameters:
+    ///   - caller: the access key's name, or `gatewayJwt`.
+    ///   - userID: the user that a gateway's token names.
+    func isKnown(as caller: String, _ userID: String? = nil, of apps: Set<String> = [], _ keys: UserKeys? = nil) {
+        known.withLock { $0 = Identity(caller: caller, userID: userID, apps: apps, keys: keys) }
+    }
+}

@@ -1,0 +1,177 @@
+import Crypto
+package import Logging
+package import Metrics
+package import Postgres
+import Synchronization
+
+/// One line for each event that bears on security, and a counter for each kind of it. A line holds no credential, no path
+/// and no body, and names a user by a hash.
+///
+/// A flood of refusals must not be a flood of lines: at most ``linesPerSecondMax`` of one event are written in a second.
+/// All are counted, and the next line says how many were not written.
+package final class SecurityLog: Sendable {
+    /// Of one event, in one process.
+    package static let linesPerSecondMax = 20
+
+    private struct Key: Hashable {
+        let event: SecurityEvent
+        let caller: String
+    }
+
+    private struct Lines {
+        var since: ContinuousClock.Instant
+        var written = 0
+        var unwritten = 0
+
+        /// How many were not written before this one; nil: nor is this one.
+        mutating func take(_ now: ContinuousClock.Instant) -> Int? {
+            if now - since >= .seconds(1) { (since, written) = (now, 0) }
+            guard written < linesPerSecondMax else {
+                unwritten += 1
+                return nil
+            }
+            written += 1
+            defer { unwritten = 0 }
+            return unwritten
+        }
+    }
+
+    private struct State {
+        var counters: [Key: Counter] = [:]
+        var lines: [String: Lines] = [:]
+    }
+
+    private let secret: [UInt8]
+    private let logger: Logger
+    private let metrics: any MetricsFactory
+    private let state = Mutex(State())
+
+    /// - Parameter secret: the database's (``Statements/logSecret``), so that all its processes name a user alike.
+    package init(secret: [UInt8], logger: Logger, metrics: any MetricsFactory = MetricsSystem.factory) {
+        self.secret = secret
+        self.logger = logger
+        self.metrics = metrics
+    }
+
+    /// For a service at its start, after ``UserProtection/agree(_:in:)``.
+    package convenience init(in database: Database, logger: Logger) async throws {
+        guard let secret = try await database.run(Statements.logSecret).first else {
+            // The row was there a moment ago.
+            throw LedgerError.unavailable(.unavailable)
+        }
+        self.init(secret: secret, logger: logger)
+    }
+
+    /// - Parameters:
+    ///   - count: how many of one request.
+    ///   - user: as the tables name him; nil: the requester.
+    func note(
+        _ event: SecurityEvent, count: Int = 1, user: String? = nil, by requester: Requester? = Requester.current,
+        _ more: Logger.Metadata = [:], at now: ContinuousClock.Instant = .now
+    ) {
+        let identity = requester?.identity
+        let key = Key(event: event, caller: identity?.caller ?? "")
+        let unwritten = state.withLock { state in
+            let counter = state.counters[key] ?? counter(key)
+            state.counters[key] = counter
+            counter.increment(by: count)
+            return state.lines[event.name, default: Lines(since: now)].take(now)
+        }
+        guard let unwritten else { return }
+        var metadata = (requester?.metadata ?? [:]).merging(more) { $1 }
+        metadata["security.event"] = "\(event.name)"
+        metadata["security.reason"] = event.reason.map { "\($0)" }
+        if count > 1 { metadata["security.count"] = "\(count)" }
+        if unwritten > 0 { metadata["security.unwritten"] = "\(unwritten)" }
+        if let user = user ?? identity?.user { metadata["user.hash"] = "\(hash(user))" }
+        metadata["caller"] = identity.map { "\($0.caller)" }
+        logger.notice("security event", metadata: metadata)
+    }
+
+    /// What one request holds: a line for each kind of it.
+    func note(_ events: [SecurityEvent]) {
+        for (event, same) in Dictionary(grouping: events, by: { $0 }) { note(event, count: same.count) }
+    }
+
+    /// 16 hexadecimal digits; the same for the same user in all processes of a database. SHA-256 behind a secret of fixed
+    /// length, and cut: whoever has no secret finds no id by trying, and makes no longer text of one.
+    func hash(_ user: String) -> String {
+        SHA256.hash(data: secret + Array(user.utf8)).prefix(8).map {
+            String($0 >> 4, radix: 16) + String($0 & 15, radix: 16)
+        }
+        .joined()
+    }
+
+    private func counter(_ key: Key) -> Counter {
+        switch key.event {
+        case .refused(let refusal):
+            Counter(
+                label: "makegood_security_events_total",
+                dimensions: [("event", key.event.name), ("reason", refusal.name), ("caller", key.caller)],
+                factory: metrics)
+        case .limit(let limit):
+            Counter(
+                label: "makegood_limits_reached_total", dimensions: [("limit", limit.rawValue)], factory: metrics)
+        case .disputed(let appID):
+            Counter(label: "makegood_ownership_disputes_total", dimensions: [("app", appID)], factory: metrics)
+        }
+    }
+}
+
+/// What the security log tells: somebody was refused, has reached a limit, or shows what another one has.
+package enum SecurityEvent: Sendable, Hashable {
+    case refused(Refusal)
+    case limit(Limit)
+    /// A purchase that another user has, or may have, by less than proof.
+    case disputed(appID: String)
+
+    var name: String {
+        switch self {
+        case .refused(.noCredential), .refused(.unknownKey), .refused(.noGateway), .refused(.token):
+            "credential.refused"
+        case .refused: "access.refused"
+        case .limit: "limit.reached"
+        case .disputed: "ownership.disputed"
+        }
+    }
+
+    /// Of a closed set, as a metric's label must be.
+    var reason: String? {
+        switch self {
+        case .refused(let refusal): refusal.name
+        case .limit(let limit): limit.rawValue
+        case .disputed: nil
+        }
+    }
+}
+
+/// Why somebody was refused who asked for more than is his.
+package enum Refusal: Sendable, Hashable {
+    case noCredential
+    case unknownKey
+    /// A token came, and no gateway is configured.
+    case noGateway
+    case token(TokenDefect)
+    // The credential counts, and reaches no further.
+    case scope
+    case app
+    case otherUser
+    /// A receipt, an order or a list of somebody else, who asks is told that there is none.
+    case notYours
+    /// What a user's token may not do at all.
+    case needsKey
+
+    var name: String {
+        switch self {
+        case .noCredential: "noCredential"
+        case .unknownKey: "unknownKey"
+        case .noGateway: "noGateway"
+        case .token(let defect): "token.\(defect)"
+        case .scope: "scope"
+        case .app: "app"
+        case .otherUser: "otherUser"
+        case .notYours: "notYours"
+        case .needsKey: "needsKey"
+        }
+    }
+}
