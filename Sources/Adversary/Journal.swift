@@ -36,15 +36,19 @@ final class Journal: Sendable {
         state.withLock { if $0.surprises.count < 10 { $0.surprises.append(text) } }
     }
 
-    /// - Parameter loss: why no answer came.
-    func record(_ post: Shop.Post, status: Int, receiptID: UUID?, loss: String? = nil, seconds: Double) {
+    /// - Parameters:
+    ///   - loss: why no answer came.
+    ///   - isOfLoad: false: the answer says nothing about how the load is served.
+    func record(
+        _ post: Shop.Post, status: Int, receiptID: UUID?, loss: String? = nil, seconds: Double, isOfLoad: Bool = true
+    ) {
         let entry = Witness.JournalEntry(
             submission: post.submission, receiptID: receiptID, status: status, appID: Shop.app, userID: post.userID,
             transactionID: post.transactionID, bodySHA256: post.proofSHA256)
         state.withLock { state in
             state.entries.append(entry)
             // A post that must be refused says nothing about the service's health.
-            if !post.isRefused || status == 0 || status >= 500 {
+            if isOfLoad, !post.isRefused || status == 0 || status >= 500 {
                 state.answers.append(Answer(at: .now, status: status, loss: loss, seconds: seconds))
             }
         }

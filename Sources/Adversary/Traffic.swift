@@ -49,6 +49,9 @@ final class Traffic: Sendable {
     func pause() { isPaused.store(true, ordering: .sequentiallyConsistent) }
     func resume() { isPaused.store(false, ordering: .relaxed) }
 
+    /// Where a client may be sent now.
+    var openAddresses: [String] { addresses() }
+
     func openRequests(at address: String) -> Int { openRequests.withLock { $0[address] ?? 0 } }
 
     /// No new purchases; the apps go on until theirs are accepted.

@@ -272,9 +272,14 @@ final class World: Sendable {
                 access("app", Access.app, ["intake"]),
                 access("backend", Access.backend, ["intake", "claim", "events"]),
             ],
+            "gatewayJwt": [
+                "issuer": "drill", "audience": "makegood", "keys": ["gateway.pem"], "scopes": ["intake"],
+                "apps": [Shop.app],
+            ],
         ]
         let folder = URL(filePath: directory)
         try JSONSerialization.data(withJSONObject: file).write(to: folder.appending(path: "makegood.json"))
+        try Data(Access.gatewayPEM.utf8).write(to: folder.appending(path: "gateway.pem"))
         try Data(store.rootCertificateDER).write(to: folder.appending(path: "root.der"))
         try Data(credentials.privateKeyPEM.utf8).write(to: folder.appending(path: "key.p8"))
     }

@@ -53,7 +53,15 @@ import Testing
     @Test("Only what is wholly held for a configuration waits for it")
     func waitsForConfiguration() {
         func finding(_ decisions: Decision...) -> Verdict.Finding {
-            .transactions(decisions.map { .purchase($0) })
+            .transactions(
+                decisions.enumerated().map { number, decision in
+                    Verdict.Entry(
+                        transaction: Transaction(
+                            id: "\(number)", originalID: nil, productID: "coins", kind: .consumable,
+                            environment: Transaction.production, purchasedAt: Date(timeIntervalSince1970: 1_800_000_000)
+                        ),
+                        decision: decision)
+                })
         }
         #expect(finding(.held(.productUnknown), .rejected(.refunded)).waitsForConfiguration)
         #expect(finding(.held(.sandbox), .held(.transferReview)).waitsForConfiguration)
