@@ -157,7 +157,7 @@ package struct Rights: Sendable {
         table(
             "events",
             [
-                // GET /v1/events is ingest's.
+                // GET /v1/events is ingest's. Which types a role may tell of says a trigger: those whose facts it writes.
                 .ingest: [.select],
                 .worker: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
@@ -421,6 +421,7 @@ package struct Rights: Sendable {
         function("readmit_user(text, text, bytea, text, text)", [.support: [.execute]]),
         function("keep_payloads(text, uuid[], text[])", [:]),
         function("begin_feed_era()", [:]),
+        function("refuse_strange_event()", [:]),
         function("note_ordering_apps()", [:]),
         function("hold_bonus_to_its_grant()", [:]),
         function("move_bonuses_with_their_grant()", [:]),

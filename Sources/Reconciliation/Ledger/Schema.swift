@@ -48,6 +48,7 @@ package enum Schema {
         migration(43, "whose_it_is", PackageResources._043_whose_it_is_sql),
         migration(44, "limit_places", PackageResources._044_limit_places_sql),
         migration(45, "security_log", PackageResources._045_security_log_sql),
+        migration(46, "events_of_roles", PackageResources._046_events_of_roles_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

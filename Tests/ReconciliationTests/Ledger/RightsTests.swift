@@ -342,6 +342,42 @@ import Testing
         }
     }
 
+    @Test("An event is told only by a role that may write what the event tells of")
+    func eventsOfRoles() async throws {
+        let types = [
+            "purchase.granted", "purchase.confirmed", "purchase.revoked", "ownership.disputed", "anything.else",
+            "ownership.gained", "ownership.lost", "purchase.possible_double_charge",
+        ]
+        // The events stand alone here: no purchase belongs to them.
+        try await LedgerLab.with(endsSound: false) { lab in
+            try await Self.make(in: lab)
+            for (role, expected) in [
+                (DatabaseRole.worker, Set(types)), (.all, Set(types)),
+                (.scheduler, ["purchase.possible_double_charge"]),
+                (.support, ["ownership.gained", "ownership.lost"]), (.ingest, []), (.dashboard, []),
+            ] {
+                try await Self.with(role, in: lab) { database in
+                    try await database.run(
+                        Statement<Void, Void>("test.write", "set default_transaction_read_only = off"))
+                    var told: Set<String> = []
+                    for type in types {
+                        let event = Statement<Void, Void>(
+                            "test.tell",
+                            """
+                            insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+                            values (gen_random_uuid(), 'game', '\(type)', 'u1', 't1', gen_random_uuid(), '{}')
+                            """)
+                        do {
+                            try await database.run(event)
+                            told.insert(type)
+                        } catch PostgresError.misconfigured(sqlState: "42501", statement: _) {}
+                    }
+                    #expect(told == expected, "\(role.rawValue)")
+                }
+            }
+        }
+    }
+
     @Test(
         "S4: what dashboards read shows no proof, of what was sent beside one the app's version alone, and no clear id")
     func viewsShowNoProof() async throws {
