@@ -79,7 +79,7 @@ let package = Package(
         .target(
             name: "AppStore",
             dependencies: [
-                httpClient, jwtKit, x509, asn1, crypto, cryptoExtras, log, metrics, nioCore, nioHTTP1,
+                httpClient, jwtKit, x509, asn1, crypto, cryptoExtras, log, metrics, nioCore, nioHTTP1, nioSSL,
             ],
             swiftSettings: house),
         .target(name: "Purchases", dependencies: [crypto], swiftSettings: house),
@@ -133,7 +133,7 @@ let package = Package(
             name: "AppStoreTests",
             dependencies: [
                 "AppStore", "TestRandom", "TestServers", hummingbird, httpClient, jwtKit, x509, asn1, crypto,
-                cryptoExtras, nioCore, httpTypes, log,
+                cryptoExtras, nioCore, nioSSL, httpTypes, log,
             ],
             swiftSettings: house),
         .testTarget(

@@ -29,6 +29,8 @@ package struct ResponderSettings: Sendable, Equatable {
         case error
         /// HTTP 200 with a page of a proxy.
         case garbage
+        /// HTTP 307 to another place, where it is signed by the certificate's issuer.
+        case redirect
         /// Not at all: the connection stays open.
         case silent
     }
@@ -208,7 +210,7 @@ private struct OCSPAnswer {
             let signature = try key.signature(for: Data(data)).derRepresentation
             let certificates = writer.element(0xA0, writer.element(0x30, try ReceiptAuthority.der(certificate)))
             return writer.element(0x30, data, Self.sha256, bitString(signature), certificates)
-        case .signed, .forged, .stale, .tryLater, .error, .garbage, .silent:
+        case .signed, .forged, .stale, .tryLater, .error, .garbage, .redirect, .silent:
             let data = try responseData(by: issuer.certificate.subject)
             let signed = settings.manner == .forged ? data.reversed() : data
             let signature = try issuer.key.signature(for: Data(signed)).derRepresentation

@@ -28,7 +28,9 @@ extension ControlRoutes {
         switch settings.manner {
         case .silent, .error: return Response(status: .internalServerError)
         case .garbage: return Response(status: .ok, body: .init(byteBuffer: ByteBuffer(string: "<html></html>")))
-        case .signed, .delegated, .undelegated, .forged, .stale, .tryLater:
+        case .redirect where request.uri.query == nil:
+            return Response(status: .temporaryRedirect, headers: [.location: "\(request.uri.path)?moved"])
+        case .signed, .delegated, .undelegated, .forged, .stale, .tryLater, .redirect:
             let answer = store.responder.answer(subject, Array(buffer.readableBytesView), settings, now: Date())
             return Response(
                 status: .ok, headers: [.contentType: "application/ocsp-response"],

@@ -1,7 +1,7 @@
+import AppStore
 import AsyncHTTPClient
 import Foundation
 import Logging
-import NIOCore
 import Postgres
 import Purchases
 import RabbitMQ
@@ -78,7 +78,8 @@ enum Deployment {
             await ledger.close()
             throw error
         }
-        let http = appleHTTPClient(settings)
+        let http = HTTPClient(
+            eventLoopGroupProvider: .singleton, configuration: .apple(inFlight: settings.appleInFlight))
         let apps = AppDirectory(http: http, judges: roles.contains(.worker))
         try await apps.update(configuration, ledger: ledger)
         let queues = Queues(prefix: settings.queuePrefix, schedule: schedule)
@@ -253,20 +254,6 @@ enum Deployment {
                         logger: logger(settings, isCommand: true)))
             }
         }
-    }
-
-    private static func appleHTTPClient(_ settings: Settings) -> HTTPClient {
-        var configuration = HTTPClient.Configuration()
-        // The default keeps few connections per host; here the bound on calls in flight is the bound.
-        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = settings.appleInFlight
-        // A receipt or a token is not for other hosts.
-        configuration.redirectConfiguration = .disallow
-        configuration.timeout.connect = .seconds(5)
-        // A refused connection is an answer; the ladder decides when to try again.
-        configuration.connectionPool.retryConnectionEstablishment = false
-        // Its attributes are made for each call, also where nobody traces.
-        configuration.tracing.tracer = nil
-        return HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
     }
 }
 

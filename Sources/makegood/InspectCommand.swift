@@ -134,11 +134,14 @@ struct InspectCommand: AsyncParsableCommand {
         }
     }
 
+    /// Made where responders are asked. Like the shared client of the library it lives as long as the program.
+    private static let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: .apple(inFlight: 2))
+
     private func chosenRevocation() throws(UnusableInput) -> RevocationCheck? {
         guard let mode = OCSPMode(rawValue: ocsp ?? "off") else {
             throw UnusableInput("--ocsp must be \(OCSPMode.allCases.map(\.rawValue).joined(separator: ", "))")
         }
-        return RevocationCheck(mode, CertificateStatuses(http: .shared))
+        return mode == .off ? nil : RevocationCheck(mode, CertificateStatuses(http: Self.http))
     }
 
     private func chosenAppAppleId() throws(UnusableInput) -> Int64? {

@@ -1,5 +1,6 @@
 import AsyncHTTPClient
 import Foundation
+import NIOSSL
 import Synchronization
 import Testing
 
@@ -52,6 +53,23 @@ private func failure(_ client: VerifyReceiptClient) async -> AppStoreFailure? {
             let failure = try #require(await failure(client(http, "http://127.0.0.1:1")))
             #expect(failure.error == .unreachable)
             #expect(failure.calls.map(\.httpStatus) == [nil])
+        }
+    }
+
+    @Test func `Apple is asked by TLS 1.2 at least, and no redirect is followed`() async throws {
+        let configuration = HTTPClient.Configuration.apple(inFlight: 2)
+        #expect(configuration.tlsConfiguration?.minimumTLSVersion == .tlsv12)
+        #expect(configuration.tlsConfiguration?.certificateVerification == .fullVerification)
+        try await LocalApple.serving({ asked in
+            asked.path == "/elsewhere"
+                ? .json(#"{"status":0,"environment":"Production","receipt":{}}"#)
+                : .json("", status: 307, headers: ["Location": "/elsewhere"])
+        }) { apple, _ in
+            let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+            let failure = await failure(client(http, apple.url))
+            try await http.shutdown()
+            #expect(failure?.error == .httpStatus(307))
+            #expect(apple.requests.map(\.path) == ["/production"])
         }
     }
 

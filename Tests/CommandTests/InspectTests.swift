@@ -63,6 +63,9 @@ import Testing
                 ("off", .init(leaf: .revoked), nil), ("soft", .init(leaf: .revoked), "certificate_revoked"),
                 ("hard", .init(leaf: .good, manner: .error), "certificate_status_unknown"),
                 ("hard", .init(leaf: .good, manner: .signed), nil),
+                // A redirect is followed nowhere: what stands there would be good.
+                ("soft", .init(manner: .redirect), nil),
+                ("hard", .init(manner: .redirect), "certificate_status_unknown"),
             ] as [(String, ResponderRequest, String?)] {
                 try named.set(request)
                 let outcome = try await inspect(sale.signedTransaction, "--ocsp", mode, of: named)
