@@ -44,6 +44,7 @@ enum Deployment {
     static func run(_ roles: [Role]) async throws {
         // Until the configuration is read a reload would only end this process.
         signal(SIGHUP, SIG_IGN)
+        try CoreFiles.forbid()
         try LibPQVersion.loaded.check()
         try LibRabbitMQVersion.loaded.check()
         var settings = try Settings()

@@ -120,6 +120,19 @@ extension EndToEnd {
             }
         }
 
+        /// Goal: what a dying process held (proofs, keys, passwords) is not written to a disk.
+        /// Method: the limit of core files of each running service, hard and soft, is 0.
+        @Test func noServiceWritesACoreFile() async throws {
+            try await System.run { system in
+                for role in [System.Role.ingest, .worker, .scheduler] {
+                    let process = try await system.start(role)
+                    let limits = try String(contentsOfFile: "/proc/\(process.id)/limits", encoding: .utf8)
+                    let line = try #require(limits.split(separator: "\n").first { $0.hasPrefix("Max core file size") })
+                    #expect(line.split(separator: " ").suffix(3) == ["0", "0", "bytes"], "\(role)")
+                }
+            }
+        }
+
         /// Goal: the time from accept to grant is measured once for each purchase that is given, by app, environment and
         /// lane; what is refused, owned, or was held for our own product is not in it.
         /// Method: two local purchases, a sandbox one and a legacy receipt are granted; one is posted by a second user;

@@ -1,0 +1,13 @@
+import Foundation
+import Glibc
+
+/// What the kernel writes when a process dies of a signal: its whole memory, with proofs, keys and passwords (core(5)).
+enum CoreFiles {
+    /// From now on this process and its children write none, and cannot allow it again. Kubernetes has no setting for it.
+    static func forbid() throws {
+        var none = rlimit(rlim_cur: 0, rlim_max: 0)
+        guard setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none) == 0 else {
+            throw POSIXError(.init(rawValue: errno) ?? .EPERM)
+        }
+    }
+}
