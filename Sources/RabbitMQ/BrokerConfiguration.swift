@@ -83,6 +83,7 @@ struct BrokerURL {
     private static let nodesMax = 8
 
     var nodes: [BrokerConfiguration.Node] = []
+    /// RabbitMQ's own user, for a broker on this machine. Every other address names its user.
     var user = "guest"
     var password = "guest"
     var vhost = "/"
@@ -101,6 +102,7 @@ struct BrokerURL {
         }
         guard !rest.contains("#") else { throw .badURL(field: "fragment") }
 
+        var namesUser = false
         var query: Substring?
         if let mark = rest.firstIndex(of: "?") {
             query = rest[rest.index(after: mark)...]
@@ -115,6 +117,7 @@ struct BrokerURL {
         guard vhost.utf8.count <= 255 else { throw .badURL(field: "vhost") }  // AMQP 0-9-1: shortstr
 
         if let at = rest.lastIndex(of: "@") {
+            namesUser = true
             let credentials = rest[..<at]
             rest = rest[rest.index(after: at)...]
             guard !credentials.contains("@") else { throw .badURL(field: "password") }
@@ -130,6 +133,11 @@ struct BrokerURL {
         guard authorities.count <= Self.nodesMax else { throw .badURL(field: "host") }
         for authority in authorities { nodes.append(try Self.node(authority, defaultPort: isTLS ? 5671 : 5672)) }
         try parseQuery(query ?? "", isTLS: isTLS)
+        guard namesUser || nodes.allSatisfy({ Self.isLoopback($0.host) }) else { throw .badURL(field: "user") }
+    }
+
+    private static func isLoopback(_ host: String) -> Bool {
+        host == "localhost" || host == "::1" || host.wholeMatch(of: /127(\.[0-9]{1,3}){3}/) != nil
     }
 
     private static func node(

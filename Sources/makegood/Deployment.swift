@@ -63,6 +63,12 @@ enum Deployment {
         if files < filesMost {
             logger.notice("fewer connections than there could be: ulimit -n", metadata: ["files": "\(files)"])
         }
+        let open = settings.allFiles(configuration).filter { [.writable, .replaceable].contains(FileAccess(to: $0)) }
+        if !open.isEmpty {
+            logger.warning(
+                "every user of this machine may change files of the configuration: makegood doctor names them",
+                metadata: ["settings": "\(open.map(\.key).joined(separator: ", "))"])
+        }
         try await checkSchema(settings, logger)
 
         let schedule = RetrySchedule(scale: settings.timeScale)
@@ -287,7 +293,7 @@ struct World {
             halts,
             ConfigurationReloader(
                 settings: settings, holder: configuration, apps: apps, ledger: ledger, logger: logger),
-            CertificateWatch(apps: apps, logger: logger),
+            CertificateWatch(apps: apps, configuration: configuration, logger: logger),
         ]
         if roles.contains(.scheduler) {
             services.append(Watch(ledger: ledger, logger: logger))

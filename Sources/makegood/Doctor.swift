@@ -41,6 +41,7 @@ struct Doctor {
     /// Beyond the leeway of tokens: everybody is refused.
     private static let clockFailure: Duration = .seconds(30)
     private static let expiryWarning: Duration = .seconds(90 * 86_400)
+    private static let keyWarning: Duration = .seconds(30 * 86_400)
 
     func examine() async -> [Finding] {
         var findings = [Self.libPQ(.loaded), Self.libRabbitMQ(.loaded)]
@@ -57,6 +58,7 @@ struct Doctor {
         {
             findings.append(Self.files(limit, settings))
         }
+        findings += Self.metrics(settings)
         findings += await configuration(settings)
         findings += await database(settings)
         findings += await broker(settings)
@@ -96,6 +98,15 @@ struct Doctor {
         }
     }
 
+    static func metrics(_ settings: Settings) -> [Finding] {
+        guard settings.operationsPort == nil, !settings.showsInside else { return [] }
+        return [
+            .warn(
+                "metrics", "not served: ingest listens on \(settings.httpHost)",
+                "set MAKEGOOD_OPERATIONS_PORT, which must not be reached from outside")
+        ]
+    }
+
     // MARK: Configuration
 
     private func configuration(_ settings: Settings) async -> [Finding] {
@@ -112,13 +123,15 @@ struct Doctor {
         let apps = configuration.apps.values.sorted { $0.id < $1.id }
         let found = "\(apps.count) apps, \(configuration.access.count) keys, sha256 \(configuration.hash.prefix(12))"
         let mayPost =
-            configuration.access.contains { $0.scopes.contains(.intake) }
+            configuration.access.contains { $0.scopes.contains(.intake) && !$0.hasEnded(at: Date()) }
             || configuration.gatewayJWT?.scopes.contains(.intake) == true
         var findings: [Finding] = [
             mayPost
                 ? .ok("configuration", found)
                 : .warn("configuration", found, "nobody may post: give a key or the gateway the scope intake")
         ]
+        findings += Self.keys(configuration.access, now: Date())
+        findings += Self.access(to: settings.allFiles(configuration))
         for app in apps where app.policy.products.isEmpty {
             findings.append(
                 .warn("products", "\(app.id) has none", "its purchases will be held until its products are listed"))
@@ -130,6 +143,45 @@ struct Doctor {
             roots += ((try? TrustAnchors.load(pemOrDER: Array(data))) ?? []).map { (of: "the broker", der: $0) }
         }
         return findings + Self.expiry(of: roots, now: Date())
+    }
+
+    /// By name, because two keys of one name are a rotation: the last one counts.
+    static func keys(_ keys: [AccessKey], now: Date) -> [Finding] {
+        let toDo = "add an entry of the same name with a new key, and let the caller change"
+        let ends = AccessKey.lastEnds(keys).sorted { $0.key < $1.key }
+        var findings = ends.filter { $0.value < .distantFuture }.map { name, end -> Finding in
+            let day = end.formatted(.iso8601.year().month().day())
+            if end <= now { return .warn("keys", "\(name) ended on \(day) and is refused", toDo) }
+            if end <= now + Self.keyWarning.seconds { return .warn("keys", "\(name) ends on \(day)", toDo) }
+            return .ok("keys", "\(name) is good until \(day)")
+        }
+        let endless = ends.filter { $0.value > .distantFuture }.map(\.key)
+        if !endless.isEmpty {
+            findings.append(
+                .warn(
+                    "keys", "\(endless.joined(separator: ", ")): no end", "give each an end (expires) and rotate them"))
+        }
+        return findings
+    }
+
+    /// Of what others may do to the files, each by the setting that names it.
+    static func access(to files: [NamedFile]) -> [Finding] {
+        let found = files.compactMap { file -> Finding? in
+            switch FileAccess(to: file) {
+            case .writable:
+                .fail(
+                    "modes", "every user of this machine may change the file of \(file.key)", "chmod o-w \(file.path)")
+            case .replaceable:
+                .fail(
+                    "modes", "every user of this machine may replace the file of \(file.key)",
+                    "chmod o-w its directory: \(file.path)")
+            case .readable:
+                .warn(
+                    "modes", "every user of this machine may read the secret of \(file.key)", "chmod o-r \(file.path)")
+            case nil: nil
+            }
+        }
+        return found.isEmpty ? [.ok("modes", "\(files.count) files are closed to other users")] : found
     }
 
     static func expiry(of roots: [(of: String, der: [UInt8])], now: Date) -> [Finding] {

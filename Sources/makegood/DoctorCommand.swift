@@ -5,8 +5,8 @@ struct DoctorCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "doctor", abstract: "Can Makegood run here? One line for each thing that must be right.",
         discussion: """
-            Looks at the libraries, the settings, the file with the apps, the database, the broker and the clock with \
-            the settings of a service. Changes nothing. \
+            Looks at the libraries, the settings, the file with the apps, who else may touch the files, the database, \
+            the broker and the clock with the settings of a service. Changes nothing. \
             Exit code 0: nothing fails; 1: something does.
             """)
 

@@ -2,6 +2,7 @@ import AsyncHTTPClient
 import Foundation
 import NIOCore
 import NIOHTTP1
+import Reconciliation
 
 /// An address that load may be put on.
 struct LoadAddress {
@@ -22,7 +23,7 @@ struct LoadAddress {
             let host = url.host(percentEncoded: false), !host.isEmpty, url.user == nil, url.password == nil,
             url.query == nil, url.fragment == nil
         else { throw UnusableInput("\(option) must be an address such as http://127.0.0.1:8080") }
-        guard allowsRemote || Self.isLoopback(host) else {
+        guard allowsRemote || Settings.isLoopback(host) else {
             throw UnusableInput(
                 "\(option) is not on this machine; --allow-remote must be written to put load on \(host)")
         }
@@ -33,17 +34,6 @@ struct LoadAddress {
         authority = bracketed + (url.port.map { ":\($0)" } ?? "")
         path = url.path().hasSuffix("/") ? String(url.path().dropLast()) : url.path()
         base = "\(scheme)://\(authority)\(path)"
-    }
-
-    /// `localhost`, `::1` and 127.0.0.0/8 (RFC 6761, RFC 4291, RFC 1122). A name that merely begins so is none of
-    /// them.
-    static func isLoopback(_ host: String) -> Bool {
-        let host = host.lowercased()
-        if host == "localhost" || host == "::1" || host == "[::1]" { return true }
-        let parts = host.split(separator: ".", omittingEmptySubsequences: false)
-        // Leading zeros are octal to some resolvers: not taken.
-        return parts.count == 4 && parts[0] == "127"
-            && parts.allSatisfy { part in UInt8(part).map { String($0) == part } ?? false }
     }
 }
 

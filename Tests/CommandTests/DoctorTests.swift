@@ -61,6 +61,51 @@ import Testing
         #expect(finding.toDo?.contains("at least 64") == true)
     }
 
+    @Test func metricsThatNobodySees() throws {
+        let outside = ["MAKEGOOD_HTTP_HOST": "0.0.0.0"]
+        #expect(Doctor.metrics(try Settings(environment: outside)).map(\.verdict) == [.warn])
+        let both = outside.merging(["MAKEGOOD_OPERATIONS_PORT": "9464"]) { $1 }
+        #expect(Doctor.metrics(try Settings(environment: both)).isEmpty)
+        #expect(Doctor.metrics(try Settings(environment: [:])).isEmpty)
+    }
+
+    @Test(
+        "What every user may do to a file is told: worst first, and by the name of its setting",
+        arguments: [
+            (0o600, 0o755, true, nil), (0o640, 0o755, true, nil), (0o644, 0o755, false, nil),
+            (0o644, 0o755, true, .warn), (0o646, 0o755, true, .fail), (0o602, 0o755, false, .fail),
+            (0o600, 0o777, true, .fail), (0o600, 0o1777, true, nil), (0o644, 0o1777, true, .warn),
+        ] as [(Int, Int, Bool, Finding.Verdict?)])
+    func modes(file: Int, directory: Int, holdsSecret: Bool, verdict: Finding.Verdict?) throws {
+        let folder = URL.temporaryDirectory.appending(path: "makegood-modes-\(UUID().uuidString)")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: false)
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let path = folder.appending(path: "key").path(percentEncoded: false)
+        try Data("secret".utf8).write(to: URL(filePath: path))
+        #expect(chmod(path, mode_t(file)) == 0 && chmod(folder.path(percentEncoded: false), mode_t(directory)) == 0)
+        let findings = Doctor.access(to: [NamedFile(key: "users.protect", path: path, holdsSecret: holdsSecret)])
+        #expect(findings.count == 1)
+        #expect(findings[0].verdict == verdict ?? .ok)
+        #expect(findings[0].found.contains("users.protect") == (verdict != nil))
+        #expect(!findings[0].found.contains(path) && findings[0].toDo?.contains(path) ?? true)
+    }
+
+    @Test("The built program looks at the configuration, and at each file that it names")
+    func openFiles() async throws {
+        try await withFolder { folder in
+            let secret = try "0123456789abcdef0123456789abcdef".written(to: folder, as: "users.key")
+            let file = try """
+            apps: [{id: game, bundleId: com.example.game, environments: [Sandbox]}]
+            users: {protect: users.key}
+            """.written(to: folder, as: "makegood.yaml")
+            #expect(chmod(secret, 0o666) == 0 && chmod(file, 0o644) == 0)
+            let outcome = try await BuiltProgram.run("doctor", environment: ["MAKEGOOD_CONFIG": file])
+            #expect(outcome.status == 1)
+            let lines = outcome.output.split(separator: "\n").filter { $0.contains("  modes ") }
+            #expect(lines.count == 1 && lines[0].hasPrefix("fail") && lines[0].contains("users.protect"), "\(lines)")
+        }
+    }
+
     @Test func rootsThatEnd() throws {
         let store = try AppStoreSimulator(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         let root = (of: "app game", der: store.rootCertificateDER)
@@ -74,6 +119,32 @@ import Testing
         #expect((8...10).contains(warned.count))
         #expect(Doctor.expiry(of: [(of: "app game", der: [1, 2, 3])], now: Date()).first?.verdict == .fail)
         #expect(Doctor.expiry(of: [], now: Date()).map(\.verdict) == [.ok])
+    }
+
+    @Test("An access key that ends is told a month before, by its last successor; one without an end always")
+    func keysThatEnd() throws {
+        let now = Date(timeIntervalSince1970: 1_790_000_000)
+        func findings(_ keys: [(String, Double?)]) throws -> [Finding] {
+            let entries = keys.map { name, days in
+                let end = days.map { ", expires: \(now.addingTimeInterval($0 * 86_400).formatted(.iso8601))" } ?? ""
+                return "  - {name: \(name), keySha256: \(String(repeating: "0", count: 64)), scopes: [intake], "
+                    + "apps: [game]\(end)}"
+            }
+            let file = """
+                apps: [{id: game, bundleId: com.example.game, environments: [Sandbox]}]
+                access:
+                \(entries.joined(separator: "\n"))
+                """
+            return Doctor.keys(try Configuration.parse(file, directory: .temporaryDirectory).access, now: now)
+        }
+        for (keys, expected) in [
+            ([("a", 31)], [.ok]), ([("a", 29)], [.warn]), ([("a", 0)], [.warn]), ([("a", 1), ("a", 400)], [.ok]),
+            ([("a", 400), ("b", 1)], [.ok, .warn]), ([("a", nil), ("b", nil), ("c", 400)], [.ok, .warn]),
+            ([("a", 1), ("a", nil)], [.warn]), ([], []),
+        ] as [([(String, Double?)], [Finding.Verdict])] {
+            #expect(try findings(keys).map(\.verdict) == expected, "\(keys)")
+        }
+        #expect(try findings([("shop", -1)])[0].found.contains("shop ended"))
     }
 
     @Test("Nothing set: the missing variables are named, exit 1")

@@ -24,10 +24,11 @@ import Testing
         Good(url: "amqp://a:b:c@h", user: "a", password: "b:c", host: "h"),
         Good(url: "amqp://a%40b:p%2F%3A%3f%23%25@h:65535", user: "a@b", password: "p/:?#%", host: "h", port: 65535),
         Good(url: "amqp://us%C3%A9r:p%C3%A4ss@h/v%C3%B6", user: "usér", password: "päss", host: "h", vhost: "vö"),
-        Good(url: "amqp://h:5673/one%2Ftwo", host: "h", port: 5673, vhost: "one/two"),
+        Good(url: "amqp://a@h:5673/one%2Ftwo", user: "a", host: "h", port: 5673, vhost: "one/two"),
         Good(url: "amqp://[::1]:5673", host: "::1", port: 5673),
         Good(url: "amqp://u:p@[fe80::1]", user: "u", password: "p", host: "fe80::1"),
-        Good(url: "amqp://h?", host: "h"),
+        Good(url: "amqp://127.0.0.1", host: "127.0.0.1"),
+        Good(url: "amqp://a@h?", user: "a", host: "h"),
     ])
     func understands(_ good: Good) throws {
         let configuration = try BrokerConfiguration(url: good.url)
@@ -51,6 +52,8 @@ import Testing
         ("amqp://h/" + String(repeating: "v", count: 256), "vhost"),
         ("amqp://:p@h", "user"), ("amqp://u%00:p@h", "user"), ("amqp://u:p%0@h", "password"),
         ("amqp://u:p@x@h", "password"),
+        ("amqp://h", "user"), ("amqp://localhost,h", "user"), ("amqp://127.0.0.1.example.com", "user"),
+        ("amqps://h/v?cacertfile=a", "user"),
         ("amqp://h#x", "fragment"), ("amqp://h?heartbeat=1", "query"), ("amqp://h?verify=verify_none", "verify"),
         ("amqps://h", "cacertfile"), ("amqps://h?verify=no&cacertfile=a", "verify"),
         ("amqps://h?cacertfile=", "cacertfile"), ("amqps://h?cacertfile=a&cacertfile=b", "cacertfile"),
@@ -70,7 +73,7 @@ import Testing
                 .init(host: "f,our", port: 5672),
             ])
         #expect("\(plain)" == "amqp://one:5672,two:5673,::1:1,f,our:5672/v")
-        let secure = try BrokerConfiguration(url: "amqps://one,two:1/?cacertfile=a")
+        let secure = try BrokerConfiguration(url: "amqps://u@one,two:1/?cacertfile=a")
         #expect(secure.nodes.map(\.port) == [5671, 1])
     }
 
@@ -82,7 +85,7 @@ import Testing
             verified.tls
                 == .init(
                     authoritiesFile: "/etc/ca.pem", verifiesPeer: true, certificateFile: "c.pem", keyFile: "k.pem"))
-        let unverified = try BrokerConfiguration(url: "amqps://h?verify=verify_none")
+        let unverified = try BrokerConfiguration(url: "amqps://u@h?verify=verify_none")
         #expect(unverified.tls == .init(authoritiesFile: nil, verifiesPeer: false, certificateFile: nil, keyFile: nil))
     }
 

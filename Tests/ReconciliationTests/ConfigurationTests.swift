@@ -180,6 +180,7 @@ import Testing
         let jwt = try #require(configuration.gatewayJWT)
         #expect(jwt.issuer == "an-issuer" && jwt.audience == "makegood" && jwt.algorithms == [.es256])
         #expect(jwt.userClaim == "sub" && jwt.scopes == [.intake] && jwt.apps == ["game"] && jwt.leeway == .seconds(30))
+        #expect(jwt.lifetimeMax == .seconds(86_400))
         #expect(jwt.keys.count == 1 && configuration.hash.count == 64)
     }
 
@@ -361,9 +362,15 @@ import Testing
             ("scopes: [intake], apps: [game]}  ", "scopes: [all], apps: [game]}  ", "access[0].scopes"),
             ("scopes: [intake], apps: [game]}  ", "scopes: [intake]}  ", "access[0].apps"),
             ("scopes: [intake], apps: [game]}  ", "scopes: [intake], apps: [gaem]}  ", "access[0].apps"),
+            (
+                "scopes: [intake], apps: [game]}  ", "scopes: [intake], apps: [game], expires: 2027}  ",
+                "access[0].expires"
+            ),
             ("algorithms: [ES256]", "algorithms: [none]", "gatewayJwt.algorithms"),
             ("keys: [gateway.pem]", "keys: []", "gatewayJwt.keys"),
             ("leewaySeconds: 30", "leewaySeconds: 301", "gatewayJwt.leewaySeconds"),
+            ("leewaySeconds: 30", "lifetimeMax: 59s", "gatewayJwt.lifetimeMax"),
+            ("leewaySeconds: 30", "lifetimeMax: 366d", "gatewayJwt.lifetimeMax"),
             ("audience: makegood, ", "", "gatewayJwt.audience"),
         ])
     func wrongValues(from: String, to: String, key: String) throws {

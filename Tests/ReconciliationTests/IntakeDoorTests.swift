@@ -37,6 +37,27 @@ import Testing
         #expect(try await door.admit(Self.headers("Bearer \(IntakeFixture.key)")).name == "gateway")
     }
 
+    @Test("A key ends at its expires, and its successor does not")
+    func expiry() async throws {
+        func door(_ expires: String) throws -> Door {
+            Self.door(
+                try IntakeFixture.configuration(
+                    access: [
+                        IntakeFixture.entry("shop", "old-key", "intake", "game", ", expires: \(expires)"),
+                        IntakeFixture.entry("shop", "new-key", "intake", "game", ", expires: 2030-01-01T00:00:00Z"),
+                    ].joined(separator: "\n")))
+        }
+        // Now, and a second later.
+        let ended = try door(Self.now.formatted(.iso8601))
+        #expect(
+            try await door(Self.now.addingTimeInterval(1).formatted(.iso8601)).admit(Self.headers("Bearer old-key"))
+                .name == "shop")
+        let problem = await #expect(throws: Problem.self) { try await ended.admit(Self.headers("Bearer old-key")) }
+        #expect(problem == .keyEnded)
+        #expect(problem?.status == .unauthorized && problem?.detail?.contains("expires") == true)
+        #expect(try await ended.admit(Self.headers("Bearer new-key")).name == "shop")
+    }
+
     @Test(
         "No credentials, or none that count",
         arguments: [
@@ -129,17 +150,42 @@ import Testing
         #expect(caller == Caller(name: "gatewayJwt", userID: "u1", scopes: [.intake], apps: ["game"]))
     }
 
-    @Test("Times have a leeway of 30 s, and an end is needed")
+    @Test("Times have a leeway of 30 s, and an end within a day is needed")
     func times() async throws {
         let configuration = try Self.defaultConfiguration()
         let second = Self.now.timeIntervalSince1970
         for (exp, nbf, isGood) in [
             (second - 29, nil, true), (second - 30, nil, false), (second - 3600, nil, false), (nil, nil, false),
             (second + 60, second + 30, true), (second + 60, second + 31, false),
+            (second + 86_400 + 30, nil, true), (second + 86_400 + 31, nil, false),
         ] as [(Double?, Double?, Bool)] {
             let token = try await Self.token(Claims(exp: exp, nbf: nbf))
             #expect(await Self.user(token, configuration) == (isGood ? "u1" : nil), "exp \(exp ?? 0) nbf \(nbf ?? 0)")
         }
+    }
+
+    @Test("How far ahead a token may end is configured")
+    func lifetime() async throws {
+        let configuration = try Self.configuration(
+            ["gateway.pem": Self.es256.publicKey.pemRepresentation], extra: ", lifetimeMax: 7d")
+        let latest = Self.now.timeIntervalSince1970 + 7 * 86_400 + 30
+        #expect(await Self.user(try Self.token(Claims(exp: latest)), configuration) == "u1")
+        #expect(await Self.user(try Self.token(Claims(exp: latest + 1)), configuration) == nil)
+    }
+
+    @Test(
+        "A token of another type than an access token is refused",
+        arguments: [
+            ("JWT", true), ("jwt", true), ("at+jwt", true), ("AT+JWT", true), ("application/at+jwt", true),
+            ("rt+jwt", false), ("logout+jwt", false), ("", false),
+        ])
+    func types(_ type: String, _ isGood: Bool) async throws {
+        let header = Data(#"{"alg":"ES256","typ":"\#(type)"}"#.utf8).base64URL
+        let claims = Data(#"{"iss":"https://gateway.example.com","aud":"makegood","sub":"u1","exp":1790000060}"#.utf8)
+            .base64URL
+        let signature = try Self.es256.signature(for: Data("\(header).\(claims)".utf8)).rawRepresentation.base64URL
+        let user = await Self.user("\(header).\(claims).\(signature)", try Self.defaultConfiguration())
+        #expect((user == "u1") == isGood)
     }
 
     @Test("Issuer, audience and user must be right")

@@ -180,6 +180,27 @@ import Testing
         }
     }
 
+    @Test("On a public address without a port of their own: live and ready for load balancers, and nothing else")
+    func publicPort() async throws {
+        try await RunningIntake.run(environment: ["MAKEGOOD_HTTP_HOST": "0.0.0.0"], broker: { false }) { intake in
+            #expect(try await intake.get("/health/live", key: nil).status == 200)
+            let ready = try await intake.get("/health/ready", key: nil)
+            #expect(ready.status == 200 && ready.text == #"{"status":"degraded"}"#)
+            #expect(try await intake.get("/metrics", key: nil).status == 404)
+        }
+    }
+
+    @Test(
+        "Loopback is an address of this machine, and no name that looks like one",
+        arguments: [
+            ("127.0.0.1", true), ("127.255.3.4", true), ("::1", true), ("localhost", true), ("LocalHost", true),
+            ("0.0.0.0", false), ("::", false), ("10.0.0.1", false), ("127.0.0.1.example.com", false),
+            ("127.1", false), ("127.0.0.01", false), ("localhost.example.com", false), ("", false),
+        ])
+    func loopback(_ host: String, _ isLoopback: Bool) throws {
+        #expect(try Settings(environment: ["MAKEGOOD_HTTP_HOST": host]).showsInside == isLoopback)
+    }
+
     @Test("Shutdown: not ready at once, still accepting with Connection: close, waits end, then the port is closed")
     func drain() async throws {
         try await RunningIntake.run(environment: ["MAKEGOOD_DRAIN_DELAY_SECONDS": "5"]) { intake in

@@ -1,4 +1,4 @@
-import Foundation
+package import Foundation
 
 /// What a caller may do.
 package enum Scope: String, Sendable, CaseIterable {
@@ -45,6 +45,17 @@ package struct AccessKey: Sendable, Equatable {
     package let apps: Set<String>
     /// Nil: no limit.
     package let rate: Rate?
+    /// From then on the key is refused. Nil: it has no end.
+    package let expires: Date?
+
+    package func hasEnded(at now: Date) -> Bool { expires.map { now >= $0 } ?? false }
+
+    /// When the last key of each name ends; infinity for a name with a key that has no end. Two keys of one name are a rotation.
+    package static func lastEnds(_ keys: [AccessKey]) -> [String: Date] {
+        Dictionary(keys.map { ($0.name, $0.expires ?? never) }, uniquingKeysWith: max)
+    }
+
+    package static let never = Date(timeIntervalSince1970: .infinity)
 
     static func read(
         _ section: ConfigurationReader, apps known: Set<String>
@@ -57,7 +68,7 @@ package struct AccessKey: Sendable, Equatable {
         }
         let key = AccessKey(
             name: name, keySHA256: hash, scopes: try reader.scopes("scopes"), apps: try reader.apps("apps", known),
-            rate: try Rate.read(&reader))
+            rate: try Rate.read(&reader), expires: try reader.date("expires"))
         try reader.finish()
         return key
     }
@@ -81,6 +92,8 @@ package struct GatewayJWTConfiguration: Sendable {
     package let scopes: Set<Scope>
     package let apps: Set<String>
     package let leeway: Duration
+    /// A token may end this much later than now, and no later: a stolen one is good for a day, not for years.
+    package let lifetimeMax: Duration
     /// Of all users of the gateway together. Nil: no limit.
     package let rate: Rate?
 
@@ -101,11 +114,16 @@ package struct GatewayJWTConfiguration: Sendable {
             keys.append(String(decoding: try reader.readFile(name, key: "keys", relativeTo: directory), as: UTF8.self))
         }
         guard !keys.isEmpty else { throw reader.error("keys", "must name at least one file") }
+        let lifetimeMax = try reader.duration("lifetimeMax") ?? .seconds(86_400)
+        guard (.seconds(60) ... .seconds(365 * 86_400)).contains(lifetimeMax) else {
+            throw reader.error("lifetimeMax", "must be from 1m to 365d")
+        }
         let value = GatewayJWTConfiguration(
             issuer: try reader.requiredText("issuer"), audience: try reader.requiredText("audience"),
             algorithms: algorithms, keys: keys, userClaim: try reader.text("userClaim") ?? "sub",
             scopes: try reader.scopes("scopes"), apps: try reader.apps("apps", known),
-            leeway: .seconds(try reader.integer("leewaySeconds", in: 0...300) ?? 30), rate: try Rate.read(&reader))
+            leeway: .seconds(try reader.integer("leewaySeconds", in: 0...300) ?? 30),
+            lifetimeMax: lifetimeMax, rate: try Rate.read(&reader))
         try reader.finish()
         return value
     }

@@ -15,6 +15,10 @@ package struct Configuration: Sendable {
     package let userKeys: UserKeys?
     /// Payloads stay this many days at least (`retention.payloads`).
     package let payloadDays: Int
+    /// Every file that it names.
+    package let files: [NamedFile]
+    /// Whether a secret stands in the file itself.
+    package let holdsSecret: Bool
     /// SHA-256 of the file and of every file it names, in hexadecimal: shown in logs and /health/ready.
     package let hash: String
 
@@ -64,7 +68,8 @@ package struct Configuration: Sendable {
         if let userKeys { hash.update(data: Data(userKeys.description.utf8)) }
         return Configuration(
             apps: apps, appIDs: appIDs, access: access, gatewayJWT: gatewayJWT, userLimits: userLimits,
-            userKeys: userKeys, payloadDays: payloadDays,
+            userKeys: userKeys, payloadDays: payloadDays, files: reader.files.named,
+            holdsSecret: reader.files.holdsSecret,
             hash: hash.finalize().map { String(format: "%02x", $0) }.joined())
     }
 
@@ -81,7 +86,8 @@ package struct Configuration: Sendable {
         case (nil, nil): return nil
         case (let file?, nil):
             text = String(
-                decoding: try section.readFile(file, key: "protect", relativeTo: directory), as: UTF8.self)
+                decoding: try section.readFile(file, key: "protect", relativeTo: directory, holdsSecret: true),
+                as: UTF8.self)
         case (nil, let variable?):
             guard let value = ProcessInfo.processInfo.environment[variable] else {
                 throw section.error("protectEnv", "names an environment variable that is not set")

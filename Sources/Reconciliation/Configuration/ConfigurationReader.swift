@@ -17,12 +17,21 @@ package struct ConfigurationError: Error, CustomStringConvertible, Equatable {
 
 /// Reads one YAML mapping strictly: what is not asked for is an error, so that a typo cannot hide.
 struct ConfigurationReader {
+    /// What a file and all its sections name.
+    final class Files {
+        var named: [NamedFile] = []
+        /// A secret stands in the file itself.
+        var holdsSecret = false
+    }
+
+    let files: Files
     private let mapping: [String: Node]
     private let path: String
     private var asked: Set<String> = []
 
-    init(_ node: Node?, path: String) throws(ConfigurationError) {
+    init(_ node: Node?, path: String, files: Files = Files()) throws(ConfigurationError) {
         self.path = path
+        self.files = files
         guard let node, case .mapping(let mapping) = node else {
             throw ConfigurationError(key: path.isEmpty ? "(file)" : path, problem: "must be a mapping")
         }
@@ -122,7 +131,7 @@ struct ConfigurationReader {
 
     mutating func section(_ key: String) throws(ConfigurationError) -> ConfigurationReader? {
         guard let node = node(key) else { return nil }
-        return try ConfigurationReader(node, path: keyPath(key))
+        return try ConfigurationReader(node, path: keyPath(key), files: files)
     }
 
     mutating func sections(_ key: String) throws(ConfigurationError) -> [ConfigurationReader]? {
@@ -130,7 +139,7 @@ struct ConfigurationReader {
         guard case .sequence(let sequence) = node else { throw error(key, "must be a list") }
         var sections: [ConfigurationReader] = []
         for (index, node) in sequence.enumerated() {
-            sections.append(try ConfigurationReader(node, path: "\(keyPath(key))[\(index)]"))
+            sections.append(try ConfigurationReader(node, path: "\(keyPath(key))[\(index)]", files: files))
         }
         return sections
     }
@@ -142,9 +151,11 @@ struct ConfigurationReader {
         let variable = try text("\(key)Env")
         switch (given, file, variable) {
         case (nil, nil, nil): return nil
-        case (let given?, nil, nil): return given
+        case (let given?, nil, nil):
+            files.holdsSecret = true
+            return given
         case (nil, let file?, nil):
-            let bytes = try readFile(file, key: "\(key)File", relativeTo: directory)
+            let bytes = try readFile(file, key: "\(key)File", relativeTo: directory, holdsSecret: true)
             return String(decoding: bytes, as: UTF8.self).trimmingCharacters(in: .whitespacesAndNewlines)
         case (nil, nil, let variable?):
             guard let value = ProcessInfo.processInfo.environment[variable], !value.isEmpty else {
@@ -155,10 +166,14 @@ struct ConfigurationReader {
         }
     }
 
-    func readFile(_ name: String, key: String, relativeTo directory: URL) throws(ConfigurationError) -> [UInt8] {
+    func readFile(
+        _ name: String, key: String, relativeTo directory: URL, holdsSecret: Bool = false
+    ) throws(ConfigurationError) -> [UInt8] {
         // Not `relativeTo:`, which takes a directory without a final slash for a file.
         let url = name.hasPrefix("/") ? URL(filePath: name) : directory.appending(path: name)
         guard let data = try? Data(contentsOf: url) else { throw error(key, "names a file that cannot be read") }
+        files.named.append(
+            NamedFile(key: keyPath(key), path: url.path(percentEncoded: false), holdsSecret: holdsSecret))
         return Array(data)
     }
 }

@@ -4,6 +4,8 @@ import Purchases
 
 /// What a process takes from its environment. Unknown `MAKEGOOD_` variables are refused: a typo must not hide.
 package struct Settings: Sendable {
+    /// The files that hold the two addresses.
+    package let files: [NamedFile]
     /// Empty where it is not set: a command that reaches no server needs neither address.
     package var postgresURL: String
     package var amqpURL: String
@@ -11,7 +13,7 @@ package struct Settings: Sendable {
     package var configurationPath: String?
     package var httpHost: String
     package var httpPort: Int
-    /// Health and metrics. Nil: ingest serves them on its own port, the other roles serve none.
+    /// Health and metrics. Nil: ingest serves them on its own port, metrics on loopback alone; the other roles serve none.
     package var operationsPort: Int?
     package var bodyBytesMax: Int
     /// False behind PgBouncer in transaction mode.
@@ -73,6 +75,9 @@ package struct Settings: Sendable {
         if let unknown = ours.filter({ Self.variables[$0] == nil && !Self.foreign.contains($0) }).sorted().first {
             throw ConfigurationError(key: unknown, problem: "is not a known setting")
         }
+        files = ["MAKEGOOD_POSTGRES_URL_FILE", "MAKEGOOD_AMQP_URL_FILE"].compactMap { key in
+            environment[key].map { NamedFile(key: key, path: $0, holdsSecret: true) }
+        }
         postgresURL = try Self.secret("MAKEGOOD_POSTGRES_URL", environment) ?? ""
         amqpURL = try Self.secret("MAKEGOOD_AMQP_URL", environment) ?? ""
         configurationPath = environment["MAKEGOOD_CONFIG"]
@@ -111,6 +116,20 @@ package struct Settings: Sendable {
     /// The broker's address, for who needs one.
     package func requiredAMQPURL() throws(ConfigurationError) -> String {
         try Self.required(amqpURL, "MAKEGOOD_AMQP_URL")
+    }
+
+    /// Whether ingest's own port shows metrics and all that `/health/ready` knows: nobody from outside can ask there.
+    package var showsInside: Bool { Self.isLoopback(httpHost) }
+
+    /// `localhost`, `::1` and 127.0.0.0/8 (RFC 6761, RFC 4291, RFC 1122). A name that merely begins so is none of
+    /// them.
+    package static func isLoopback(_ host: String) -> Bool {
+        let host = host.lowercased()
+        if host == "localhost" || host == "::1" || host == "[::1]" { return true }
+        let parts = host.split(separator: ".", omittingEmptySubsequences: false)
+        // Leading zeros are octal to some resolvers: not taken.
+        return parts.count == 4 && parts[0] == "127"
+            && parts.allSatisfy { part in UInt8(part).map { String($0) == part } ?? false }
     }
 
     package func loadConfiguration() throws(ConfigurationError) -> Configuration {

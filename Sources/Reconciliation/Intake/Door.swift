@@ -86,6 +86,7 @@ package final class Door: Sendable {
                 share: share, userShare: userShare)
         }
         guard let key = Self.key(credential, in: configuration.access) else { throw .unauthenticated(wasGiven: true) }
+        guard !key.hasEnded(at: now()) else { throw .keyEnded }
         Requester.current?.isKnown(as: key.name)
         let share = try taken(.key(key.keySHA256), name: key.name, key.rate)
         return Caller(name: key.name, userID: nil, scopes: key.scopes, apps: key.apps, share: share)
@@ -156,6 +157,6 @@ package final class Door: Sendable {
 extension GatewayJWTConfiguration {
     fileprivate func isSame(as other: GatewayJWTConfiguration) -> Bool {
         issuer == other.issuer && audience == other.audience && algorithms == other.algorithms && keys == other.keys
-            && userClaim == other.userClaim && leeway == other.leeway
+            && userClaim == other.userClaim && leeway == other.leeway && lifetimeMax == other.lifetimeMax
     }
 }

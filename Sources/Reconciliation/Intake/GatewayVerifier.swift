@@ -5,7 +5,7 @@ import Purchases
 
 /// Why a gateway's token is not accepted. Says which part of it is wrong, never what stood there.
 package enum TokenDefect: Error, Equatable, CaseIterable {
-    case malformed, algorithm, keyID, signature, issuer, audience, expired, notYetValid, user
+    case malformed, algorithm, keyID, signature, type, issuer, audience, expired, expiresTooLate, notYetValid, user
 
     var sentence: String {
         switch self {
@@ -13,9 +13,11 @@ package enum TokenDefect: Error, Equatable, CaseIterable {
         case .algorithm: "the token's algorithm (alg) is not one that is allowed here"
         case .keyID: "the token names no key (kid) of this server"
         case .signature: "the token's signature is not of a key of this server"
+        case .type: "the token is no access token: its type (typ) is neither JWT nor at+jwt"
         case .issuer: "the token's issuer (iss) is another"
         case .audience: "the token is for another audience (aud)"
         case .expired: "the token has expired, or does not say when it will (exp)"
+        case .expiresTooLate: "the token lives longer than this server allows (exp, gatewayJwt.lifetimeMax)"
         case .notYetValid: "the token is not valid yet (nbf)"
         case .user: "the token names no user"
         }
@@ -63,6 +65,7 @@ package struct GatewayVerifier: Sendable {
             let signature = Self.decode(parts[2])
         else { throw .malformed }
         try checkSignature(parts, header, signature)
+        guard Self.isAccessToken(header["typ"]) else { throw .type }
         try checkClaims(claims, now)
         guard let user = Self.user(claims[configuration.userClaim]) else { throw .user }
         return user
@@ -110,11 +113,22 @@ package struct GatewayVerifier: Sendable {
         guard let expiry = Self.seconds(claims["exp"]), now.timeIntervalSince1970 < expiry + leeway else {
             throw .expired
         }
+        guard expiry <= now.timeIntervalSince1970 + configuration.lifetimeMax.inSeconds + leeway else {
+            throw .expiresTooLate
+        }
         if let claim = claims["nbf"] {
             guard let start = Self.seconds(claim), now.timeIntervalSince1970 >= start - leeway else {
                 throw .notYetValid
             }
         }
+    }
+
+    /// Whether a token of this type (`typ`) may be shown to a server; issuers also sign ID, refresh and logout tokens, some for
+    /// the same audience (RFC 9068, section 4; RFC 8725, section 3.11). A token without a type is taken.
+    private static func isAccessToken(_ type: JSONValue?) -> Bool {
+        guard let type else { return true }
+        guard case .string(let name) = type else { return false }
+        return ["jwt", "at+jwt", "application/at+jwt"].contains(name.lowercased())
     }
 
     /// A text of 1 to 256 bytes; a whole number is taken as its digits.

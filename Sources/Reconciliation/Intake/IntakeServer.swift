@@ -127,7 +127,12 @@ package struct IntakeServer: Service {
         events.add(to: router)
         explain.add(to: router)
         purchases.add(to: router)
-        if settings.operationsPort == nil { operations.add(to: router) }
+        if settings.operationsPort == nil {
+            operations.add(to: router, isInside: settings.showsInside)
+            if !settings.showsInside {
+                logger.notice("metrics are not served on a public address: set MAKEGOOD_OPERATIONS_PORT")
+            }
+        }
         return Application(
             router: router,
             server: .http1(configuration: HTTPLimits.http1(requestLimit: requestLimit)),

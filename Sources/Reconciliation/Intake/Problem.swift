@@ -143,11 +143,18 @@ extension Problem {
 
     /// A token that does not count, and why. RFC 6750, section 3.1.
     package static func unauthenticated(_ defect: TokenDefect) -> Problem {
+        invalidToken(defect.sentence, .token(defect))
+    }
+
+    /// A key whose `expires` is over. Only who holds the key reads this.
+    package static let keyEnded = invalidToken("the key has ended (expires): use its successor", .endedKey)
+
+    private static func invalidToken(_ sentence: String, _ refusal: Refusal) -> Problem {
         Problem(
-            .unauthorized, "unauthenticated", defect.sentence, refusal: .token(defect),
+            .unauthorized, "unauthenticated", sentence, refusal: refusal,
             headers: [
                 .wwwAuthenticate:
-                    "Bearer realm=\"makegood\", error=\"invalid_token\", error_description=\"\(defect.sentence)\""
+                    "Bearer realm=\"makegood\", error=\"invalid_token\", error_description=\"\(sentence)\""
             ])
     }
 

@@ -4,7 +4,8 @@ package import Logging
 import Metrics
 import ServiceLifecycle
 
-/// Tells when a certificate in use ends: as a metric always, in the log from 60 days before.
+/// Tells when a certificate in use ends: as a metric always, in the log from 60 days before. And when an access key ends, as a
+/// metric.
 package struct CertificateWatch: Service {
     package static let interval: Duration = .seconds(60)
     /// From so long before its end a certificate is named in the log …
@@ -13,20 +14,28 @@ package struct CertificateWatch: Service {
     package static let warningInterval: TimeInterval = 86_400
 
     private let apps: AppDirectory
+    private let configuration: ConfigurationHolder
     private let logger: Logger
 
-    package init(apps: AppDirectory, logger: Logger) {
+    package init(apps: AppDirectory, configuration: ConfigurationHolder, logger: Logger) {
         self.apps = apps
+        self.configuration = configuration
         self.logger = logger
     }
 
     package func run() async throws {
         await cancelWhenGracefulShutdown {
             var warnings = Warnings()
+            var keys: [String: Date] = [:]
             while !Task.isCancelled {
                 for id in apps.ids {
                     guard let app = apps[id] else { continue }
                     look(at: app, now: Date(), &warnings)
+                }
+                keys = Self.ends(of: configuration.current.access, before: keys)
+                for (name, end) in keys {
+                    Gauge(label: "makegood_access_key_not_after_timestamp_seconds", dimensions: [("key", name)])
+                        .record(end.timeIntervalSince1970)
                 }
                 try? await Task.sleep(for: Self.interval)
             }
@@ -54,6 +63,12 @@ package struct CertificateWatch: Service {
                     "certificate.not_after": "\(certificate.end.formatted(.iso8601))",
                 ])
         }
+    }
+
+    /// When the keys of each name end. A name that was there before and has no key any more never ends: its metric must not
+    /// keep its last value.
+    static func ends(of keys: [AccessKey], before: [String: Date]) -> [String: Date] {
+        before.mapValues { _ in AccessKey.never }.merging(AccessKey.lastEnds(keys)) { $1 }
     }
 
     /// The first end of each kind; infinity where there is none. Of Apple's only those count that have not ended: old

@@ -63,6 +63,8 @@ package final class Health: Sendable {
         /// Whether requests should come here.
         package var isReady: Bool { status == .ready || status == .degraded }
 
+        package var outsideJSON: JSONValue { .object([.init("status", .string(status.rawValue))]) }
+
         package var json: JSONValue {
             var members: [JSONValue.Member] = [
                 .init("status", .string(status.rawValue)), .init("role", .string(role.rawValue)),

@@ -5,7 +5,7 @@ import NIOCore
 import ServiceLifecycle
 
 /// `/health/live`, `/health/ready` and `/metrics`. No credentials: they say nothing about anybody, and the port is
-/// for the inside.
+/// for the inside. On a port for the outside a load balancer learns whether requests should come, and nobody learns more.
 package struct OperationsRoutes: Sendable {
     package let health: Health
     private let registry: PrometheusRegistry
@@ -15,19 +15,22 @@ package struct OperationsRoutes: Sendable {
         self.registry = registry
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    /// - Parameter isInside: false: no `/metrics`, and `/health/ready` says `status` alone.
+    package func add(to router: Router<HTTPContext>, isInside: Bool = true) {
         router.serve("/health/live", [.get: { _, _ in Response(json: .object([.init("status", .string("live"))])) }])
         router.serve(
             "/health/ready",
             [
                 .get: { _, _ in
                     let report = health.report
-                    guard !report.isReady else { return Response(json: report.json) }
-                    var response = Response(json: report.json, status: .serviceUnavailable)
+                    let json = isInside ? report.json : report.outsideJSON
+                    guard !report.isReady else { return Response(json: json) }
+                    var response = Response(json: json, status: .serviceUnavailable)
                     response.headers[.retryAfter] = Problem.retryAfter
                     return response
                 }
             ])
+        guard isInside else { return }
         router.serve(
             "/metrics",
             [

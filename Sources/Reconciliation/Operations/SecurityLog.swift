@@ -149,6 +149,7 @@ package enum SecurityEvent: Sendable, Hashable {
 package enum Refusal: Sendable, Hashable {
     case noCredential
     case unknownKey
+    case endedKey
     /// A token came, and no gateway is configured.
     case noGateway
     case token(TokenDefect)
@@ -165,6 +166,7 @@ package enum Refusal: Sendable, Hashable {
         switch self {
         case .noCredential: "noCredential"
         case .unknownKey: "unknownKey"
+        case .endedKey: "endedKey"
         case .noGateway: "noGateway"
         case .token(let defect): "token.\(defect)"
         case .scope: "scope"

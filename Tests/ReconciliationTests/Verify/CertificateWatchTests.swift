@@ -20,7 +20,10 @@ import Testing
             let leaf = try #require(used.first { $0.kind == .leaf })
             let root = try #require(used.first { $0.kind == .configuredRoot })
             let lines = LogLines()
-            let watch = CertificateWatch(apps: AppDirectory(http: lab.http), logger: lines.logger)
+            let watch = CertificateWatch(
+                apps: AppDirectory(http: lab.http),
+                configuration: ConfigurationHolder(try IntakeFixture.configuration()),
+                logger: lines.logger)
             var warnings = CertificateWatch.Warnings()
             func kinds(_ date: Date) -> Set<String> {
                 watch.look(at: app, now: date, &warnings)
@@ -38,6 +41,27 @@ import Testing
             #expect(kinds(root.end - Self.day) == ["configured_root", "intermediate", "root"])
             #expect(kinds(root.end + Self.day) == ["configured_root"])
         }
+    }
+
+    @Test("The end of an access key is its successor's, and none once its entry is gone")
+    func accessKeys() throws {
+        func keys(_ entries: (name: String, expires: String)...) throws -> [AccessKey] {
+            let access = entries.map { entry in
+                IntakeFixture.entry(entry.name, entry.name + entry.expires, "intake", "game", entry.expires)
+            }
+            return try IntakeFixture.configuration(access: access.joined(separator: "\n")).access
+        }
+        let first = ", expires: 2027-03-01T00:00:00Z"
+        let second = ", expires: 2028-03-01T00:00:00Z"
+        let day = try Date("2027-03-01T00:00:00Z", strategy: .iso8601)
+        let later = try Date("2028-03-01T00:00:00Z", strategy: .iso8601)
+        let alone = CertificateWatch.ends(of: try keys(("shop", first)), before: [:])
+        #expect(alone["shop"] == day && alone["gateway"] == AccessKey.never)
+        let rotating = CertificateWatch.ends(of: try keys(("shop", first), ("shop", second)), before: alone)
+        #expect(rotating["shop"] == later)
+        #expect(
+            CertificateWatch.ends(of: try keys(("shop", first), ("shop", "")), before: [:])["shop"] == AccessKey.never)
+        #expect(CertificateWatch.ends(of: try keys(), before: rotating)["shop"] == AccessKey.never)
     }
 
     @Test("P17: the first end of each kind; of Apple's only what has not ended, of ours everything")
