@@ -19,6 +19,7 @@ package final class SignedDataVerifier: Sendable {
     private let revocation: RevocationCheck?
     private let now: @Sendable () -> Date
     private let knownChains = Mutex(KnownChains<String, P256.Signing.PublicKey>())
+    private let knownFailures = KnownFailures()
     /// Verifies the app's legacy receipts, by the same identity and anchors.
     package let receipts: AppReceiptVerifier
 
@@ -151,8 +152,8 @@ package final class SignedDataVerifier: Sendable {
         guard jws.signature.count == CompactJWS.signatureLength else { throw VerificationFailure(.signature) }
         let certificates = x5c.compactMap { Base64.decodeStandard(Array($0.utf8)[...]) }
         guard certificates.count == 3 else { throw VerificationFailure(.certificate) }
-        return try await .verified(certificates: certificates, anchors: anchors, at: date) {
-            P256.Signing.PublicKey($0)
+        return try await knownFailures.chain(of: jws.rawHeader.utf8) { () throws(VerificationFailure) in
+            try await .verified(certificates: certificates, anchors: anchors, at: date) { P256.Signing.PublicKey($0) }
         }
     }
 

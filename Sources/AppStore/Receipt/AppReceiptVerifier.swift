@@ -19,6 +19,7 @@ package final class AppReceiptVerifier: Sendable {
     private let revocation: RevocationCheck?
     private let now: @Sendable () -> Date
     private let knownChains = Mutex(KnownChains<[UInt8], _RSA.Signing.PublicKey>())
+    private let knownFailures = KnownFailures()
 
     package init(
         app: AppIdentity, anchors: TrustAnchors, revocation: RevocationCheck? = nil,
@@ -106,9 +107,11 @@ package final class AppReceiptVerifier: Sendable {
             let isXcode = error.reason == .chainLength && receipt.environment?.isUnsignedByApple == true
             throw isXcode ? VerificationFailure(.unsigned) : error
         }
-        return try await .verified(certificates: certificates, anchors: anchors, at: date) { key in
-            // Apple's have 2048 bits; what is shorter is nobody's signature.
-            _RSA.Signing.PublicKey(key).flatMap { $0.keySizeInBits >= 2048 ? $0 : nil }
+        return try await knownFailures.chain(of: signed.presented) { () throws(VerificationFailure) in
+            try await .verified(certificates: certificates, anchors: anchors, at: date) { key in
+                // Apple's have 2048 bits; what is shorter is nobody's signature.
+                _RSA.Signing.PublicKey(key).flatMap { $0.keySizeInBits >= 2048 ? $0 : nil }
+            }
         }
     }
 
