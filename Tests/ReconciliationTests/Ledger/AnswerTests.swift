@@ -57,6 +57,27 @@ import Testing
         }
     }
 
+    @Test("what Apple took back since: its owner is told so, whichever of his receipts he reads; the state stays")
+    func refundedSince() async throws {
+        try await LedgerLab.with { lab in
+            let first = try await lab.post("u1")
+            try await lab.settle(first, Self.entry("t1"))
+            let again = try await lab.post("u1")
+            try await lab.settle(again, Self.entry("t1"))
+            let stranger = try await lab.post("u2")
+            try await lab.settle(stranger, Self.entry("t1"))
+            try await lab.run("update transactions set revoked_at = now()")
+            for (posted, state, reason, isOwn) in [
+                (first, "granted", "refunded", true), (again, "already_granted", "refunded", true),
+                (stranger, "already_granted", "owned_by_another_user", false),
+            ] {
+                let transaction = try #require(try await lab.ledger.view(posted.id)?.transactions.first)
+                #expect(transaction.state == state && transaction.reason == reason && transaction.isOwn == isOwn)
+                #expect(transaction.goods == (isOwn ? Verdict.Entry.coins : nil))
+            }
+        }
+    }
+
     @Test("a collision shows nothing of the other app's purchase")
     func collision() async throws {
         try await LedgerLab.with { lab in
