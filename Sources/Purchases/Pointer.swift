@@ -7,7 +7,7 @@ package struct Pointer: Sendable, Equatable {
     package static let bytesMax = 64
 
     package let receiptID: UUID
-    /// The row's attempt number when this was published. Below the row's: stale, nobody acts on it.
+    /// The row's attempt number when this was published. Any other than the row's: nobody acts on it.
     package let attempt: Int
 
     package init(receiptID: UUID, attempt: Int) {

@@ -39,6 +39,8 @@ struct VerifyBench: Sendable {
     private let alarm = RejectionAlarm()
     private let metrics = VerdictMetrics()
     private let grantTimes = GrantTimes()
+    private let passedStale = Counter(label: "makegood_pointers_passed_total", dimensions: [("why", "stale")])
+    private let passedAhead = Counter(label: "makegood_pointers_passed_total", dimensions: [("why", "ahead")])
 
     init(
         ledger: Ledger, apps: AppDirectory, halts: HaltBoard, examiner: Examiner, doorbell: Doorbell, logger: Logger,
@@ -71,8 +73,13 @@ struct VerifyBench: Sendable {
                 try await ledger.fetch(pointer.receiptID)
             }
             guard let receipt = stored else { return .undeliverable }
-            // A stale pointer must not jump a backoff.
-            guard !receipt.state.isEnded, pointer.attempt >= receipt.attempt else { return .done }
+            guard !receipt.state.isEnded else { return .done }
+            // A stale pointer must not jump a backoff. One that is ahead is none of ours, for the row is written before its
+            // pointer, or the database was restored to a time before it: there the due time brings the row.
+            guard pointer.attempt == receipt.attempt else {
+                (pointer.attempt < receipt.attempt ? passedStale : passedAhead).increment()
+                return .done
+            }
             try await redelivered ? judgeAgain(receipt) : judge(receipt)
         } catch {
             // Not acknowledging would only hold the message; the row's due time brings it back.

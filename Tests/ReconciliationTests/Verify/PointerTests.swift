@@ -1,0 +1,38 @@
+import AppStoreSimulator
+import Foundation
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: only the pointer of a row's own attempt has it judged: a stale one jumps no backoff, and neither does one that
+/// somebody made up. Method: a row between attempts, messages written by hand, and a simulator that counts.
+@Suite(.timeLimit(.minutes(8))) struct PointerTests {
+    @Test("S22: a pointer below or above the row's attempt is passed: no call, no strike, the row as it was")
+    func others() async throws {
+        try await VerifyLab.with { lab in
+            let bench = try await lab.bench(try lab.configuration(more: ["confirmWithApple: always"]))
+            let sale = try await lab.sell()
+            let submission = Submission(
+                appID: VerifyLab.appID, userID: "u1", proof: .signedTransaction(sale.signedTransaction))
+            #expect(try await lab.lab.ledger.insert(submission))
+            let id = submission.receiptID
+            try await lab.lab.run(
+                "update receipts set lane = 'apple', attempt = 2, due_at = now() + interval '10 minutes'")
+            let row = "select concat_ws(' ', state, lane, attempt, rescues, due_at, judged_at) from receipts"
+            let before = try await lab.lab.texts(row)
+            for attempt in [0, 1, 3, 99, 2_147_483_648] {
+                for redelivered in [false, true] {
+                    let message = Array("receipt \(id.text) \(attempt)".utf8)
+                    #expect(await bench.settle(message, redelivered: redelivered) == .done)
+                }
+            }
+            #expect(try await lab.lab.texts(row) == before)
+            #expect(lab.store.calls().isEmpty)
+            let own = Array("receipt \(id.text) 2".utf8)
+            #expect(await bench.settle(own, redelivered: false) == .done)
+            #expect(try await lab.lab.grants == ["\(sale.purchase.transactionId) u1"])
+            #expect(lab.store.calls().count == 1)
+        }
+    }
+}
