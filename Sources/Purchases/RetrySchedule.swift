@@ -23,7 +23,7 @@ package struct RetrySchedule: Sendable, Equatable {
     /// A held receipt is judged again after this, doubling with its age to `heldMax`.
     package static let heldMin: Duration = .seconds(600)
     package static let heldMax: Duration = .seconds(3600)
-    /// One that waits for the configuration or a person is judged by that change; this is the net under it.
+    /// One that waits for the configuration, a post or a person is judged by that; this is the net under it.
     package static let netDelay: Duration = .seconds(7 * 86_400)
     package static let callLimit: Duration = .seconds(20)
 

@@ -153,7 +153,10 @@ package struct Rights: Sendable {
             ]),
         table(
             "attempts",
-            [.ingest: [.select], .worker: [.insert], .scheduler: booksOfAttempts, .support: [.select]]),
+            [
+                .ingest: [.select], .worker: [.insert, .select("receipt_id", "code")], .scheduler: booksOfAttempts,
+                .support: [.select],
+            ]),
         table(
             "events",
             [

@@ -31,6 +31,7 @@ package struct Unheard: Sendable {
 package final class AppleDesk: Sendable {
     private let halts: HaltBoard
     private let governor: Governor
+    private let shares = UserShares()
     /// When a credential was last proven good, by its hash.
     private let proven = Mutex<[String: ContinuousClock.Instant]>([:])
     /// A refusal this soon after such a proof says something about the receipt, not about the credential.
@@ -85,6 +86,15 @@ package final class AppleDesk: Sendable {
             }
             throw AppleRefusal(fate, calls: error.calls, isOutage: error.error.isOutage || error.error == .hostDown)
         }
+    }
+
+    /// Where a call about a receipt waits. A customer waits for what nobody looked at yet, unless he has had more than his
+    /// share of those; what comes again has waited before.
+    package func lane(of receipt: StoredReceipt) -> CallLane {
+        let isNew = receipt.reason == nil && receipt.attempt == 0 && receipt.rescues == 0
+        guard isNew else { return .repair }
+        guard let poster = receipt.userID ?? receipt.orderID else { return .fresh }
+        return shares.take(of: poster, app: receipt.appID, at: .now) ? .fresh : .repair
     }
 
     /// The app's client, whose calls keep to Apple's limits. Nil without a `serverApi` section.

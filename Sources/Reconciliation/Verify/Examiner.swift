@@ -1,5 +1,6 @@
 import AppStore
 package import Foundation
+import Postgres
 package import Purchases
 
 /// What looking at a receipt brought.
@@ -94,7 +95,8 @@ package struct Examiner: Sendable {
             return .retry(.clockAhead, call: nil)
         }
         guard let transaction = Transaction(signed) else { return .finding(.receipt(.rejected(.malformed))) }
-        let entry = try await judge(of: [transaction], in: receipt, for: app).judge(transaction)
+        let judge = try await judge(of: [transaction], in: receipt, for: app)
+        let entry = judge.judge(transaction)
         let isAsked =
             if case .grant(_, let source) = entry.decision {
                 needsConfirmation(signed, by: source, of: receipt, for: app)
@@ -102,6 +104,9 @@ package struct Examiner: Sendable {
                 receipt.isOnTrust && entry.decision.leavesTrustOpen
             }
         guard isAsked else { return .finding(.transactions([entry])) }
+        if let known = try await known(entry, of: receipt, by: judge, for: app) {
+            return .finding(.transactions([known]))
+        }
         guard receipt.lane == .apple else { return .reroute }
         return try await confirm(entry, of: receipt, for: app)
     }
@@ -113,11 +118,36 @@ package struct Examiner: Sendable {
         case .never: false
         case .always: true
         case .stale:
-            // Time in our own queue does not count (design.md 5.4), but what waited for a person may be refunded by now.
-            app.serverAPI != nil
-                && (source == .support
-                    || signed.signedDate.map { receipt.claimedAt.timeIntervalSince($0) > Self.staleAfter } ?? true)
+            app.serverAPI != nil && !isFresh(signed.signedDate, by: source, of: receipt)
         }
+    }
+
+    /// Whether what Apple signed then counts as its word of today. Time in our own queue does not count (design.md 5.4),
+    /// but what waited for a person may be refunded by now.
+    func isFresh(_ signedAt: Date?, by source: BindingSource, of receipt: StoredReceipt) -> Bool {
+        source != .support && signedAt.map { receipt.claimedAt.timeIntervalSince($0) <= Self.staleAfter } ?? false
+    }
+
+    /// What would be granted, by what is known of it here: the same proof under a thousand orders is one call. Nil: Apple is
+    /// asked.
+    ///
+    /// Where the app has everything confirmed, only a grant answers: stored facts may be those of another proof.
+    private func known(
+        _ entry: Verdict.Entry, of receipt: StoredReceipt, by judge: Judge, for app: AppServices
+    ) async throws(AppleRefusal) -> Verdict.Entry? {
+        guard case .grant = entry.decision, entry.transaction.repurchasedAfter == nil,
+            let purchase = try await known([entry.transaction], of: receipt).first
+        else { return nil }
+        // The grant answers before any decision; this one would be seen only if it were gone.
+        if purchase.isGranted { return entry.with(.held(.review)) }
+        guard app.policy.confirmWithApple == .stale, !receipt.isOnTrust, let stored = purchase.stored,
+            stored.signedAt ?? .distantPast > entry.transaction.signedAt ?? .distantPast
+        else { return nil }
+        let known = judge.judge(stored)
+        if case .grant(_, let source) = known.decision, !isFresh(stored.signedAt, by: source, of: receipt) {
+            return nil
+        }
+        return known
     }
 
     private func confirm(
@@ -126,7 +156,7 @@ package struct Examiner: Sendable {
         let transaction = entry.transaction
         do throws(AppleRefusal) {
             let current = try await lookUp(
-                transaction.id, lane: receipt.callLane, for: app,
+                transaction.id, lane: desk.lane(of: receipt), for: app,
                 in: [StoreEnvironment(rawValue: transaction.environment)])
             // Another purchase of its chain is no word about it.
             guard let confirmed = transaction.updated(by: current) else { return .retry(.appleAnswer, call: nil) }
@@ -173,38 +203,14 @@ package struct Examiner: Sendable {
             ? otherwise : .bridge(judge.settled(given), beside: others, otherwise: otherwise)
     }
 
-    // MARK: Bare ids
-
-    private func examineIdentifier(
-        of receipt: StoredReceipt, for app: AppServices
-    ) async throws(AppleRefusal) -> Examination {
-        guard let id = receipt.transactionID ?? receipt.originalTransactionID else {
-            return .finding(.receipt(.rejected(.malformed)))
-        }
-        if receipt.isVouched { return try await answer(id, of: receipt, for: app, in: app.lookUpOrder) }
-        // No possession: a grant that this very user has already may answer, or an order or a token (rows 1 to 5).
-        let unproven = Examination.finding(.identifier(id, .possessionMissing))
-        guard receipt.appHasOrders, app.serverAPI != nil else { return unproven }
-        do throws(AppleRefusal) {
-            let examination = try await answer(id, of: receipt, for: app, in: app.lookUpOrder)
-            guard case .finding(.transactions(let entries)) = examination, entries.contains(where: \.decision.gives)
-            else { return unproven }
-            return examination
-        } catch {
-            // Not even whether there is such a purchase is for him to know.
-            switch error.fate {
-            case .reject, .retry(.notFoundYet): return unproven
-            default: throw error
-            }
-        }
-    }
+    // MARK: Questions
 
     /// Apple's answer to a question that somebody vouches for.
     func answer(
         _ id: String, of receipt: StoredReceipt, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Examination {
         do throws(AppleRefusal) {
-            let found = try await lookUp(id, lane: receipt.callLane, for: app, in: environments)
+            let found = try await lookUp(id, lane: desk.lane(of: receipt), for: app, in: environments)
             return try await decide([found], of: receipt, for: app)
         } catch {
             if case .retry(.notFoundYet) = error.fate, isNotFoundForGood(receipt, after: error.calls) {
@@ -249,9 +255,17 @@ package struct Examiner: Sendable {
     ) async throws(AppleRefusal) -> Examination {
         .finding(.transactions(try await judge(of: transactions, in: receipt, for: app).judge(transactions)))
     }
-}
 
-extension StoredReceipt {
-    /// A customer waits for what nobody looked at yet; what comes again has waited before.
-    var callLane: CallLane { reason == nil && attempt == 0 && rescues == 0 ? .fresh : .repair }
+    /// A statement's rows.
+    ///
+    /// - Throws: where the database is away: not now.
+    func query<Parameters: Sendable, Row: Sendable>(
+        _ statement: Statement<Parameters, Row>, _ parameters: Parameters
+    ) async throws(AppleRefusal) -> [Row] {
+        do {
+            return try await ledger.run(statement, parameters)
+        } catch {
+            throw AppleRefusal(.postpone(.historyPending, until: nil))
+        }
+    }
 }

@@ -24,8 +24,9 @@ extension Examiner {
             do throws(AppleRefusal) {
                 switch strategy {
                 case .verifyReceipt:
-                    if let known = try await judgePast(base64, of: receipt, for: app) { return known }
-                    return try await askVerifyReceipt(base64, of: receipt, for: app)
+                    let reading = await read(base64, of: receipt, for: app)
+                    if let known = try await judgePast(reading, of: receipt, for: app) { return known }
+                    return try await askVerifyReceipt(base64, reading, of: receipt, for: app)
                 case .serverApi:
                     return try await askServerAPI(base64, of: receipt, for: app, butFor: unheard(by: refusals))
                 case .local:
@@ -67,8 +68,8 @@ extension Examiner {
     }
 
     /// What Apple would be asked about a receipt's purchases one by one.
-    private func unheard(_ base64: String, of receipt: StoredReceipt, for app: AppServices) async -> Unheard {
-        guard app.policy.provisional != nil, case .purchases(let listed, _) = await read(base64, of: receipt, for: app),
+    private func unheard(_ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices) async -> Unheard {
+        guard app.policy.provisional != nil, case .purchases(let listed, _) = reading,
             let known = try? await plan(listed, of: receipt, for: app)
         else { return Unheard() }
         return Unheard(known.plan)
@@ -88,16 +89,23 @@ extension Examiner {
 
     // MARK: verifyReceipt
 
-    /// In the bulk lane a receipt of which all is over asks nothing, or ten thousand of them would stand before Apple. Nil:
-    /// Apple is asked, also where it may have more to tell than the receipt does, as of what renews, was held, or was
-    /// refunded.
+    /// How often verifyReceipt has to call malformed what is no receipt here either, before it is rejected for it.
+    private static let malformedAnswersMax = 3
+    private static let malformed = 21002
+
+    /// A receipt of which all is over asks nothing, in whatever lane and however often it is posted, and an empty one asks
+    /// once. Nil: Apple is asked, also where it may have more to tell than the receipt does, as of what renews, was held,
+    /// or was refunded.
     private func judgePast(
-        _ base64: String, of receipt: StoredReceipt, for app: AppServices
+        _ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination? {
-        guard receipt.lane == .bulk, !receipt.isOnTrust,
-            case .purchases(let listed, _) = await read(base64, of: receipt, for: app),
-            !listed.contains(where: \.isPeriod)
-        else { return nil }
+        guard !receipt.isOnTrust else { return nil }
+        if case .whole(let decision) = reading, decision == .held(.noTransactionYet),
+            receipt.reason == Reason.noTransactionYet.rawValue
+        {
+            return .finding(.receipt(decision))
+        }
+        guard case .purchases(let listed, _) = reading, !listed.contains(where: \.isPeriod) else { return nil }
         let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app)
         guard plan.asked.isEmpty, zip(purchases, plan.judged).allSatisfy({ $0.isOver(by: $1.decision) }) else {
             return nil
@@ -105,10 +113,13 @@ extension Examiner {
         return .finding(.transactions(judge.settled(plan.judged)))
     }
 
+    /// - Parameter reading: what the receipt says without a call.
     private func askVerifyReceipt(
-        _ base64: String, of receipt: StoredReceipt, for app: AppServices
+        _ base64: String, _ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        guard let client = desk.receipts(of: app, lane: receipt.callLane) else {
+        // What is not believed here stands before nobody's purchase.
+        let lane = if case .whole(.rejected) = reading { CallLane.repair } else { desk.lane(of: receipt) }
+        guard let client = desk.receipts(of: app, lane: lane) else {
             throw AppleRefusal(.hold(.credentialsMissing))
         }
         do throws(AppleRefusal) {
@@ -125,10 +136,26 @@ extension Examiner {
             }
             return try await hear(verified, calls, of: receipt, for: app)
         } catch {
+            if case .whole(let decision) = reading, decision == .rejected(.malformed),
+                try await isMalformedForGood(receipt, after: error.calls)
+            {
+                return .finding(.receipt(decision))
+            }
             var refusal = error
-            if error.isOutage { refusal.unheard = await unheard(base64, of: receipt, for: app) }
+            if error.isOutage { refusal.unheard = await unheard(reading, of: receipt, for: app) }
             throw refusal
         }
+    }
+
+    /// Whether Apple has said often enough, now again, that this is no receipt. It says the same in trouble of its own
+    /// (P15), so that it ends nothing but what is no receipt here either.
+    private func isMalformedForGood(
+        _ receipt: StoredReceipt, after calls: [ServiceCall]
+    ) async throws(AppleRefusal) -> Bool {
+        guard calls.last?.code == Int64(Self.malformed) else { return false }
+        let question = Statements.AnswerCount(receiptID: receipt.id, code: Self.malformed)
+        let before = try await query(Statements.countAnswers, question).first ?? 0
+        return before + 1 >= Self.malformedAnswersMax
     }
 
     /// Judges by it, and remembers it for as long as the receipt waits for another service.
@@ -305,21 +332,22 @@ extension Examiner {
     private func plan(
         _ listed: [Transaction], of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> (plan: ReceiptPlan, purchases: [ListedPurchase], judge: Judge) {
+        let purchases = try await known(listed, of: receipt)
+        let judge = try await judge(of: purchases.map(\.current), in: receipt, for: app)
+        let plan = ReceiptPlan(purchases, named: receipt.transactionID, judge: judge, freshFor: Self.staleAfter)
+        return (plan, purchases, judge)
+    }
+
+    /// What is known of each of the listed purchases, in order.
+    func known(
+        _ listed: [Transaction], of receipt: StoredReceipt
+    ) async throws(AppleRefusal) -> [ListedPurchase] {
         let question = Statements.ListedQuestion(receiptID: receipt.id, appID: receipt.appID, transactions: listed)
-        let known: [Statements.KnownPurchase]
-        do {
-            known = try await ledger.run(Statements.knownPurchases, question)
-        } catch {
-            throw AppleRefusal(.postpone(.historyPending, until: nil))
-        }
-        let purchases = zip(listed, known).map { listed, known in
+        return zip(listed, try await query(Statements.knownPurchases, question)).map { listed, known in
             ListedPurchase(
                 listed: listed, stored: known.stored, isGranted: known.isGranted, isOnTrust: known.isOnTrust,
                 before: known.before)
         }
-        let judge = try await judge(of: purchases.map(\.current), in: receipt, for: app)
-        let plan = ReceiptPlan(purchases, named: receipt.transactionID, judge: judge, freshFor: Self.staleAfter)
-        return (plan, purchases, judge)
     }
 
     /// Apple's word on a purchase that Apple signed: that it now knows no such id is no proof against it (P14).
@@ -328,7 +356,7 @@ extension Examiner {
     ) async -> Result<Transaction, AppleRefusal> {
         do throws(AppleRefusal) {
             let found = try await lookUp(
-                purchase.listed.id, lane: receipt.callLane, for: app, in: [environment])
+                purchase.listed.id, lane: desk.lane(of: receipt), for: app, in: [environment])
             guard purchase.listed.updated(by: found) != nil else { throw AppleRefusal(.retry(.appleAnswer)) }
             return .success(found)
         } catch {
@@ -338,123 +366,11 @@ extension Examiner {
     }
 }
 
-/// What one round of questions brought for a receipt.
-private struct LookUpRound {
-    /// Judged without a question.
-    private let judged: [Verdict.Entry]
-    /// Apple's word of now, by the receipt's ids.
-    private(set) var found: [Transaction] = []
-    private var waiting: [ListedPurchase]
-    /// Open after a question.
-    private var unanswered: [(purchase: ListedPurchase, refusal: AppleRefusal)] = []
-    private(set) var customerID: String?
-    /// What those wait for that the history did not bring.
-    var historyRest: Examination.Rest?
-
-    init(_ plan: ReceiptPlan) {
-        judged = plan.judged
-        waiting = plan.waiting
-        customerID = plan.judged.lazy.compactMap(\.transaction.customerID).first
-    }
-
-    /// Each purchase by its own refusal.
-    func unheard(by judge: Judge) -> Unheard {
-        let ids = unanswered.filter { $0.refusal.isOutage && $0.purchase.isUnheard }.map(\.purchase.listed.id)
-        return Unheard(entries: entries(by: judge) + open, ids: Set(ids))
-    }
-
-    /// Only what Apple was asked about counts as an attempt, and only an attempt climbs the ladder.
-    private var open: [Verdict.Entry] {
-        let historyReason = if case .retry(let reason, _) = historyRest { reason } else { Reason.historyPending }
-        return unanswered.map { purchase, refusal in
-            purchase.waiting(refusal.isTry ? refusal.reason : .historyPending)
-        } + waiting.map { $0.waiting(historyReason) }
-    }
-
-    /// Apple answers, even if it does not find everything.
-    var isAnswered: Bool { unanswered.allSatisfy { $0.refusal.fate == .retry(.notFoundYet) } }
-
-    mutating func take(
-        _ result: Result<Transaction, AppleRefusal>, for purchase: ListedPurchase
-    ) {
-        switch result {
-        case .success(let found): enter(found, for: purchase)
-        case .failure(let refusal): unanswered.append((purchase, refusal))
-        }
-    }
-
-    mutating func take(_ history: [Transaction]) {
-        let byID = Dictionary(history.map { ($0.id, $0) }, uniquingKeysWith: Self.newer)
-        let byPurchase = Dictionary(history.map { ($0.purchaseKey, $0) }, uniquingKeysWith: Self.newer)
-        let wanted = waiting
-        waiting = []
-        for purchase in wanted {
-            if let found = byID[purchase.listed.id] ?? byPurchase[purchase.listed.purchaseKey] {
-                enter(found, for: purchase)
-            } else {
-                waiting.append(purchase)
-            }
-        }
-    }
-
-    private mutating func enter(_ found: Transaction, for purchase: ListedPurchase) {
-        guard let transaction = purchase.listed.updated(by: found) else {
-            waiting.append(purchase)
-            return
-        }
-        customerID = customerID ?? transaction.customerID
-        self.found.append(transaction)
-    }
-
-    private static func newer(_ one: Transaction, _ other: Transaction) -> Transaction {
-        other.signedAt ?? .distantPast > one.signedAt ?? .distantPast ? other : one
-    }
-
-    private func entries(by judge: Judge) -> [Verdict.Entry] {
-        judge.settled(judged + found.map { judge.judge($0) })
-    }
-
-    func examination(by judge: Judge) throws(AppleRefusal) -> Examination {
-        let entries = entries(by: judge)
-        let isGrant = { (entry: Verdict.Entry) in if case .grant = entry.decision { true } else { false } }
-        let first = unanswered.first { $0.refusal.isTry } ?? unanswered.first
-        // Nothing new to write: another strategy may do better.
-        if let first, found.isEmpty, !entries.contains(where: isGrant) {
-            var refusal = first.refusal
-            refusal.unheard = unheard(by: judge)
-            throw refusal
-        }
-        let open = open
-        let isOpen = { (entry: Verdict.Entry) in if case .open = entry.decision { true } else { false } }
-        guard open.contains(where: isOpen) else { return .finding(.transactions(entries + open)) }
-        let isTry = open.contains { $0.decision != .open(.historyPending) && isOpen($0) }
-        let rest: Examination.Rest =
-            switch first?.refusal.fate {
-            case .retry(let reason) where isTry: .retry(reason, call: first?.refusal.calls.last.map(Verdict.Call.init))
-            case .postpone(let reason, let until): .postpone(reason, until: until)
-            case .halt(let reason), .hold(let reason), .reject(let reason): .postpone(reason, until: nil)
-            case .retry, nil: historyRest ?? .postpone(.historyPending, until: nil)
-            }
-        return .partly(entries + open, rest)
-    }
-}
-
 extension Unheard {
     /// Whatever would have been looked up, if nobody could be asked at all.
     fileprivate init(_ plan: ReceiptPlan) {
         let open = (plan.asked + plan.waiting).map { $0.waiting(.appleUnavailable) }
         self.init(entries: plan.judged + open, ids: Set(plan.asked.filter(\.isUnheard).map(\.listed.id)))
-    }
-}
-
-extension AppleRefusal {
-    fileprivate var isTry: Bool { if case .retry = fate { true } else { false } }
-
-    fileprivate var reason: Reason {
-        switch fate {
-        case .retry(let reason), .postpone(let reason, _), .reject(let reason), .hold(let reason), .halt(let reason):
-            reason
-        }
     }
 }
 

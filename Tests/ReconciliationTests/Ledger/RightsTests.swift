@@ -186,6 +186,10 @@ import Testing
                 #expect(try await lab.settle(limited, on: database).count == 1)
                 let shown = Statements.ShownCustomer(installationID: "i", environment: "Production", customerID: "c")
                 try await database.run(Statements.showCustomers, [shown])
+                let question = Statements.BareID(receiptID: id, appID: "game", transactionID: "t1", isOld: false)
+                #expect(try await database.run(Statements.knownBareID, question).first?.mayBeAsked == true)
+                try await database.run(Statements.noteAnswer, question)
+                #expect(try await database.run(Statements.countAnswers, .init(receiptID: id, code: 21002)) == [0])
                 let walk = Statements.Walk(appID: "game", environment: "Production", customer: "c")
                 let claim = Statements.WalkClaim(
                     walk: walk, askedID: "t1", lease: .seconds(30), interval: .seconds(3600))

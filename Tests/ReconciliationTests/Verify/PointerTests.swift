@@ -8,7 +8,7 @@ import Testing
 /// Goal: only the pointer of a row's own attempt has it judged: a stale one jumps no backoff, and neither does one that
 /// somebody made up. Method: a row between attempts, messages written by hand, and a simulator that counts.
 @Suite(.timeLimit(.minutes(8))) struct PointerTests {
-    @Test("S22: a pointer below or above the row's attempt is passed: no call, no strike, the row as it was")
+    @Test("a pointer below or above the row's attempt is passed: no call, no strike, the row as it was")
     func others() async throws {
         try await VerifyLab.with { lab in
             let bench = try await lab.bench(try lab.configuration(more: ["confirmWithApple: always"]))

@@ -1,0 +1,62 @@
+import AppStore
+import Foundation
+import Purchases
+
+/// Bare ids: a question to Apple, unless somebody vouches for who asks.
+extension Examiner {
+    func examineIdentifier(
+        of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        guard let id = receipt.transactionID ?? receipt.originalTransactionID else {
+            return .finding(.receipt(.rejected(.malformed)))
+        }
+        if receipt.isVouched { return try await answer(id, of: receipt, for: app, in: app.lookUpOrder) }
+        // No possession: a grant that this very user has already may answer, or an order or a token (rows 1 to 4).
+        let unproven = Examination.finding(.identifier(id, .possessionMissing))
+        guard receipt.appHasOrders, app.serverAPI != nil else { return unproven }
+        let question = Statements.BareID(
+            receiptID: receipt.id, appID: receipt.appID, transactionID: id, isOld: receipt.isOld(by: schedule))
+        guard let known = try await query(Statements.knownBareID, question).first, !known.isGranted else {
+            return unproven
+        }
+        if let stored = known.stored {
+            let entry = try await judge(of: [stored], in: receipt, for: app).judge(stored)
+            guard case .grant(_, let source) = entry.decision else { return unproven }
+            // A period is granted by its billing event, which is not stored.
+            if app.policy.confirmWithApple != .always, isFresh(stored.signedAt, by: source, of: receipt),
+                !stored.isPeriod
+            {
+                return .finding(.transactions([entry]))
+            }
+        }
+        guard known.mayBeAsked else { return unproven }
+        let entries: [Verdict.Entry]
+        do throws(AppleRefusal) {
+            let found = try await answer(id, of: receipt, for: app, in: app.lookUpOrder)
+            if case .finding(.transactions(let judged)) = found { entries = judged } else { entries = [] }
+        } catch {
+            // Not even whether there is such a purchase is for him to know.
+            switch error.fate {
+            case .reject, .retry(.notFoundYet): entries = []
+            default: throw error
+            }
+        }
+        _ = try await query(Statements.noteAnswer, question)
+        if entries.contains(where: \.decision.gives) { return .finding(.transactions(entries)) }
+        guard !entries.isEmpty else { return unproven }
+        // Apple's word is kept, so that it is not asked again; whoever asks learns nothing of it.
+        return .finding(
+            .transactions(
+                entries.map { Verdict.Entry(transaction: $0.transaction, decision: .held(.possessionMissing)) }))
+    }
+}
+
+extension StoredReceipt {
+    /// Ids that nobody vouches for.
+    var isBareID: Bool { proof == .identifier && !isVouched }
+
+    /// Whether a day has gone by since it was posted.
+    func isOld(by schedule: RetrySchedule) -> Bool {
+        Duration.seconds(readAt.timeIntervalSince(receivedAt)) > Examiner.notFoundFor * schedule.scale
+    }
+}

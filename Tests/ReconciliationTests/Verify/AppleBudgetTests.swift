@@ -1,0 +1,187 @@
+import AppStore
+import AppStoreSimulator
+import Foundation
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: Apple's calls are not a player's to spend: what is known here, what is no proof and what Apple has answered
+/// before costs no call, however often and under whatever names it is posted. Method: a worker's bench between the
+/// simulator over real HTTP and a real ledger; each row is judged once an hour for a day, and the simulator counts.
+@Suite(.timeLimit(.minutes(8))) struct AppleBudgetTests {
+    enum Flood: String, CaseIterable, Sendable, CustomTestStringConvertible {
+        case staleProofUnderManyOrders, confirmedProofUnderManyOrders, staleProofOfManyUsers
+        case receiptUnderManyOrders, receiptOfThePast, emptyReceipt, garbage, forgedReceipt
+        case unknownID, idOfPurchase, idOfGrantedPurchase, idOfOrderedPurchase, idInAppWithoutOrders
+
+        var testDescription: String { rawValue }
+
+        /// Of a day, and what the receipts end as.
+        fileprivate var expected: (calls: Int, states: [String]) {
+            switch self {
+            case .staleProofUnderManyOrders, .confirmedProofUnderManyOrders, .receiptUnderManyOrders:
+                (1, ["already_granted", "granted"])
+            case .staleProofOfManyUsers: (1, ["already_granted owned_by_another_user", "granted"])
+            case .receiptOfThePast: (0, ["rejected historical"])
+            case .emptyReceipt: (1, ["held no_transaction_yet"])
+            case .garbage: (3, ["rejected malformed"])
+            case .forgedReceipt: (1, ["rejected not_authenticated"])
+            case .unknownID: (3, ["held possession_missing"])
+            case .idOfPurchase: (1, ["held possession_missing"])
+            case .idOfGrantedPurchase: (0, ["granted", "held possession_missing"])
+            case .idOfOrderedPurchase: (1, ["granted owned_by_another_user"])
+            case .idInAppWithoutOrders: (0, ["held possession_missing"])
+            }
+        }
+    }
+
+    @Test("posts, and the calls that they cost", arguments: Flood.allCases)
+    func calls(_ flood: Flood) async throws {
+        try await VerifyLab.with { lab in
+            let bench = try await lab.bench(
+                try lab.configuration(
+                    more: flood == .confirmedProofUnderManyOrders ? ["confirmWithApple: always"] : []))
+            let posts = try await lab.posts(flood)
+            for post in posts { #expect(try await lab.lab.ledger.insert(post)) }
+            for hour in 0..<24 {
+                for post in posts { try await lab.judge(post.receiptID, bench) }
+                // What needs its payload stays on the payload's day.
+                if posts.allSatisfy({ $0.proof == .identifier }), hour < 23 { try await lab.age(hours: 1) }
+            }
+            #expect(lab.store.calls().count == flood.expected.calls)
+            #expect(
+                try await lab.lab.texts("select distinct concat_ws(' ', state, reason) from receipts order by 1")
+                    == flood.expected.states)
+            if posts.allSatisfy({ $0.proof == .identifier }) { try await lab.age(hours: -23) }
+        }
+    }
+
+    @Test("a bare id that is a day old waits for a post or a person, and is asked about once a day then")
+    func oldID() async throws {
+        try await VerifyLab.with { lab in
+            let bench = try await lab.bench(try lab.configuration())
+            let post = try #require(try await lab.posts(.unknownID).first)
+            #expect(try await lab.lab.ledger.insert(post))
+            for _ in 0..<5 { try await lab.judge(post.receiptID, bench) }
+            #expect(lab.store.calls().count == Statements.bareIDAnswersMax)
+            #expect(try await lab.lab.number("select extract(epoch from due_at - now())::int from receipts") <= 3600)
+            try await lab.age(hours: 30)
+            for _ in 0..<3 { try await lab.judge(post.receiptID, bench) }
+            #expect(lab.store.calls().count == Statements.bareIDAnswersMax + 1)
+            #expect(
+                try await lab.lab.number("select extract(epoch from due_at - now())::int from receipts") > 6 * 86_400)
+            try await lab.age(hours: -30)
+        }
+    }
+
+    @Test("an outage is no answer: a bare id is asked about until Apple has spoken")
+    func outage() async throws {
+        try await VerifyLab.with { lab in
+            let bench = try await lab.bench(try lab.configuration())
+            let order = try await lab.placeOrder("owner")
+            let sale = try await lab.sell { $0.appAccountToken = order.uuidString.lowercased() }
+            var down = FaultRequest(.status, on: .transactionInfo)
+            down.status = 503
+            try lab.store.fault(down)
+            let post = Submission(
+                appID: VerifyLab.appID, userID: "u1", proof: .identifier, transactionID: sale.purchase.transactionId)
+            #expect(try await lab.lab.ledger.insert(post))
+            for _ in 0..<5 { try await lab.judge(post.receiptID, bench) }
+            #expect(try await lab.lab.grants == [])
+            lab.store.clearFaults()
+            // Another worker, whose breaker knows of no outage.
+            try await lab.judge(post.receiptID, try await lab.bench(try lab.configuration()))
+            #expect(try await lab.lab.grants == ["\(sale.purchase.transactionId) owner"])
+        }
+    }
+
+    @Test("a user's receipts take ten fresh calls a minute; the rest go with what comes again, others' stay fresh")
+    func share() async throws {
+        try await VerifyLab.with { lab in
+            let desk = AppleDesk(halts: lab.halts, governor: lab.governor())
+            let again = lab.row(.identifier, attempt: 1)
+            for _ in 0..<20 { #expect(desk.lane(of: again) == .repair) }
+            let lanes = (0..<15).map { _ in desk.lane(of: lab.row(.identifier)) }
+            #expect(lanes == Array(repeating: .fresh, count: 10) + Array(repeating: .repair, count: 5))
+        }
+    }
+}
+
+extension VerifyLab {
+    fileprivate func posts(_ flood: AppleBudgetTests.Flood) async throws -> [Submission] {
+        func named(_ proof: Proof) -> [Submission] {
+            (0..<5).map { Submission(appID: Self.appID, userID: "u1", orderID: "order-\($0)", proof: proof) }
+        }
+        func asked(_ id: String) -> Submission {
+            Submission(appID: Self.appID, userID: "thief", proof: .identifier, transactionID: id)
+        }
+        switch flood {
+        case .staleProofUnderManyOrders: return named(try await staleProof())
+        case .confirmedProofUnderManyOrders:
+            return named(.signedTransaction(try await sell().signedTransaction))
+        case .staleProofOfManyUsers:
+            let proof = try await staleProof()
+            return (0..<5).map { Submission(appID: Self.appID, userID: "u\($0)", proof: proof) }
+        case .receiptUnderManyOrders: return named(.receipt(try await sell().receipt))
+        case .receiptOfThePast:
+            return named(.receipt(try await sell { $0.purchaseDate = 1_500_000_000_000 }.receipt))
+        case .emptyReceipt:
+            let receipt = try store.receipt(ReceiptRequest(app: Self.bundleID, transactionIds: []))
+            return [Submission(appID: Self.appID, userID: "u1", proof: .receipt(receipt))]
+        case .garbage: return [Submission(appID: Self.appID, userID: "u1", proof: .receipt("bm8gcmVjZWlwdA=="))]
+        case .forgedReceipt:
+            var bytes = try #require(Data(base64Encoded: try await sell().receipt))
+            bytes[bytes.count - 1] ^= 1
+            return [Submission(appID: Self.appID, userID: "u1", proof: .receipt(bytes.base64EncodedString()))]
+        case .unknownID:
+            try await placeOrder("somebody")
+            return [asked("999999999999999")]
+        case .idOfPurchase:
+            try await placeOrder("somebody")
+            return [asked(try await sell().purchase.transactionId)]
+        case .idOfGrantedPurchase:
+            try await placeOrder("somebody")
+            let sale = try await sell()
+            let own = Submission(
+                appID: Self.appID, userID: "u1", proof: .signedTransaction(sale.signedTransaction))
+            return [own, asked(sale.purchase.transactionId)]
+        case .idOfOrderedPurchase:
+            let order = try await placeOrder("owner")
+            let sale = try await sell { $0.appAccountToken = order.uuidString.lowercased() }
+            return [asked(sale.purchase.transactionId)]
+        case .idInAppWithoutOrders: return [asked(try await sell().purchase.transactionId)]
+        }
+    }
+
+    /// A minute ago.
+    @discardableResult
+    fileprivate func placeOrder(_ user: String) async throws -> UUID {
+        let id = try await lab.place(user)
+        try await lab.run("update orders set placed_at = now() - interval '1 minute'")
+        return id
+    }
+
+    /// Signed two hours ago.
+    private func staleProof() async throws -> Proof {
+        let milliseconds = { (ago: TimeInterval) in Int64((Date.now.timeIntervalSince1970 - ago) * 1000) }
+        let sale = try await sell { $0.purchaseDate = milliseconds(7300) }
+        return .signedTransaction(try store.sign(sale.purchase.transactionId, signedDate: milliseconds(7200)))
+    }
+
+    /// As if its message had come, and the one of the queue that it is sent on to.
+    fileprivate func judge(_ id: UUID, _ bench: VerifyBench) async throws {
+        for _ in 0..<2 {
+            let row = try #require(try await lab.ledger.fetch(id))
+            guard !row.state.isEnded else { return }
+            let message = Array(Pointer(receiptID: id, attempt: row.attempt).text.utf8)
+            #expect(await bench.settle(message, redelivered: false) == .done)
+            // Sent on, it is looked at again.
+            guard try await lab.ledger.fetch(id)?.lane != row.lane else { return }
+        }
+    }
+
+    fileprivate func age(hours: Int) async throws {
+        try await lab.run("update receipts set received_at = received_at - interval '\(hours) hours'")
+    }
+}
