@@ -156,55 +156,70 @@ extension Statements {
         """,
         bind: { $0.values }, read: purchasePlace)
 
-    /// What a user posted, newest first, with what of it was not granted to him, here or before. A purchase that he posted again is
-    /// listed where he posted it last; once it is his, with the grants.
+    /// Receipts that a user posted, newest first, with the purchases in them that were not granted to that user, here or
+    /// before. A purchase that the user posted again is listed with the newest post; once it is granted, with the grants.
+    ///
+    /// Costs what its page holds: each purchase of the page is compared with its other posts once, however often it was posted.
     package static let postedPurchases = Statement<PurchasePage, PurchasePlace>(
         "purchases.posted",
         """
-        select \(microseconds("r.received_at")), r.id::text, p.list
-        from (
+        with page as materialized (
           select l.* from unnest($2::text[]) as person(id)
           cross join lateral (
             select id, state, reason, transaction_id, received_at from receipts
             where app_id = $1 and user_id = person.id and received_at <= \(cursorTime)
               and (received_at < \(cursorTime) or id::text collate "C" < $4)
             order by received_at desc, id::text collate "C" desc limit $5) l
-          order by l.received_at desc, l.id::text collate "C" desc limit $5) r
-        cross join lateral (
-          select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
-              'transactionId', o.transaction_id, 'receiptId', r.id, 'reason', o.reason,
+          order by l.received_at desc, l.id::text collate "C" desc limit $5),
+        -- The newest post on the page of each purchase. Every post of the page compared with all others is quadratic.
+        newest as materialized (
+          select distinct on (o.transaction_id, o.state = 'granted')
+            r.id, r.received_at, r.state as receipt_state, o.transaction_id, o.state, o.reason
+          from page r
+          cross join lateral (
+            select transaction_id, state, reason from outcomes
+            where receipt_id = r.id
+              and (state in ('open', 'held', 'rejected') or reason in ('owned_by_another_user', 'transferred'))
+            offset 0) o
+          order by o.transaction_id, o.state = 'granted', r.received_at desc, r.id desc),
+        -- Key look-ups for each of them, never a join: the kept plan of a join knows no sizes.
+        listed as (
+          select o.*, row_number() over (partition by o.id order by o.transaction_id) as place from newest o
+          where not exists (select from grants g
+              where g.transaction_id = o.transaction_id and g.app_id = $1 and g.user_id = any($2::text[]) offset 0)
+            and not exists (select from imported_grants m
+              where m.transaction_id = o.transaction_id and m.app_id = $1 and m.user_id = any($2::text[]) offset 0)
+            and not exists (
+              select from outcomes n cross join lateral (
+                select received_at, id from receipts
+                where id = n.receipt_id and app_id = $1 and user_id = any($2::text[]) offset 0) l
+              where n.transaction_id = o.transaction_id and n.state <> 'granted'
+                and (l.received_at, l.id) > (o.received_at, o.id) offset 0))
+        select \(microseconds("o.received_at")), o.id::text, coalesce(
+          jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+              'transactionId', o.transaction_id, 'receiptId', o.id, 'reason', o.reason,
               'state', case when o.reason in ('owned_by_another_user', 'transferred') then 'already_granted'
-                when o.state <> 'open' then o.state when r.state = 'parked' then 'parked' else 'received' end,
-              \(shownFacts))) order by t.purchased_at desc, o.transaction_id), '[]') as list
-          from (
-            select transaction_id, state, reason from outcomes o
-            where o.receipt_id = r.id
-              and (o.state in ('open', 'held', 'rejected') or o.reason in ('owned_by_another_user', 'transferred'))
+                when o.state <> 'open' then o.state when o.receipt_state = 'parked' then 'parked' else 'received' end,
+              \(shownFacts))) order by t.purchased_at desc, o.transaction_id) filter (where o.is_listed), '[]')
+        from (
+          select id, received_at, receipt_state, transaction_id, state, reason, true as is_listed, true as is_judged
+          from listed where place <= \(listedOfReceiptMax)
+          union all
+          -- A place of each receipt; listed itself where nothing of its purchases is known.
+          select id, received_at, state, transaction_id, state, reason,
+            state in ('received', 'held', 'parked', 'rejected')
+              and not exists (select from outcomes where receipt_id = r.id offset 0)
               and not exists (select from grants g
-                where g.transaction_id = o.transaction_id and g.app_id = $1 and g.user_id = any($2::text[]))
-              and not exists (select from imported_grants m
-                where m.transaction_id = o.transaction_id and m.app_id = $1 and m.user_id = any($2::text[]))
-              and not exists (
-                select from outcomes n cross join lateral (
-                  select received_at, id from receipts
-                  where id = n.receipt_id and app_id = $1 and user_id = any($2::text[]) offset 0) l
-                where n.transaction_id = o.transaction_id and n.state <> 'granted'
-                  and (l.received_at, l.id) > (r.received_at, r.id))
-            union all
-            -- Nothing of its purchases is known.
-            select r.transaction_id, r.state, r.reason
-            where r.state in ('received', 'held', 'parked', 'rejected')
-              and not exists (select from outcomes where receipt_id = r.id)
-              and not exists (select from grants g
-                where g.transaction_id = r.transaction_id and g.app_id = $1 and g.user_id = any($2::text[]))
-            limit \(listedOfReceiptMax)) o
-          -- Who knows only an id is given no hint about the purchase behind it; who only names one has shown nothing.
-          left join lateral (
-            select \(factColumnsShown) from transactions
-            where transaction_id = o.transaction_id and app_id = $1 and o.reason is distinct from 'possession_missing'
-              and exists (select from outcomes s where s.receipt_id = r.id and s.transaction_id = o.transaction_id)
-            offset 0) t on true) p
-        order by r.received_at desc, r.id::text collate "C" desc
+                where g.transaction_id = r.transaction_id and g.app_id = $1 and g.user_id = any($2::text[]) offset 0),
+            false
+          from page r) o
+        -- Who knows only an id is given no hint about the purchase behind it; who only names one has shown nothing.
+        left join lateral (
+          select \(factColumnsShown) from transactions
+          where transaction_id = o.transaction_id and app_id = $1 and o.is_judged
+            and o.reason is distinct from 'possession_missing' offset 0) t on true
+        group by o.id, o.received_at
+        order by o.received_at desc, o.id::text collate "C" desc
         """,
         bind: { $0.values }, read: purchasePlace)
 
