@@ -90,14 +90,56 @@ import Testing
     func bound() async throws {
         try await RunningIntake.run { intake in
             let poll = LongPoll(ledger: intake.ledger)
-            let tickets = (0..<LongPoll.waitersMax).compactMap { _ in poll.register(UUID(), upTo: .seconds(25)) }
+            let tickets = (0..<LongPoll.waitersMax).compactMap { _ in
+                poll.register(UUID(), of: nil, upTo: .seconds(25))
+            }
             #expect(tickets.count == LongPoll.waitersMax)
-            #expect(poll.register(UUID(), upTo: .seconds(25)) == nil)
+            #expect(poll.register(UUID(), of: nil, upTo: .seconds(25)) == nil)
             tickets[0].leave()
-            #expect(poll.register(UUID(), upTo: .seconds(25)) != nil)
+            #expect(poll.register(UUID(), of: nil, upTo: .seconds(25)) != nil)
             poll.close()
             await tickets[1].wait()
-            #expect(poll.register(UUID(), upTo: .seconds(25)) == nil)
+            #expect(poll.register(UUID(), of: nil, upTo: .seconds(25)) == nil)
+        }
+    }
+
+    @Test("Beyond the bound of one user nobody waits for that user's, and everybody else does")
+    func boundOfUser() async throws {
+        try await RunningIntake.run { intake in
+            let poll = LongPoll(ledger: intake.ledger)
+            // One accent in two spellings: Unicode calls them equal, and they are two users.
+            let (one, other) = ("caf\u{E9}", "cafe\u{301}")
+            let tickets = (0..<LongPoll.waitersOfUserMax).compactMap { _ in
+                poll.register(UUID(), of: one, upTo: .seconds(25))
+            }
+            #expect(tickets.count == LongPoll.waitersOfUserMax)
+            #expect(poll.register(UUID(), of: one, upTo: .seconds(25)) == nil)
+            for user in [other, nil] { #expect(poll.register(UUID(), of: user, upTo: .seconds(25)) != nil) }
+            // Given back once, however often it is said.
+            for _ in 0..<2 { tickets[0].leave() }
+            #expect(poll.register(UUID(), of: one, upTo: .seconds(25)) != nil)
+            #expect(poll.register(UUID(), of: one, upTo: .seconds(25)) == nil)
+            poll.close()
+        }
+    }
+
+    @Test("A user who waits 200 times is answered at once the next time")
+    func flood() async throws {
+        try await RunningIntake.run { intake in
+            guard case .string(let id)? = try await intake.post(Self.body("u-flood"))["id"] else { return }
+            let extra = 20
+            let waits = try await withThrowingTaskGroup(of: Duration.self) { group in
+                for _ in 0..<LongPoll.waitersOfUserMax + extra {
+                    group.addTask {
+                        let start = ContinuousClock.now
+                        let answer = try await intake.get("/v1/receipts/\(id)?wait=6")
+                        #expect(answer.status == 200)
+                        return ContinuousClock.now - start
+                    }
+                }
+                return try await group.reduce(into: []) { $0.append($1) }
+            }
+            #expect(waits.count { $0 < .seconds(5) } == extra)
         }
     }
 
@@ -105,7 +147,7 @@ import Testing
     func cancelled() async throws {
         try await RunningIntake.run { intake in
             let poll = LongPoll(ledger: intake.ledger)
-            let ticket = try #require(poll.register(UUID(), upTo: .seconds(25)))
+            let ticket = try #require(poll.register(UUID(), of: nil, upTo: .seconds(25)))
             let start = ContinuousClock.now
             let waiting = Task { await ticket.wait() }
             try await Task.sleep(for: .milliseconds(50))

@@ -36,6 +36,7 @@ package struct AnswerMiddleware: RouterMiddleware {
         let requester = Requester(requestID: requestID, route: context.coreContext.endpointPath)
         var response: Response
         do {
+            try Self.check(request)
             response = try await Requester.$current.withValue(requester) {
                 if let trace {
                     try await TraceContext.$current.withValue(trace) { try await next(request, context) }
@@ -52,6 +53,8 @@ package struct AnswerMiddleware: RouterMiddleware {
         }
         // No proxy may keep an answer: the next one may be another (RFC 9111, 5.2.2.5).
         response.headers[.cacheControl] = "no-store"
+        // It is JSON or text, whatever is in it.
+        response.headers[.xContentTypeOptions] = "nosniff"
         response.headers[.requestID] = requestID
         response.headers[.traceparent] = trace?.traceparent
         if health.isDraining || gate.isCrowded || Self.leavesMuchUnread(request, response.status) {
@@ -65,10 +68,19 @@ package struct AnswerMiddleware: RouterMiddleware {
         return response
     }
 
+    /// What the HTTP library lets pass.
+    private static func check(_ request: Request) throws(Problem) {
+        guard request.head.authority?.isEmpty == false, request.headers[.furtherHost] == nil else { throw .badHost }
+        guard let expectation = request.headers[.expect] else { return }
+        guard expectation.lowercased() == "100-continue" else { throw .unknownExpectation }
+    }
+
     /// A refused request's body is read to its end before the next request: not if it may have no end.
     private static func leavesMuchUnread(_ request: Request, _ status: HTTPResponse.Status) -> Bool {
         if status == .contentTooLarge || status == .requestTimeout { return true }
         guard status.code >= 400 else { return false }
+        // Who was not asked for the body may leave it out: the next head would be read as one.
+        if request.headers[.expect] != nil { return true }
         return request.headers[.transferEncoding] != nil
             || request.headers[.contentLength].flatMap { Int($0) } ?? 0 > unreadBytesMax
     }
@@ -124,6 +136,8 @@ package struct AnswerMiddleware: RouterMiddleware {
 extension HTTPField.Name {
     package static let requestID = Self("X-Request-Id")!
     package static let traceparent = Self("traceparent")!
+    /// The HTTP library makes `authority` of the first Host.
+    fileprivate static let furtherHost = Self("Host")!
 }
 
 extension ResponseBody {

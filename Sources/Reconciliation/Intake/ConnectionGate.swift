@@ -1,19 +1,102 @@
 import HummingbirdCore
+import Metrics
+import NIOCore
 import Synchronization
 
 /// How many connections a listener may have open. While it is full, those that come wait in the kernel's backlog.
 ///
-/// Once a quarter only is left every answer ends its connection. So whoever waits gets a turn, and connections that are kept
-/// open and idle never take all of the places.
+/// Once a quarter only is left every answer ends its connection, and of the connections without a request those that
+/// have had none for longest are closed. So whoever waits gets a turn, and connections that are kept open and idle, or
+/// never send anything, take none of the places for long.
 package final class ConnectionGate: AvailableConnectionsDelegate {
+    /// A connection may be so long without a request: the next may be on its way.
+    static let idleMax: TimeAmount = .seconds(1)
+    /// Between two looks at a crowd.
+    private static let interval: Duration = .milliseconds(250)
+
+    /// One that is open.
+    final class Connection: Sendable {
+        fileprivate let channel: any Channel
+        /// In nanoseconds of `NIODeadline`; `busy` while there is a request.
+        private let idleSince: Atomic<UInt64>
+        private let hasClientLeft = Atomic<Bool>(false)
+        private static let busy = UInt64.max
+
+        fileprivate init(_ channel: any Channel) {
+            self.channel = channel
+            idleSince = Atomic(NIODeadline.now().uptimeNanoseconds)
+        }
+
+        func becameBusy() { idleSince.store(Self.busy, ordering: .relaxed) }
+        func becameIdle(at moment: NIODeadline) { idleSince.store(moment.uptimeNanoseconds, ordering: .relaxed) }
+        func clientLeft() { hasClientLeft.store(true, ordering: .relaxed) }
+
+        fileprivate var hasLeft: Bool { hasClientLeft.load(ordering: .relaxed) }
+        /// Later than any moment while there is a request.
+        fileprivate var lastRequest: UInt64 { idleSince.load(ordering: .relaxed) }
+
+        /// Nothing if a request came meanwhile: the loop knows.
+        fileprivate func close(ifIdleSince moment: UInt64) {
+            channel.eventLoop.execute {
+                if self.lastRequest == moment { self.channel.close(promise: nil) }
+            }
+        }
+    }
+
     private let connectionsMax: Int
     private let open = Atomic<Int>(0)
+    private let connections = Mutex<[ObjectIdentifier: Connection]>([:])
+    private let closed = Counter(label: "makegood_http_connections_closed_total", dimensions: [("why", "crowded")])
+    private let crowds: AsyncStream<Void>
+    private let crowd: AsyncStream<Void>.Continuation
 
-    init(_ connectionsMax: Int) { self.connectionsMax = connectionsMax }
+    init(_ connectionsMax: Int) {
+        self.connectionsMax = connectionsMax
+        (crowds, crowd) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
+    }
 
-    var isCrowded: Bool { open.load(ordering: .relaxed) * 4 >= connectionsMax * 3 }
+    var isCrowded: Bool { excess > 0 }
+    /// So many more than leave a quarter free.
+    private var excess: Int { open.load(ordering: .relaxed) - (connectionsMax * 3 - 1) / 4 }
 
-    package func connectionOpened() { open.add(1, ordering: .relaxed) }
+    package func connectionOpened() {
+        open.add(1, ordering: .relaxed)
+        if isCrowded { crowd.yield() }
+    }
     package func connectionClosed() { open.subtract(1, ordering: .relaxed) }
     package func isAcceptingNewConnections() -> Bool { open.load(ordering: .relaxed) < connectionsMax }
+
+    func remember(_ channel: any Channel) -> Connection {
+        let connection = Connection(channel)
+        connections.withLock { $0[ObjectIdentifier(channel)] = connection }
+        return connection
+    }
+
+    func forget(_ channel: any Channel) {
+        connections.withLock { $0[ObjectIdentifier(channel)] = nil }
+    }
+
+    /// Whether the client has closed its side, or the connection is gone.
+    func hasLeft(_ channel: any Channel) -> Bool {
+        connections.withLock { $0[ObjectIdentifier(channel)] }?.hasLeft ?? true
+    }
+
+    /// Closes idle connections while there is a crowd, until it is cancelled.
+    package func run() async {
+        for await _ in crowds {
+            while !Task.isCancelled, isCrowded {
+                closeIdle()
+                try? await Task.sleep(for: Self.interval)
+            }
+        }
+    }
+
+    private func closeIdle() {
+        let latest = (NIODeadline.now() - Self.idleMax).uptimeNanoseconds
+        let idle = connections.withLock { $0.values.map { (connection: $0, since: $0.lastRequest) } }
+            .filter { $0.since <= latest }.sorted { $0.since < $1.since }
+        let longest = idle.prefix(max(0, excess))
+        for (connection, since) in longest { connection.close(ifIdleSince: since) }
+        closed.increment(by: longest.count)
+    }
 }

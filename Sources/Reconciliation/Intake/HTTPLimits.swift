@@ -11,10 +11,14 @@ package enum HTTPLimits {
     static let headerBytesMax = 32 << 10
     static let headersMax = 100
 
-    /// - Parameter requestLimit: how long a request's head may take to arrive.
-    static func http1(requestLimit: Duration = RequestClock.limit) -> HTTP1Channel.Configuration {
+    /// - Parameters:
+    ///   - requestLimit: how long a request's head may take to arrive.
+    ///   - gate: the listener's.
+    static func http1(
+        requestLimit: Duration = RequestClock.limit, gate: ConnectionGate
+    ) -> HTTP1Channel.Configuration {
         HTTP1Channel.Configuration(
-            additionalChannelHandlers: [BrokenRequestAnswer(), HeadWatch(limit: requestLimit)],
+            additionalChannelHandlers: [BrokenRequestAnswer(), HeadWatch(limit: requestLimit, gate: gate)],
             idleTimeout: idleTimeout,
             httpDecoderConfiguration: .init(
                 maxHeaderFieldSize: headerBytesMax, maxHeaderListSize: headerBytesMax, maxHeaderFieldCount: headersMax))

@@ -1,16 +1,28 @@
 import NIOCore
+import NIOHTTPTypes
 
-/// The head of a request must arrive within a limit too: without this, a client that sends it byte by byte would live
-/// until the idle time-out. Bodies have `RequestClock`.
+/// Watches one connection. Its first byte must come within 10 s, and the head of each request within a limit from the
+/// head's first byte: without this, a client that sends nothing, or byte by byte, would live until the idle time-out.
+/// Bodies have `RequestClock`. And the gate learns since when the connection has no request.
 ///
 /// Stands behind the HTTP decoder, and puts a second handler before it. Bytes that came in and have not become a part
 /// of a message (head, piece of a body, end) are an unfinished head. One timer per connection, never one per request.
-final class HeadWatch: ChannelInboundHandler, RemovableChannelHandler {
-    /// Whatever the decoder makes: it is passed on unopened.
-    typealias InboundIn = NIOAny
+final class HeadWatch: ChannelDuplexHandler, RemovableChannelHandler {
+    typealias InboundIn = HTTPRequestPart
+    typealias InboundOut = HTTPRequestPart
+    typealias OutboundIn = HTTPResponsePart
+    typealias OutboundOut = HTTPResponsePart
 
-    private final class Bytes: ChannelInboundHandler {
+    static let firstByteMax: Duration = .seconds(10)
+
+    /// An outbound event: asks the client for the body that it announced (RFC 9110, 10.1.1).
+    struct Continue: Sendable {}
+
+    /// The bytes themselves.
+    private final class Bytes: ChannelDuplexHandler {
         typealias InboundIn = ByteBuffer
+        typealias OutboundIn = ByteBuffer
+        typealias OutboundOut = ByteBuffer
         private let watch: HeadWatch
 
         init(_ watch: HeadWatch) { self.watch = watch }
@@ -19,15 +31,30 @@ final class HeadWatch: ChannelInboundHandler, RemovableChannelHandler {
             watch.bytesCame(context)
             context.fireChannelRead(data)
         }
+
+        /// Past the HTTP encoder, which knows one head for each request.
+        func triggerUserOutboundEvent(context: ChannelHandlerContext, event: Any, promise: EventLoopPromise<Void>?) {
+            guard event is Continue else { return context.triggerUserOutboundEvent(event, promise: promise) }
+            context.writeAndFlush(
+                wrapOutboundOut(ByteBuffer(string: "HTTP/1.1 100 Continue\r\n\r\n")), promise: promise)
+        }
     }
 
     private let limit: TimeAmount
-    /// When the oldest byte came that has not become part of a message.
-    private var unfinishedSince: NIODeadline?
-    private var hasTimer = false
+    private let firstByteLimit: TimeAmount
+    private let gate: ConnectionGate
+    private var connection: ConnectionGate.Connection?
+    /// Until when the first byte must have come, or what is missing of a head; nil: nothing is waited for.
+    private var deadline: NIODeadline?
+    private var isSilent = true
+    private var timer: Scheduled<Void>?
+    /// Requests whose answer has not ended.
+    private var requests = 0
 
-    init(limit: Duration) {
-        self.limit = .nanoseconds(Int64(limit / .nanoseconds(1)))
+    init(limit: Duration, gate: ConnectionGate) {
+        self.limit = TimeAmount(limit)
+        firstByteLimit = TimeAmount(min(limit, Self.firstByteMax))
+        self.gate = gate
     }
 
     func handlerAdded(context: ChannelHandlerContext) {
@@ -37,27 +64,69 @@ final class HeadWatch: ChannelInboundHandler, RemovableChannelHandler {
             // Only in a pipeline that is being torn down.
             context.close(promise: nil)
         }
+        if context.channel.isActive { opened(context) }
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        opened(context)
+        context.fireChannelActive()
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        timer?.cancel()
+        timer = nil
+        connection?.clientLeft()
+        gate.forget(context.channel)
+        context.fireChannelInactive()
+    }
+
+    /// The client closed its side. One that only says so that it sends no more is answered all the same, unless it waits
+    /// for a turn (`ListGate`).
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if case ChannelEvent.inputClosed? = event as? ChannelEvent { connection?.clientLeft() }
+        context.fireUserInboundEventTriggered(event)
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        unfinishedSince = nil
+        deadline = nil
+        if case .head = unwrapInboundIn(data) {
+            requests += 1
+            connection?.becameBusy()
+        }
         context.fireChannelRead(data)
     }
 
-    private func bytesCame(_ context: ChannelHandlerContext) {
-        guard unfinishedSince == nil else { return }
-        unfinishedSince = .now()
-        if !hasTimer { startTimer(context, in: limit) }
+    func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+        if case .end = unwrapOutboundIn(data) {
+            // What is no HTTP is answered too, and was no request.
+            requests = max(0, requests - 1)
+            if requests == 0 { connection?.becameIdle(at: .now()) }
+        }
+        context.write(data, promise: promise)
     }
 
-    private func startTimer(_ context: ChannelHandlerContext, in wait: TimeAmount) {
-        hasTimer = true
-        context.eventLoop.assumeIsolated().scheduleTask(in: wait) {
-            self.hasTimer = false
-            guard let since = self.unfinishedSince else { return }
-            let left = since + self.limit - .now()
-            if left <= .zero { return context.close(promise: nil) }
-            self.startTimer(context, in: left)
+    private func opened(_ context: ChannelHandlerContext) {
+        guard connection == nil else { return }
+        connection = gate.remember(context.channel)
+        deadline = .now() + firstByteLimit
+        startTimer(context)
+    }
+
+    private func bytesCame(_ context: ChannelHandlerContext) {
+        guard isSilent || deadline == nil else { return }
+        isSilent = false
+        deadline = .now() + limit
+        startTimer(context)
+    }
+
+    /// One that runs already looks again when it ends.
+    private func startTimer(_ context: ChannelHandlerContext) {
+        guard timer == nil, let deadline else { return }
+        timer = context.eventLoop.assumeIsolated().scheduleTask(deadline: deadline) {
+            self.timer = nil
+            guard let deadline = self.deadline else { return }
+            if deadline <= .now() { return context.close(promise: nil) }
+            self.startTimer(context)
         }
     }
 }

@@ -56,13 +56,14 @@ package struct IntakeServer: Service {
         clock = RequestClock(limit: requestLimit)
         gate = ConnectionGate(connectionsMax)
         let door = Door(configuration: configuration)
+        let lists = ListGate(connections: gate)
         let bodies = BodyReader(bytesMax: settings.bodyBytesMax, clock: clock)
         receipts = ReceiptRoutes(
             ledger: ledger, doorbell: doorbell, configuration: configuration, door: door, longPoll: longPoll,
             bodies: bodies, logger: logger, security: security)
         orders = OrderRoutes(
             ledger: ledger, configuration: configuration, catalogues: catalogues, door: door, longPoll: orderPoll,
-            bodies: bodies)
+            bodies: bodies, lists: lists)
         tokens = TokenRoutes(ledger: ledger, configuration: configuration, door: door)
         installations = InstallationRoutes(
             ledger: ledger, configuration: configuration, door: door, bodies: bodies)
@@ -70,8 +71,8 @@ package struct IntakeServer: Service {
         reports = ReportRoutes(ledger: ledger, configuration: configuration, door: door, bodies: bodies)
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, door: door)
         events = EventRoutes(ledger: ledger, configuration: configuration, door: door, health: health)
-        explain = ExplainRoutes(ledger: ledger, configuration: configuration, door: door)
-        purchases = PurchaseRoutes(ledger: ledger, configuration: configuration, door: door)
+        explain = ExplainRoutes(ledger: ledger, configuration: configuration, door: door, lists: lists)
+        purchases = PurchaseRoutes(ledger: ledger, configuration: configuration, door: door, lists: lists)
     }
 
     /// Serves until graceful shutdown or cancellation; called once.
@@ -87,6 +88,7 @@ package struct IntakeServer: Service {
             tasks.addTask { await longPoll.run() }
             tasks.addTask { await orderPoll.run() }
             tasks.addTask { await clock.run() }
+            tasks.addTask { await gate.run() }
             defer { tasks.cancelAll() }
             try await withGracefulShutdownHandler {
                 try await withTaskCancellationHandler {
@@ -135,7 +137,7 @@ package struct IntakeServer: Service {
         }
         return Application(
             router: router,
-            server: .http1(configuration: HTTPLimits.http1(requestLimit: requestLimit)),
+            server: .http1(configuration: HTTPLimits.http1(requestLimit: requestLimit, gate: gate)),
             configuration: .init(
                 address: .hostname(settings.httpHost, port: settings.httpPort), backlog: 1024, reuseAddress: true,
                 availableConnectionsDelegate: gate),

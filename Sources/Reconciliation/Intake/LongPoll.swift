@@ -10,12 +10,15 @@ import Synchronization
 package final class LongPoll: Sendable {
     /// One more is answered with the current state at once.
     package static let waitersMax = 5000
+    /// The same for those who wait for one user's.
+    package static let waitersOfUserMax = 200
     package static let interval: Duration = .milliseconds(50)
     /// Below the 29, 30 and 60 s after which gateways give up.
     package static let waitMax: Duration = .seconds(25)
 
     private struct Waiter {
         let awaitedID: UUID
+        let user: [UInt8]?
         let deadline: ContinuousClock.Instant
         /// Nil: registered, and still reading its row.
         var continuation: CheckedContinuation<Void, Never>?
@@ -25,6 +28,8 @@ package final class LongPoll: Sendable {
 
     private struct State {
         var waiters: [Int: Waiter] = [:]
+        /// Of each user who has any, by the bytes of the id.
+        var ofUsers: [[UInt8]: Int] = [:]
         var lastID = 0
         var isAsking = false
         var isClosed = false
@@ -72,13 +77,20 @@ package final class LongPoll: Sendable {
     }
 
     /// A place among those who wait. Register, then read the row, then wait: what ends in between is not missed.
-    /// Nil where there is no room; give the ticket back with `leave` in any case.
-    func register(_ awaitedID: UUID, upTo wait: Duration) -> Ticket? {
+    ///
+    /// - Parameter user: whose it is; nil: nobody's, and only the bound of all counts.
+    /// - Returns: nil where there is no room. Give the ticket back with `leave` in any case.
+    func register(_ awaitedID: UUID, of user: String?, upTo wait: Duration) -> Ticket? {
+        let user = user.map { Array($0.utf8) }
         let id: Int? = state.withLock { state in
             guard !state.isClosed, state.waiters.count < Self.waitersMax else { return nil }
+            if let user {
+                guard state.ofUsers[user, default: 0] < Self.waitersOfUserMax else { return nil }
+                state.ofUsers[user, default: 0] += 1
+            }
             state.lastID += 1
             state.waiters[state.lastID] = Waiter(
-                awaitedID: awaitedID, deadline: .now + min(wait, Self.waitMax), continuation: nil)
+                awaitedID: awaitedID, user: user, deadline: .now + min(wait, Self.waitMax), continuation: nil)
             return state.lastID
         }
         guard let id else { return nil }
@@ -89,9 +101,9 @@ package final class LongPoll: Sendable {
     /// The newest view after a wait; nil where there was no room to wait, or the database went away meanwhile: then what
     /// was known before is true enough, and "nothing was stored" would not be.
     func latest<View>(
-        _ id: UUID, upTo wait: Duration, isOver: (View) -> Bool, _ read: () async throws -> View?
+        _ id: UUID, of user: String?, upTo wait: Duration, isOver: (View) -> Bool, _ read: () async throws -> View?
     ) async -> View? {
-        guard let ticket = register(id, upTo: wait) else { return nil }
+        guard let ticket = register(id, of: user, upTo: wait) else { return nil }
         defer { ticket.leave() }
         // Registered first: what ends between this look and the wait is not missed.
         guard let view = try? await read() else { return nil }
@@ -121,7 +133,12 @@ package final class LongPoll: Sendable {
         }
 
         func leave() {
-            poll.state.withLock { $0.waiters[id] = nil }
+            poll.state.withLock { state in
+                guard let user = state.waiters.removeValue(forKey: id)?.user, let count = state.ofUsers[user] else {
+                    return
+                }
+                state.ofUsers[user] = count > 1 ? count - 1 : nil
+            }
         }
     }
 

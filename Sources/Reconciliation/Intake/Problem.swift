@@ -191,6 +191,21 @@ extension Problem {
         .requestTimeout, "request_timeout",
         "the request did not arrive within \(RequestClock.limit.components.seconds) s", limit: .requestTime)
 
+    package static let bodyTooSlow = Problem(
+        .requestTimeout, "request_timeout",
+        "the body arrived slower than \(RequestClock.bytesPerSecondMin) bytes a second", limit: .bodyRate)
+
+    package static let tooManySlowBodies = Problem(
+        .requestTimeout, "request_timeout",
+        "\(RequestClock.slowOfUserMax) other bodies of this user arrive slowly at this time", limit: .userBodies)
+
+    /// RFC 9112, 3.2.
+    package static let badHost = Problem(.badRequest, "bad_request", "must name one Host")
+
+    /// RFC 9110, 10.1.1.
+    package static let unknownExpectation = Problem(
+        .expectationFailed, "expectation_failed", "of Expect only 100-continue is understood")
+
     package static func tooManyQuestions(retryAfterSeconds: Int) -> Problem {
         Problem(
             .tooManyRequests, "too_many_questions", "too many transaction ids without a proof led nowhere today",
@@ -220,9 +235,9 @@ extension Problem {
 
     /// Nothing was stored; the same request again is right. Retry-After is jittered, so that clients do not return
     /// all at once.
-    package static func unavailable() -> Problem {
+    package static func unavailable(limit: Limit? = nil) -> Problem {
         Problem(
-            .serviceUnavailable, "unavailable", "nothing was stored; send it again",
+            .serviceUnavailable, "unavailable", "nothing was stored; send it again", limit: limit,
             headers: [.retryAfter: retryAfter])
     }
 

@@ -65,7 +65,7 @@ package struct ReceiptRoutes: Sendable {
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         let configuration = configuration.current
-        let posted = try await bodies.withBody(of: request, context) { body in
+        let posted = try await bodies.withBody(of: request, context, from: caller) { body in
             try SubmissionRequest(body: body, caller: caller, apps: configuration.appIDs)
         }
         guard let answer = try await take([.success(posted)], configuration, wait).first else {
@@ -82,7 +82,9 @@ package struct ReceiptRoutes: Sendable {
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         let configuration = configuration.current
-        let posted = try await bodies.withBody(of: request, context, bytesMin: SubmissionBatch.bytesMax) { body in
+        let posted = try await bodies.withBody(
+            of: request, context, from: caller, bytesMin: SubmissionBatch.bytesMax
+        ) { body in
             try SubmissionBatch(body: body, caller: caller, apps: configuration.appIDs).entries
         }
         // What cannot be stored costs no more than its answer.
@@ -112,7 +114,7 @@ package struct ReceiptRoutes: Sendable {
             try await caller.mayRead(
                 appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
         else { throw Problem.notYours }
-        if view.state == .received, wait > .zero { view = await waited(id, wait) ?? view }
+        if view.state == .received, wait > .zero { view = await waited(view, wait) ?? view }
         return Response(json: ReceiptAnswer(view, finishing: configuration.current.finishing(view.appID)).json)
     }
 
@@ -281,7 +283,7 @@ package struct ReceiptRoutes: Sendable {
         guard wait > .zero, views.contains(where: { $0.state == .received }) else { return views }
         return await withTaskGroup(of: (Int, ReceiptView?).self) { group in
             for (place, view) in views.enumerated() where view.state == .received {
-                group.addTask { (place, await waited(view.id, wait)) }
+                group.addTask { (place, await waited(view, wait)) }
             }
             var latest = views
             for await (place, view) in group {
@@ -292,8 +294,10 @@ package struct ReceiptRoutes: Sendable {
     }
 
     /// The receipt after a wait; nil: as it was.
-    private func waited(_ id: UUID, _ wait: Duration) async -> ReceiptView? {
-        await longPoll.latest(id, upTo: wait, isOver: { $0.state != .received }) { try await ledger.view(id) }
+    private func waited(_ view: ReceiptView, _ wait: Duration) async -> ReceiptView? {
+        await longPoll.latest(view.id, of: view.userID, upTo: wait, isOver: { $0.state != .received }) {
+            try await ledger.view(view.id)
+        }
     }
 }
 

@@ -1,14 +1,16 @@
 import HTTPTypes
 import Hummingbird
 import Metrics
-import NIOCore
 import NIOHTTP1
 import Synchronization
 
-/// Reads the bodies of requests within three bounds: bytes of one, bytes of all at once, and time.
+/// Reads the bodies of requests within bounds: bytes of one, bytes of all at once, and time (`RequestClock`).
 package final class BodyReader: Sendable {
-    /// All bodies that are being read or judged. A hundred callers of 1 MiB fit; what is beyond is answered 503.
+    /// Of all bodies that are being read or judged, counted as they arrive: what a client only announces takes no memory. A
+    /// hundred callers of 1 MiB fit; what is beyond is answered 503.
     package static let bytesInFlightMax = 256 << 20
+    /// More than this is not set aside for a body before it arrives.
+    private static let bytesExpectedMax = 64 << 10
 
     package let bytesMax: Int
     private let clock: RequestClock
@@ -20,38 +22,42 @@ package final class BodyReader: Sendable {
         self.clock = clock
     }
 
-    /// Lends the whole body. One that announces too much is refused before a byte of it is read.
+    /// Lends the whole body. One that announces too much is refused before a byte of it is read. A client that waits to be
+    /// asked for the body (`Expect: 100-continue`) is asked when all else is known to be right.
     ///
-    /// - Parameter bytesMin: a route's own bound, where that is higher than everybody's.
+    /// - Parameters:
+    ///   - caller: who sends it; a gateway's user may have few slow bodies at one time.
+    ///   - bytesMin: a route's own bound, where that is higher than everybody's.
     /// - Throws: `Problem` 413, 408, 400 (cut) or 503; `RequestBroken` where its HTTP is broken.
     func withBody<Result>(
-        of request: Request, _ context: HTTPContext, bytesMin: Int = 0, _ use: ([UInt8]) async throws -> Result
+        of request: Request, _ context: HTTPContext, from caller: Caller, bytesMin: Int = 0,
+        _ use: ([UInt8]) async throws -> Result
     ) async throws -> Result {
         let bytesMax = max(bytesMax, bytesMin)
         let announced = try Self.announcedBytes(request.headers)
         if let announced, announced > bytesMax { throw Problem.bodyTooLarge(bytesMax: bytesMax) }
-        let reserved = announced ?? bytesMax
-        guard inFlight.wrappingAdd(reserved, ordering: .relaxed).newValue <= Self.bytesInFlightMax else {
-            inFlight.wrappingSubtract(reserved, ordering: .relaxed)
-            refused.increment()
-            throw Problem.unavailable()
-        }
-        defer { inFlight.wrappingSubtract(reserved, ordering: .relaxed) }
-        return try await use(read(request, context, announced, bytesMax))
+        guard inFlight.load(ordering: .relaxed) < Self.bytesInFlightMax else { throw tooMuch() }
+        let arrival = RequestClock.Arrival(context.channel, of: caller.userID)
+        defer { inFlight.wrappingSubtract(arrival.bytes, ordering: .relaxed) }
+        return try await use(read(request, arrival, announced, bytesMax))
     }
 
     private func read(
-        _ request: Request, _ context: HTTPContext, _ announced: Int?, _ bytesMax: Int
+        _ request: Request, _ arrival: RequestClock.Arrival, _ announced: Int?, _ bytesMax: Int
     ) async throws -> [UInt8] {
-        let ticket = clock.start(context.channel)
-        defer { clock.stop(ticket) }
+        clock.start(arrival)
+        defer { clock.stop(arrival) }
+        if request.headers[.expect] != nil {
+            arrival.channel.triggerUserOutboundEvent(HeadWatch.Continue(), promise: nil)
+        }
         var body: [UInt8] = []
-        body.reserveCapacity(min(announced ?? 0, bytesMax))
+        body.reserveCapacity(min(announced ?? 0, Self.bytesExpectedMax))
         do {
             for try await buffer in request.body {
-                guard body.count + buffer.readableBytes <= bytesMax else {
-                    throw Problem.bodyTooLarge(bytesMax: bytesMax)
-                }
+                let bytes = buffer.readableBytes
+                let inFlight = inFlight.wrappingAdd(bytes, ordering: .relaxed).newValue
+                guard arrival.add(bytes) <= bytesMax else { throw Problem.bodyTooLarge(bytesMax: bytesMax) }
+                guard inFlight <= Self.bytesInFlightMax else { throw tooMuch() }
                 body.append(contentsOf: buffer.readableBytesView)
             }
         } catch let problem as Problem {
@@ -68,6 +74,11 @@ package final class BodyReader: Sendable {
         return body
     }
 
+    private func tooMuch() -> Problem {
+        refused.increment()
+        return .unavailable(limit: .bodies)
+    }
+
     private static func announcedBytes(_ headers: HTTPFields) throws(Problem) -> Int? {
         guard let text = headers[.contentLength] else { return nil }
         guard let bytes = Int(text), bytes >= 0 else {
@@ -80,49 +91,4 @@ package final class BodyReader: Sendable {
 /// What came is no HTTP: for the server below to answer, as a head that is none.
 struct RequestBroken: Error {
     let cause: HTTPParserError
-}
-
-/// A request must arrive within 30 s: who sends byte by byte must not hold a place for ever.
-///
-/// One task looks at all running bodies each second, so a request costs a dictionary entry and no timer of its own.
-package final class RequestClock: Sendable {
-    package static let limit: Duration = .seconds(30)
-
-    private struct State {
-        var running: [Int: (deadline: ContinuousClock.Instant, channel: any Channel)] = [:]
-        var lastTicket = 0
-    }
-
-    private let limit: Duration
-    private let state = Mutex(State())
-
-    package init(limit: Duration = RequestClock.limit) {
-        self.limit = limit
-    }
-
-    func start(_ channel: any Channel) -> Int {
-        state.withLock { state in
-            state.lastTicket += 1
-            state.running[state.lastTicket] = (.now + limit, channel)
-            return state.lastTicket
-        }
-    }
-
-    func stop(_ ticket: Int) {
-        state.withLock { state in state.running[ticket] = nil }
-    }
-
-    package func run() async {
-        while !Task.isCancelled {
-            try? await Task.sleep(for: min(limit / 4, .seconds(1)))
-            let now = ContinuousClock.now
-            let late = state.withLock { state in
-                let late = state.running.filter { $0.value.deadline <= now }
-                for ticket in late.keys { state.running[ticket] = nil }
-                return late.values.map(\.channel)
-            }
-            // The error travels down the pipeline to whoever reads the body.
-            for channel in late { channel.pipeline.fireErrorCaught(Problem.tooSlow) }
-        }
-    }
 }

@@ -71,7 +71,7 @@ package struct OperationsServer: Service {
         router.add(middleware: AnswerMiddleware(health: routes.health, gate: gate, logger: logger))
         routes.add(to: router)
         let application = Application(
-            router: router, server: .http1(configuration: HTTPLimits.http1()),
+            router: router, server: .http1(configuration: HTTPLimits.http1(gate: gate)),
             configuration: .init(
                 address: .hostname(host, port: port), reuseAddress: true, availableConnectionsDelegate: gate),
             onServerRunning: { [address, host, logger] channel in
@@ -80,6 +80,7 @@ package struct OperationsServer: Service {
                 address.listening(port)
             },
             logger: logger.quiet)
+        async let _ = gate.run()
         try await application.run()
     }
 }

@@ -54,7 +54,7 @@ package struct InstallationRoutes: Sendable {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake)
         let current = configuration.current
-        return try await bodies.withBody(of: request, context) { body in
+        return try await bodies.withBody(of: request, context, from: caller) { body in
             let fields = try IntakeFields(body: body.isEmpty ? Array("{}".utf8) : body, of: .installation)
             let userID = try caller.user(fields.userID)
             return (try caller.app(fields.appID, of: current.appIDs), userID, fields.installationTokenSHA256)

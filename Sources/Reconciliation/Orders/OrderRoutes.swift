@@ -18,12 +18,13 @@ package struct OrderRoutes: Sendable {
     private let users: UserRegister
     private let longPoll: LongPoll
     private let bodies: BodyReader
+    private let lists: ListGate
     private let placed = Counter(label: "makegood_orders_placed_total")
     private let repeated = Counter(label: "makegood_orders_repeated_total")
 
     package init(
         ledger: Ledger, configuration: ConfigurationHolder, catalogues: CatalogueBoard, door: Door, longPoll: LongPoll,
-        bodies: BodyReader
+        bodies: BodyReader, lists: ListGate
     ) {
         self.ledger = ledger
         self.configuration = configuration
@@ -32,11 +33,11 @@ package struct OrderRoutes: Sendable {
         users = UserRegister(ledger: ledger)
         self.longPoll = longPoll
         self.bodies = bodies
+        self.lists = lists
     }
 
     package func add(to router: Router<HTTPContext>) {
-        router.serve(
-            "/v1/orders", [.post: { try await post($0, $1) }, .get: { request, _ in try await search(request) }])
+        router.serve("/v1/orders", [.post: { try await post($0, $1) }, .get: { try await search($0, $1) }])
         router.serve("/v1/orders/:id", [.get: { try await get($0, $1) }])
     }
 
@@ -45,7 +46,7 @@ package struct OrderRoutes: Sendable {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake)
         let configuration = configuration.current
-        var wish = try await bodies.withBody(of: request, context) { body in
+        var wish = try await bodies.withBody(of: request, context, from: caller) { body in
             try OrderRequest(body: body, caller: caller, apps: configuration.appIDs)
         }
         guard let app = configuration.apps[wish.appID] else { throw Problem.appNotAllowed }
@@ -101,7 +102,7 @@ package struct OrderRoutes: Sendable {
         else { throw Problem.notYours }
         if view.transactionID == nil, wait > .zero {
             view =
-                await longPoll.latest(id, upTo: wait, isOver: { $0.transactionID != nil }) {
+                await longPoll.latest(id, of: view.userID, upTo: wait, isOver: { $0.transactionID != nil }) {
                     try await ledger.order(id)
                 } ?? view
         }
@@ -109,7 +110,7 @@ package struct OrderRoutes: Sendable {
     }
 
     /// What a client forgot: the newest orders of a user.
-    private func search(_ request: Request) async throws -> Response {
+    private func search(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake)
         let configuration = configuration.current
@@ -137,12 +138,14 @@ package struct OrderRoutes: Sendable {
             return limit
         }
         let user = UserName(appID: appID, key: configuration.userKeys?.key(of: userID, app: appID) ?? userID)
-        let views = try await ledger.run(
-            Statements.searchOrders,
-            .init(
-                appID: appID, userIDs: try await ledger.run(Statements.idsOfPerson, user),
-                productID: parameters["productId"].map(String.init), state: state,
-                limit: limit ?? Self.searchLimitDefault))
+        let views = try await lists.withTurn(of: userID, context.channel) {
+            try await ledger.run(
+                Statements.searchOrders,
+                .init(
+                    appID: appID, userIDs: try await ledger.run(Statements.idsOfPerson, user),
+                    productID: parameters["productId"].map(String.init), state: state,
+                    limit: limit ?? Self.searchLimitDefault))
+        }
         return Response(json: .object([.init("orders", .array(views.map { $0.json() }))]))
     }
 }

@@ -39,7 +39,7 @@ package struct ReportRoutes: Sendable {
             try await caller.mayRead(
                 appID: order.appID, userID: order.userID, configuration.current.userKeys, ledger)
         else { throw Problem.notYours }
-        let fields = try await fields(request, context)
+        let fields = try await fields(request, context, from: caller)
         // What the body says of the order and its user, the path has said already.
         let owner = try await clearUser(of: order)
         let report = try report(
@@ -50,7 +50,7 @@ package struct ReportRoutes: Sendable {
     private func post(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake)
-        let fields = try await fields(request, context)
+        let fields = try await fields(request, context, from: caller)
         let configuration = configuration.current
         let appID = try caller.app(fields.appID, of: configuration.appIDs)
         let userID = try caller.user(fields.userID)
@@ -80,8 +80,10 @@ package struct ReportRoutes: Sendable {
         return id
     }
 
-    private func fields(_ request: Request, _ context: HTTPContext) async throws -> IntakeFields {
-        try await bodies.withBody(of: request, context) { try IntakeFields(body: $0, of: .report) }
+    private func fields(
+        _ request: Request, _ context: HTTPContext, from caller: Caller
+    ) async throws -> IntakeFields {
+        try await bodies.withBody(of: request, context, from: caller) { try IntakeFields(body: $0, of: .report) }
     }
 
     private func report(

@@ -11,38 +11,45 @@ package struct ExplainRoutes: Sendable {
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
     private let door: Door
+    private let lists: ListGate
 
-    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door) {
+    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door, lists: ListGate) {
         self.ledger = ledger
         self.configuration = configuration
         self.door = door
+        self.lists = lists
     }
 
     package func add(to router: Router<HTTPContext>) {
         router.serve(
             "/v1/receipts/:id/explain",
-            [.get: { try await explain($0, UUID(uuidString: Self.id($1)).map(StorySubject.receipt)) }])
+            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(StorySubject.receipt)) }])
         router.serve(
             "/v1/orders/:id/explain",
-            [.get: { try await explain($0, UUID(uuidString: Self.id($1)).map(StorySubject.order)) }])
+            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(StorySubject.order)) }])
         router.serve(
             "/v1/transactions/:id/explain",
             [
                 .get: {
-                    try await explain($0, Self.id($1).removingPercentEncoding.flatMap(StorySubject.init(transaction:)))
+                    try await explain(
+                        $0, $1, Self.id($1).removingPercentEncoding.flatMap(StorySubject.init(transaction:)))
                 }
             ])
     }
 
     private static func id(_ context: HTTPContext) -> String { context.parameters.get("id") ?? "" }
 
-    private func explain(_ request: Request, _ subject: StorySubject?) async throws -> Response {
+    private func explain(
+        _ request: Request, _ context: HTTPContext, _ subject: StorySubject?
+    ) async throws -> Response {
         let caller = try await door.admit(request.headers)
         try caller.require(caller.userID == nil ? .support : .intake)
         let keys = configuration.current.userKeys
-        guard let subject, let story = try await story(of: subject, for: caller.reader(keys), keys) else {
-            throw Problem.notFound
+        guard let subject else { throw Problem.notFound }
+        let found = try await lists.withTurn(of: caller.userID, context.channel) {
+            try await story(of: subject, for: caller.reader(keys), keys)
         }
+        guard let story = found else { throw Problem.notFound }
         return Response(json: story.json)
     }
 

@@ -15,11 +15,13 @@ package struct PurchaseRoutes: Sendable {
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
     private let door: Door
+    private let lists: ListGate
 
-    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door) {
+    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door, lists: ListGate) {
         self.ledger = ledger
         self.configuration = configuration
         self.door = door
+        self.lists = lists
     }
 
     package func add(to router: Router<HTTPContext>) {
@@ -30,16 +32,19 @@ package struct PurchaseRoutes: Sendable {
     // MARK: Routes
 
     private func purchases(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let user = try await user(request, context)
-        let page = Statements.PurchasePage(
-            appID: user.appID, userIDs: try await ledger.run(Statements.idsOfPerson, user),
-            before: try Self.cursor(request), limit: try Self.limit(request))
-        let list = PurchaseList(
-            [
-                try await ledger.run(Statements.grantedPurchases, page),
-                try await ledger.run(Statements.importedPurchases, page),
-                try await ledger.run(Statements.postedPurchases, page),
-            ], limit: page.limit)
+        let (user, id) = try await user(request, context)
+        let (cursor, limit) = (try Self.cursor(request), try Self.limit(request))
+        let list = try await lists.withTurn(of: id, context.channel) {
+            let page = Statements.PurchasePage(
+                appID: user.appID, userIDs: try await ledger.run(Statements.idsOfPerson, user), before: cursor,
+                limit: limit)
+            return PurchaseList(
+                [
+                    try await ledger.run(Statements.grantedPurchases, page),
+                    try await ledger.run(Statements.importedPurchases, page),
+                    try await ledger.run(Statements.postedPurchases, page),
+                ], limit: limit)
+        }
         var members: [JSONValue.Member] = [
             .init("appId", .string(user.appID)), .init("purchases", .array(list.topUps.map(\.json))),
         ]
@@ -48,15 +53,17 @@ package struct PurchaseRoutes: Sendable {
     }
 
     private func spend(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let user = try await user(request, context)
+        let (user, id) = try await user(request, context)
         guard let month = request.uri.queryParameters["month"].flatMap({ Month(String($0)) }) else {
             throw Problem.badParameter("month", "a month such as 2026-11")
         }
-        let spendings = try await ledger.run(
-            Statements.spending,
-            .init(
-                appID: user.appID, userIDs: try await ledger.run(Statements.idsOfPerson, user), from: month.start,
-                to: month.end))
+        let spendings = try await lists.withTurn(of: id, context.channel) {
+            try await ledger.run(
+                Statements.spending,
+                .init(
+                    appID: user.appID, userIDs: try await ledger.run(Statements.idsOfPerson, user), from: month.start,
+                    to: month.end))
+        }
         return Response(
             json: .object([
                 .init("appId", .string(user.appID)), .init("month", .string(month.text)),
@@ -67,8 +74,8 @@ package struct PurchaseRoutes: Sendable {
 
     // MARK: Parameters
 
-    /// Whose purchases are asked for, as the tables name him.
-    private func user(_ request: Request, _ context: HTTPContext) async throws -> UserName {
+    /// Whose purchases are asked for: as the tables name the user, and as the request does.
+    private func user(_ request: Request, _ context: HTTPContext) async throws -> (UserName, id: String) {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake, or: .support)
         guard let id = context.parameters.get("id")?.removingPercentEncoding,
@@ -89,7 +96,7 @@ package struct PurchaseRoutes: Sendable {
             }
             appID = only
         }
-        return UserName(appID: appID, key: configuration.userKeys?.key(of: id, app: appID) ?? id)
+        return (UserName(appID: appID, key: configuration.userKeys?.key(of: id, app: appID) ?? id), id)
     }
 
     private static func cursor(_ request: Request) throws(Problem) -> PurchaseCursor {

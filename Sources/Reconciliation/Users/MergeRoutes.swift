@@ -35,7 +35,7 @@ package struct MergeRoutes: Sendable {
         try caller.require(.merge)
         let configuration = configuration.current
         let user = try caller.user(in: request, context, of: configuration)
-        let into = try await bodies.withBody(of: request, context) { try Self.into($0) }
+        let into = try await bodies.withBody(of: request, context, from: caller) { try Self.into($0) }
         guard !into.utf8.elementsEqual(user.id.utf8) else {
             throw Problem.incomplete("same_user", "is this account itself", field: "into")
         }

@@ -1,0 +1,131 @@
+import HTTPTypes
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: no user keeps others from their lists, and none reads two at once. Method: readers that stay until they are told
+/// to go, and others beside them.
+@Suite struct ListGateTests {
+    private let connections = ConnectionGate(1000)
+    private let gate: ListGate
+
+    init() { gate = ListGate(connections: connections) }
+
+    /// Any channel will do: none is written to.
+    private static func withChannel(_ body: (any Channel) async throws -> Void) async throws {
+        let channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .bind(host: "127.0.0.1", port: 0).get()
+        let result: Result<Void, any Error>
+        do { result = .success(try await body(channel)) } catch { result = .failure(error) }
+        try await channel.close()
+        try result.get()
+    }
+
+    /// A reader that has begun, and what ends it.
+    private struct Reader {
+        let task: Task<Void, any Error>
+        let end: AsyncStream<Void>.Continuation
+
+        func leave() async throws {
+            end.finish()
+            try await task.value
+        }
+    }
+
+    private func reader(of user: String?, _ channel: any Channel) async -> Reader {
+        let (stay, end) = AsyncStream.makeStream(of: Void.self)
+        let (begun, begin) = AsyncStream.makeStream(of: Void.self)
+        let task = Task { [gate] in
+            try await gate.withTurn(of: user, channel) {
+                begin.finish()
+                for await _ in stay {}
+            }
+        }
+        for await _ in begun {}
+        return Reader(task: task, end: end)
+    }
+
+    @Test("The next list of a user waits for the one before; another user's does not")
+    func turns() async throws {
+        try await Self.withChannel { channel in
+            _ = connections.remember(channel)
+            let first = await reader(of: "u1", channel)
+            let start = ContinuousClock.now
+            let second = Task { [gate] in try await gate.withTurn(of: "u1", channel) { ContinuousClock.now - start } }
+            try await Task.sleep(for: .milliseconds(300))
+            try await gate.withTurn(of: "u2", channel) {}
+            try await gate.withTurn(of: nil, channel) {}
+            try await first.leave()
+            #expect(try await second.value >= .milliseconds(250))
+            try await gate.withTurn(of: "u1", channel) {}
+        }
+    }
+
+    @Test("Nobody waits for more than 2 s, and the answer says for what")
+    func patience() async throws {
+        try await Self.withChannel { channel in
+            _ = connections.remember(channel)
+            let readers = [await reader(of: "u1", channel), await reader(of: "u2", channel)]
+            let start = ContinuousClock.now
+            async let busy = problem(of: "u3", channel)
+            async let key = problem(of: nil, channel)
+            async let own = problem(of: "u1", channel)
+            for (problem, status, limit) in [
+                (await busy, 503, Limit.lists), (await key, 503, .lists), (await own, 429, .userLists),
+            ] {
+                #expect(problem?.status.code == status && problem?.limit == limit)
+                #expect(problem?.headers[.retryAfter] != nil)
+            }
+            #expect((.milliseconds(1900)..<Duration.seconds(4)).contains(ContinuousClock.now - start))
+            for reader in readers { try await reader.leave() }
+            try await gate.withTurn(of: "u3", channel) {}
+        }
+    }
+
+    @Test("Who waits in a crowd of one user's is not passed by the crowd")
+    func crowd() async throws {
+        try await Self.withChannel { channel in
+            _ = connections.remember(channel)
+            let (first, other) = (await reader(of: "u1", channel), await reader(of: "u2", channel))
+            let crowd = (0..<ListGate.waitersOfUserMax).map { _ in
+                Task { [gate] in try await gate.withTurn(of: "u1", channel) {} }
+            }
+            try await Task.sleep(for: .milliseconds(200))
+            let start = ContinuousClock.now
+            #expect(await problem(of: "u1", channel)?.limit == .userLists)
+            #expect(ContinuousClock.now - start < .seconds(1), "refused at once")
+            let third = Task { [gate] in try await gate.withTurn(of: "u3", channel) {} }
+            try await Task.sleep(for: .milliseconds(100))
+            // One place is free, and the crowd's user has a list under way.
+            try await other.leave()
+            try await third.value
+            try await first.leave()
+            for waiter in crowd { try await waiter.value }
+        }
+    }
+
+    @Test("Nothing is read for a client that left while it waited, and its place is free")
+    func left() async throws {
+        try await Self.withChannel { channel in
+            let connection = connections.remember(channel)
+            let first = await reader(of: "u1", channel)
+            let second = Task { [gate] in try await gate.withTurn(of: "u1", channel) { Issue.record("was read") } }
+            try await Task.sleep(for: .milliseconds(100))
+            connection.clientLeft()
+            try await first.leave()
+            await #expect(throws: CancellationError.self) { try await second.value }
+            try await gate.withTurn(of: "u1", channel) {}
+        }
+    }
+
+    private func problem(of user: String?, _ channel: any Channel) async -> Problem? {
+        do {
+            try await gate.withTurn(of: user, channel) {}
+            return nil
+        } catch {
+            return error as? Problem
+        }
+    }
+}
