@@ -147,7 +147,13 @@ import Testing
         let configuration = try Self.configuration(
             ["gateway.pem": Self.es256.publicKey.pemRepresentation], scopes: "intake, claim, events, support")
         let caller = try await Self.door(configuration).admit(Self.headers("Bearer \(Self.token())"))
-        #expect(caller == Caller(name: "gatewayJwt", userID: "u1", scopes: [.intake], apps: ["game"]))
+        let limits = UserLimits()
+        #expect(
+            caller
+                == Caller(
+                    name: "gatewayJwt", userID: "u1", scopes: [.intake], apps: ["game"],
+                    userShare: .init(.user(Array("u1".utf8)), name: "gatewayJwt.user", limits.rate),
+                    bytesPerDay: limits.bytesPerDay))
     }
 
     @Test("Times have a leeway of 30 s, and an end within a day is needed")

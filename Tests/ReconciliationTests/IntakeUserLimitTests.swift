@@ -86,6 +86,19 @@ import Testing
         }
     }
 
+    @Test("Bytes of a day: the body that passes them is read, the next is not; others are")
+    func bytes() async throws {
+        try await TestGateway.run(limits: "{bytesPerDay: 1048576}") { intake, gateway in
+            let large =
+                #"{"details":{"note":"\#(String(repeating: "x", count: 400_000))"},\#(Self.proof().dropFirst())"#
+            let token = try gateway.token("large")
+            for _ in 0..<3 { #expect(try await intake.post(large, key: token).status == 202) }
+            Self.refused(try await intake.post(Self.proof(), key: token), by: "user.bytesPerDay")
+            #expect(try await intake.post(Self.proof(), key: gateway.token("small")).status == 202)
+            #expect(try await intake.get("/v1/receipts/\(UUID())", key: token).status == 404)
+        }
+    }
+
     @Test("Receipts without a verdict: who has too many waits until they are judged")
     func open() async throws {
         try await TestGateway.run(limits: "{openReceipts: 70}") { intake, _ in

@@ -4,7 +4,7 @@
 /// others, and nothing is given or refused by them for good. What must be exact is a place in the database
 /// (`limit_places`).
 package struct UserLimits: Sendable, Equatable {
-    /// Requests, and beyond the first each entry of a batch and each 64 KiB of a body.
+    /// Requests; a batch counts as many as it has entries.
     package var rate = Rate(perSecond: 10, burst: 400)
     /// New receipts in a day of UTC. A post of what is stored already passes.
     package var receiptsPerDay = 2000

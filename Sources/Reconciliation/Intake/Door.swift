@@ -15,10 +15,12 @@ package struct Caller: Sendable, Equatable {
     let share: RateLimiter.Share?
     /// The user's own, whom a gateway's token names.
     let userShare: RateLimiter.Share?
+    /// What the bodies of that user may have in a day.
+    let bytesPerDay: Int?
 
     package init(
         name: String, userID: String?, scopes: Set<Scope>, apps: Set<String>, share: RateLimiter.Share? = nil,
-        userShare: RateLimiter.Share? = nil
+        userShare: RateLimiter.Share? = nil, bytesPerDay: Int? = nil
     ) {
         self.name = name
         self.userID = userID
@@ -26,6 +28,7 @@ package struct Caller: Sendable, Equatable {
         self.apps = apps
         self.share = share
         self.userShare = userShare
+        self.bytesPerDay = bytesPerDay
     }
 
     package func require(_ scope: Scope) throws(Problem) {
@@ -83,7 +86,7 @@ package final class Door: Sendable {
             // Whatever the file says: one user's token neither vouches for others nor reads everyone's events.
             return Caller(
                 name: "gatewayJwt", userID: userID, scopes: section.scopes.intersection([.intake]), apps: section.apps,
-                share: share, userShare: userShare)
+                share: share, userShare: userShare, bytesPerDay: configuration.userLimits.bytesPerDay)
         }
         guard let key = Self.key(credential, in: configuration.access) else { throw .unauthenticated(wasGiven: true) }
         guard !key.hasEnded(at: now()) else { throw .keyEnded }

@@ -15,6 +15,7 @@ package final class BodyReader: Sendable {
     package let bytesMax: Int
     private let clock: RequestClock
     private let inFlight = Atomic<Int>(0)
+    private let ofUsers = UserBytes()
     private let refused = Counter(label: "makegood_http_bodies_refused_total")
 
     package init(bytesMax: Int, clock: RequestClock) {
@@ -28,7 +29,7 @@ package final class BodyReader: Sendable {
     /// - Parameters:
     ///   - caller: who sends it; a gateway's user may have few slow bodies at one time.
     ///   - bytesMin: a route's own bound, where that is higher than everybody's.
-    /// - Throws: `Problem` 413, 408, 400 (cut) or 503; `RequestBroken` where its HTTP is broken.
+    /// - Throws: `Problem` 413, 408, 429, 400 (cut) or 503; `RequestBroken` where its HTTP is broken.
     func withBody<Result>(
         of request: Request, _ context: HTTPContext, from caller: Caller, bytesMin: Int = 0,
         _ use: ([UInt8]) async throws -> Result
@@ -36,9 +37,13 @@ package final class BodyReader: Sendable {
         let bytesMax = max(bytesMax, bytesMin)
         let announced = try Self.announcedBytes(request.headers)
         if let announced, announced > bytesMax { throw Problem.bodyTooLarge(bytesMax: bytesMax) }
+        try ofUsers.check(caller)
         guard inFlight.load(ordering: .relaxed) < Self.bytesInFlightMax else { throw tooMuch() }
         let arrival = RequestClock.Arrival(context.channel, of: caller.userID)
-        defer { inFlight.wrappingSubtract(arrival.bytes, ordering: .relaxed) }
+        defer {
+            inFlight.wrappingSubtract(arrival.bytes, ordering: .relaxed)
+            ofUsers.note(arrival.bytes, of: caller)
+        }
         return try await use(read(request, arrival, announced, bytesMax))
     }
 

@@ -127,7 +127,8 @@ package enum SecurityEvent: Sendable, Hashable {
 
     var name: String {
         switch self {
-        case .refused(.noCredential), .refused(.unknownKey), .refused(.endedKey), .refused(.noGateway), .refused(.token):
+        case .refused(.noCredential), .refused(.unknownKey), .refused(.endedKey), .refused(.noGateway),
+            .refused(.token):
             "credential.refused"
         case .refused: "access.refused"
         case .limit: "limit.reached"
