@@ -1,4 +1,5 @@
 import Foundation
+import HTTPTypes
 import Synchronization
 
 /// How many bytes of bodies each user of the gateway sent today, by UTC, to this process (`limits.user.bytesPerDay`).

@@ -49,6 +49,7 @@ package enum Schema {
         migration(44, "limit_places", PackageResources._044_limit_places_sql),
         migration(45, "security_log", PackageResources._045_security_log_sql),
         migration(46, "events_of_roles", PackageResources._046_events_of_roles_sql),
+        migration(47, "customers_of_production", PackageResources._047_customers_of_production_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {
