@@ -391,6 +391,20 @@ import Testing
         #expect(try Self.refusal(of: yaml)?.key == key)
     }
 
+    @Test("Unsigned data beside production is refused, whichever app is named first; beside the sandbox it is not")
+    func unsignedBesideProduction() throws {
+        let xcode = "{id: dev, bundleId: b, environments: [Xcode], acceptUnsignedXcodeData: true}"
+        func app(_ environment: String) -> String {
+            "{id: game, bundleId: c, appAppleId: 1, environments: [\(environment)]}"
+        }
+        func refusal(_ first: String, _ second: String) throws -> String? {
+            try Self.refusal(of: "apps:\n  - \(first)\n  - \(second)\n")?.key
+        }
+        #expect(try refusal(xcode, app("Production")) == "apps[0].acceptUnsignedXcodeData")
+        #expect(try refusal(app("Production"), xcode) == "apps[1].acceptUnsignedXcodeData")
+        #expect(try refusal(xcode, app("Sandbox")) == nil)
+    }
+
     @Test("no apps, no YAML, no mapping, the same id twice")
     func shapes() throws {
         for (yaml, key) in [

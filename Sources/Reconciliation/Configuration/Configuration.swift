@@ -44,11 +44,19 @@ package struct Configuration: Sendable {
         guard let sections = try reader.sections("apps"), !sections.isEmpty else {
             throw reader.error("apps", "must list at least one app")
         }
+        var unsigned: ConfigurationReader?
         for section in sections {
             var app = try AppConfiguration.read(section, directory: directory)
+            if app.identity.acceptsUnsignedXcodeData { unsigned = section }
             // Testers are looked up by what receipts say of their users.
             if let userKeys { app.policy.testers = Set(app.policy.testers.map { userKeys.key(of: $0, app: app.id) }) }
             guard apps.updateValue(app, forKey: app.id) == nil else { throw section.error("id", "is used twice") }
+        }
+        // Whoever writes unsigned data writes any transaction id: beside production it could be one that another app sold.
+        if let unsigned, apps.values.contains(where: { $0.identity.environments.contains(.production) }) {
+            throw unsigned.error(
+                "acceptUnsignedXcodeData",
+                "cannot stand beside an app that serves Production: use a database of its own")
         }
         let appIDs = Set(apps.keys)
         var access: [AccessKey] = []
