@@ -81,7 +81,8 @@ package struct AppPolicy: Sendable, Equatable {
     package var id: String
     package var mode = Mode.live
     package var sandboxPurchases: SandboxPurchases
-    package var testers: Set<String>
+    /// No set: String's own equality would let one spelling of an id stand for another (``isTester(_:)``).
+    package var testers: [String]
     /// Sandbox purchases of users who are no testers, per UTC day; 0 = none.
     package var sandboxPerUserPerDay: Int
     package var sandboxPerAppPerDay: Int
@@ -113,7 +114,7 @@ package struct AppPolicy: Sendable, Equatable {
     package var sold: Catalogue?
 
     package init(
-        id: String, sandboxPurchases: SandboxPurchases = .testers, testers: Set<String> = [],
+        id: String, sandboxPurchases: SandboxPurchases = .testers, testers: [String] = [],
         sandboxPerUserPerDay: Int = 0, sandboxPerAppPerDay: Int = 0, grantFrom: Date,
         makeUpMaxAge: Duration = .seconds(7 * 86_400), makeUpUsersPerCustomer: Int = 3, makeUpPerUserPerDay: Int = 0,
         confirmWithApple: ConfirmWithApple = .stale, provisional: Provisional? = nil, products: [Product]
@@ -131,6 +132,8 @@ package struct AppPolicy: Sendable, Equatable {
         self.provisional = provisional
         self.products = Dictionary(products.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
     }
+
+    package func isTester(_ userID: String) -> Bool { testers.contains { $0.isSameText(as: userID) } }
 }
 
 extension AppPolicy {

@@ -331,7 +331,7 @@ extension AppPolicy {
             }
         }
         // Which item it was, only the owner can say, or the owner's record: no user chooses what another user gets.
-        let isOwners = claim.userID == match.userID || match.source == .record
+        let isOwners = match.userID.isSameText(as: claim.userID) || match.source == .record
         let declared = claim.hasPossession && isOwners ? claim.declared : nil
         let promise: Promise
         switch isOld
@@ -448,7 +448,7 @@ extension AppPolicy {
         switch sandboxPurchases {
         case .grant: true
         case .hold: false
-        case .testers: testers.contains(userID) || sandboxPerUserPerDay > 0 && sandboxPerAppPerDay > 0
+        case .testers: isTester(userID) || sandboxPerUserPerDay > 0 && sandboxPerAppPerDay > 0
         }
     }
 }

@@ -73,7 +73,9 @@ extension AppPolicy {
 
     /// Not what less than proof gives to another user than its poster: the poster's client was told to keep it.
     private func outcomeToFinish(_ entry: Verdict.Entry, _ claim: Claim) -> Errand.Outcome? {
-        if let match = entry.match, claim.isPosted, match.userID != claim.userID, !match.source.isProof { return nil }
+        if let match = entry.match, claim.isPosted, !match.userID.isSameText(as: claim.userID), !match.source.isProof {
+            return nil
+        }
         return switch (finishAtApple, entry.decision) {
         case (.afterGrant, .grant), (.afterReceipt, .grant): .granted
         case (.afterReceipt, .held(let reason)) where reason.holdsFacts && claim.hasPossession: .held

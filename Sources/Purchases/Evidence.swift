@@ -173,7 +173,7 @@ extension Evidence {
         let order = evidence.values.lazy.flatMap(\.orders).first { $0.id == orderID }
         let ungranted = transactions.filter { evidence[$0.id]?.isGranted == false }
         let ofProduct = ungranted.filter { $0.productID == order?.productID }
-        let isAnothers = order.map { $0.userID != poster } ?? false
+        let isAnothers = order.map { !$0.userID.isSameText(as: poster) } ?? false
         return (ofProduct.isEmpty && isAnothers ? ungranted : ofProduct)
             .max { ($0.purchasedAt, $0.id) < ($1.purchasedAt, $1.id) }?.id
     }

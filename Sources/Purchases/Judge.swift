@@ -42,7 +42,9 @@ package struct Judge: Sendable {
             var matched = judge(entry.transaction, taken: taken)
             if isProvisional {
                 // On trust only to whom its place was taken for.
-                if case .grant(let goods, let source) = matched.decision, matched.match?.userID == entry.match?.userID {
+                if case .grant(let goods, let source) = matched.decision,
+                    (matched.match?.userID).isSameText(as: entry.match?.userID)
+                {
                     matched = matched.with(.provisional(goods: goods, source: source))
                 } else {
                     matched = matched.with(.open(.appleUnavailable))

@@ -63,7 +63,7 @@ extension AppPolicy {
         let user = Self.digest(userID)
         guard source != .shared else { return [] }
         if transaction.environment != Transaction.production {
-            guard sandboxPurchases == .testers, !testers.contains(userID) else { return [] }
+            guard sandboxPurchases == .testers, !isTester(userID) else { return [] }
             return [
                 place(.sandboxUser, user, for: transaction.purchaseKey, sandboxPerUserPerDay),
                 place(.sandboxApp, "", for: transaction.purchaseKey, sandboxPerAppPerDay),

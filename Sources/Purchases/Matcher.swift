@@ -127,7 +127,8 @@ package struct Matcher: Sendable {
         var known = evidence
         known.orders.removeAll { $0.item != nil && decision.item != nil && $0.item != decision.item }
         let matcher = Matcher(transaction, kind: kind, claim: claim, evidence: known)
-        if isFirstOfChain, let order = known.orders.first(where: { $0.id == token }), order.userID == decision.userID,
+        if isFirstOfChain, let order = known.orders.first(where: { $0.id == token }),
+            order.userID.isSameText(as: decision.userID),
             order.productID == transaction.productID, isUnbound(order)
         {
             matcher.bind(order, &match)
@@ -189,7 +190,7 @@ package struct Matcher: Sendable {
     /// Against another poster it is a claim: an order of the poster's own, placed before the purchase, answers it; else
     /// the purchase waits for a day, and both are told. A chain that is known is proof, and goes before it (row 4).
     private func rememberedToken(of userID: String) -> Answer? {
-        if claim.userID == userID { return .owner(ofToken(userID, .rememberedToken, .tokenGrantedBefore)) }
+        if userID.isSameText(as: claim.userID) { return .owner(ofToken(userID, .rememberedToken, .tokenGrantedBefore)) }
         guard chain == nil else { return nil }
         guard claim.isPosted else {
             return isADayOld
@@ -208,7 +209,7 @@ package struct Matcher: Sendable {
     /// Rows 5 and 7 by what was placed before the purchase alone.
     private func orderBefore(of userID: String) -> Match? {
         var match: Match
-        if let order = named, order.userID == userID, fitsBefore(order) {
+        if let order = named, order.userID.isSameText(as: userID), fitsBefore(order) {
             match = Match(userID: userID, source: .namedOrder, reasons: [.orderNamed])
             bind(order, &match)
         } else if case .order(let order, let reasons) = openOrder(of: [userID], fitsBefore) {
@@ -229,7 +230,7 @@ package struct Matcher: Sendable {
 
     /// Row 5: the submission names an order of its user that fits.
     private var namedOrder: Match? {
-        guard let order = named, order.userID == claim.userID, fits(order) else { return nil }
+        guard let order = named, order.userID.isSameText(as: claim.userID), fits(order) else { return nil }
         var match = Match(userID: order.userID, source: .namedOrder, reasons: [.orderNamed])
         bind(order, &match)
         return match
@@ -238,8 +239,8 @@ package struct Matcher: Sendable {
     /// Row 5a: the record that was posted names another user than its poster, one who is known here. Not where an order
     /// of a third user is named beside it.
     private var record: Match? {
-        guard let userID = evidence.recordUserID, userID != claim.userID,
-            !namesAnothers || named?.userID == userID
+        guard let userID = evidence.recordUserID, !userID.isSameText(as: claim.userID),
+            !namesAnothers || userID.isSameText(as: named?.userID)
         else { return nil }
         var match = Match(userID: userID, source: .record, reasons: [.recordNames])
         bindOrder(of: userID, &match)
@@ -249,9 +250,9 @@ package struct Matcher: Sendable {
     /// Row 6: an order of another user, placed on the same proven installation, near the purchase and later than any of
     /// the poster's.
     private var orderOfAnother: Match? {
-        let own = evidence.orders.filter { $0.userID == claim.userID && fits($0) }.map(\.placedAt).max()
+        let own = evidence.orders.filter { $0.userID.isSameText(as: claim.userID) && fits($0) }.map(\.placedAt).max()
         let others = evidence.orders.filter {
-            $0.userID != claim.userID && $0.isOnProvenInstallation && fits($0) && isNear($0)
+            !$0.userID.isSameText(as: claim.userID) && $0.isOnProvenInstallation && fits($0) && isNear($0)
                 && $0.placedAt > own ?? .distantPast
         }
         guard let order = latest(others) else { return nil }
@@ -331,7 +332,7 @@ package struct Matcher: Sendable {
     private var named: PlacedOrder? { evidence.orders.first { $0.id == evidence.namedOrderID } }
     private var namesAnothers: Bool {
         guard let userID = claim.userID, let named else { return false }
-        return named.userID != userID
+        return !named.userID.isSameText(as: userID)
     }
 
     /// By no purchase, or by this one.
@@ -353,7 +354,7 @@ package struct Matcher: Sendable {
             // One that a neighbour in the same receipt has taken was there before all the same.
             isOfProduct(other) && other.placedAt <= transaction.purchasedAt
                 && (isUnbound(other) || evidence.takenOrderIDs.contains(other.id))
-                && (other.userID == order.userID || other.isOnProvenInstallation && isNear(other))
+                && (other.userID.isSameText(as: order.userID) || other.isOnProvenInstallation && isNear(other))
         }
     }
 
@@ -379,21 +380,22 @@ package struct Matcher: Sendable {
 
     /// Orders of a user that fit, and whose offer counts.
     private func fittingOffers(of userID: String) -> [PlacedOrder] {
-        evidence.orders.filter { $0.userID == userID && fits($0) && transaction.purchasedAt <= $0.payBy }
+        evidence.orders.filter { $0.userID.isSameText(as: userID) && fits($0) && transaction.purchasedAt <= $0.payBy }
     }
 
     /// Row 7, for whomever: the latest; where they promise different things or are different users', only if it alone is
     /// near the purchase. One that this purchase was given by before is the one, whatever was placed since.
     private func openOrder(of userIDs: [String], _ fits: (PlacedOrder) -> Bool) -> OpenOrder {
-        let orders = evidence.orders.filter {
-            userIDs.contains($0.userID) && fits($0) && transaction.purchasedAt <= $0.payBy
+        let orders = evidence.orders.filter { order in
+            userIDs.contains { $0.isSameText(as: order.userID) } && fits(order)
+                && transaction.purchasedAt <= order.payBy
         }
         if let bound = orders.first(where: { $0.transactionID == transaction.id }), !transaction.isOfferCode {
             return .order(bound, [.orderOpen])
         }
         guard let latest = latest(orders) else { return .none([]) }
         if transaction.isOfferCode { return .none([.offerCode]) }
-        if orders.allSatisfy({ $0.promisesTheSame(as: latest) && $0.userID == latest.userID }) {
+        if orders.allSatisfy({ $0.promisesTheSame(as: latest) && $0.userID.isSameText(as: latest.userID) }) {
             return .order(latest, [.orderOpen])
         }
         return orders.filter(isNear).count == 1 && isNear(latest)
@@ -402,8 +404,9 @@ package struct Matcher: Sendable {
 
     /// Row 9, for whomever.
     private func lateOrder(of userID: String) -> PlacedOrder? {
-        guard let order = named, order.userID == userID, order.productID == transaction.productID, isUnbound(order),
-            isFree(order), order.placedAt > transaction.purchasedAt || order.reservedFor == transaction.id
+        guard let order = named, order.userID.isSameText(as: userID), order.productID == transaction.productID,
+            isUnbound(order), isFree(order),
+            order.placedAt > transaction.purchasedAt || order.reservedFor == transaction.id
         else { return nil }
         return order
     }
@@ -414,7 +417,7 @@ package struct Matcher: Sendable {
 
     /// Rows 5, 7 and 9 among the orders of an owner who was found otherwise; else a make-up order.
     private func bindOrder(of userID: String, _ match: inout Match) {
-        if let order = named, order.userID == userID, fits(order) {
+        if let order = named, order.userID.isSameText(as: userID), fits(order) {
             match.reasons.append(.orderNamed)
             bind(order, &match)
             return
@@ -467,7 +470,7 @@ package struct Matcher: Sendable {
 
     private var hasOrderWithinHour: Bool {
         evidence.orders.contains {
-            $0.userID == claim.userID && isOfProduct($0) && isUnbound($0)
+            $0.userID.isSameText(as: claim.userID) && isOfProduct($0) && isUnbound($0)
                 && $0.placedAt >= transaction.purchasedAt - Self.hour && $0.placedAt <= transaction.purchasedAt
         }
     }
@@ -499,7 +502,7 @@ package struct Matcher: Sendable {
             match.reasons.append(.tokenUnseen)
         }
         if evidence.isTokenWritten { match.reasons.append(.tokenWritten) }
-        match.takesChain = !isConsumable && kind != .nonRenewing && evidence.chain?.userID != match.userID
+        match.takesChain = !isConsumable && kind != .nonRenewing && !match.userID.isSameText(as: evidence.chain?.userID)
         if match.takesChain, let chain = evidence.chain {
             match.chainWasOf = chain.userID
             match.reasons.append(.chainMoved)

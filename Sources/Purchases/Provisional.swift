@@ -35,7 +35,7 @@ extension AppPolicy {
     /// for, and its product is one that the operator takes the risk for.
     package func mayBeProvisional(_ entry: Verdict.Entry, posterID: String?) -> Bool {
         guard provisional != nil, case .grant(_, let source) = entry.decision, source != .shared else { return false }
-        guard entry.match == nil || entry.match?.userID == posterID else { return false }
+        if let match = entry.match, !match.userID.isSameText(as: posterID) { return false }
         return entry.transaction.environment == Transaction.production
             && products[entry.transaction.productID]?.isProvisional == true
     }

@@ -323,6 +323,7 @@ import Testing
         arguments: [
             ("id: game\n", "id: ''\n", "apps[0].id"),
             ("id: game\n", "id: \(String(repeating: "x", count: 65))\n", "apps[0].id"),
+            ("id: game\n", "id: gäme\n", "apps[0].id"), ("id: game\n", "id: \"a b\"\n", "apps[0].id"),
             ("bundleId: com.example.game", "bundleId: [a]", "apps[0].bundleId"),
             ("    bundleId: com.example.game\n", "", "apps[0].bundleId"),
             ("appAppleId: 1234567890", "appAppleId: many", "apps[0].appAppleId"),

@@ -267,6 +267,16 @@ import Testing
         #expect(problem?.field == "appId")
     }
 
+    @Test("an app is named by its bytes: the Kelvin sign is no K")
+    func appBytes() throws {
+        let caller = Caller(name: "k", userID: nil, scopes: [.intake], apps: ["Kite"])
+        let body = #"{"appId":"Kite","userId":"u","receipt":"QUJD"}"#
+        #expect(try Self.read(body, caller, apps: ["Kite"]).submission.appID == "Kite")
+        #expect(throws: Problem.appNotAllowed) {
+            try Self.read(body.replacing("Kite", with: "\u{212A}ite"), caller, apps: ["Kite"])
+        }
+    }
+
     @Test("S3-2: a token speaks for its own user only")
     func tokensUser() throws {
         let user = Caller(name: "gatewayJwt", userID: "jos\u{e9}", scopes: [.intake], apps: ["game"])

@@ -49,7 +49,7 @@ package struct Configuration: Sendable {
             var app = try AppConfiguration.read(section, directory: directory)
             if app.identity.acceptsUnsignedXcodeData { unsigned = section }
             // Testers are looked up by what receipts say of their users.
-            if let userKeys { app.policy.testers = Set(app.policy.testers.map { userKeys.key(of: $0, app: app.id) }) }
+            if let userKeys { app.policy.testers = app.policy.testers.map { userKeys.key(of: $0, app: app.id) } }
             guard apps.updateValue(app, forKey: app.id) == nil else { throw section.error("id", "is used twice") }
         }
         // Whoever writes unsigned data writes any transaction id: beside production it could be one that another app sold.
@@ -178,6 +178,9 @@ package struct AppConfiguration: Sendable {
         var reader = section
         let id = try reader.requiredText("id")
         guard id.utf8.count <= 64 else { throw reader.error("id", "is longer than 64 bytes") }
+        guard id.wholeMatch(of: /[A-Za-z0-9._\-]+/) != nil else {
+            throw reader.error("id", "has other characters than A-Z a-z 0-9 . _ -")
+        }
         let identity = try readIdentity(&reader)
         let grantFrom = try reader.date("grantFrom")
         let provisional = try readProvisional(&reader)
@@ -356,7 +359,7 @@ package struct AppConfiguration: Sendable {
         _ reader: inout ConfigurationReader, into policy: inout AppPolicy
     ) throws(ConfigurationError) {
         guard var testers = try reader.section("testers") else { return }
-        policy.testers = Set(try testers.texts("users") ?? [])
+        policy.testers = try testers.texts("users") ?? []
         if var others = try testers.section("others") {
             policy.sandboxPerUserPerDay = try others.integer("perUserPerDay", in: 0...1_000_000) ?? 0
             policy.sandboxPerAppPerDay = try others.integer("perAppPerDay", in: 0...1_000_000) ?? 0

@@ -139,12 +139,13 @@ package struct ShadowDiff: Sendable {
                 continue
             }
             common.insert(row.transactionID)
-            if userID == row.user.stored, productID == row.productID {
+            let isSameUser = userID.isSameText(as: row.user.stored)
+            if isSameUser, productID == row.productID {
                 report.same += 1
             } else {
                 report.note(
                     Difference(
-                        kind: userID == row.user.stored ? .otherProduct : .otherUser, line: line,
+                        kind: isSameUser ? .otherProduct : .otherUser, line: line,
                         transactionID: row.transactionID, here: [userID, productID], there: there), tell)
             }
         }

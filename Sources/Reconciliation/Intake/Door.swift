@@ -1,6 +1,7 @@
 import Crypto
 package import Foundation
 package import HTTPTypes
+import Purchases
 import Synchronization
 
 /// Who asks, as the door knows him.
@@ -43,7 +44,7 @@ package struct Caller: Sendable, Equatable {
     package func mayRead(appID: String, userID owner: String?) -> Bool {
         guard apps.contains(appID) else { return false }
         guard let userID else { return true }
-        return owner.map { $0.utf8.elementsEqual(userID.utf8) } ?? false
+        return userID.isSameText(as: owner)
     }
 }
 

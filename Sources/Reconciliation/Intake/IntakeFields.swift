@@ -1,5 +1,6 @@
 import Crypto
 import Foundation
+import Purchases
 
 /// The fields of a body, with their types and lengths checked: one reading for receipts, orders and reports, so that
 /// a record is the same record wherever it is sent.
@@ -249,7 +250,7 @@ struct IntakeFields: Sendable {
                 completed.append(.init(name, given))
                 continue
             }
-            if !present.utf8.elementsEqual(text.utf8) { try contradiction(column, name) }
+            if !present.isSameText(as: text) { try contradiction(column, name) }
         }
         return JSONValue.object(completed).withoutSessionTokens.members
     }
@@ -345,8 +346,10 @@ extension Caller {
     /// - Parameter known: the apps of the configuration.
     func app(_ given: String?, of known: Set<String>) throws(Problem) -> String {
         if let given {
-            guard apps.contains(given), known.contains(given) else { throw .appNotAllowed }
-            return given
+            // As the configuration spells it: the Kelvin sign is no K.
+            let appID = given.plainASCII
+            guard apps.contains(appID), known.contains(appID) else { throw .appNotAllowed }
+            return appID
         }
         let reachable = apps.intersection(known)
         guard reachable.count == 1, let appID = reachable.first else {
@@ -358,8 +361,7 @@ extension Caller {
     /// The user that a request is about; nil where a service key names nobody.
     func user(_ given: String?) throws(Problem) -> String? {
         guard let userID else { return given }
-        // By bytes: String's own equality takes two spellings of an accent for the same user.
-        if let given, !given.utf8.elementsEqual(userID.utf8) { throw .otherUser }
+        if let given, !given.isSameText(as: userID) { throw .otherUser }
         return userID
     }
 }

@@ -28,7 +28,7 @@ package struct SubmissionRequest: Sendable, Equatable {
         for column in contradictions { fields.disregard(column) }
         let userID = try caller.user(fields.userID)
         let uid = fields.columns.last { $0.key == "uid" }?.value.targetText
-        let isPosters = userID.map { poster in uid.map { $0.utf8.elementsEqual(poster.utf8) } ?? true } ?? true
+        let isPosters = userID == nil || uid == nil || userID.isSameText(as: uid)
         let declared = Declaration(
             item: fields.item, productID: fields.productID, quantity: fields.quantity ?? fields.columnQuantity,
             priceMilliunits: fields.price, currency: fields.currency,

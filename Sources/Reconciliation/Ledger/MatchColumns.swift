@@ -58,7 +58,7 @@ struct MatchColumns {
     /// one that the purchase's token names, does not say of that, the post does: its own user's, or his record (S0-9).
     private static func facts(_ match: Match?, _ claim: Claim) -> String? {
         let isOwners =
-            match == nil || claim.userID == nil || match?.userID == claim.userID || match?.source == .record
+            match.map { claim.userID == nil || $0.userID.isSameText(as: claim.userID) || $0.source == .record } ?? true
         let ordered = (match?.order ?? match?.orderOfToken)?.target
         guard let target = Self.target(ordered, completedBy: isOwners ? claim.target : nil) else { return nil }
         // As it came from the database: JSON.

@@ -1,5 +1,6 @@
 import Foundation
 package import Postgres
+import Purchases
 
 /// What became of a wish to make one account part of another.
 package enum MergeOutcome: String, Sendable, CaseIterable {
@@ -107,7 +108,7 @@ extension Caller {
 extension Ledger {
     /// Whether two ids of an app, as the tables have them, are one person by now.
     func isSamePerson(_ user: UserName, _ other: String) async throws(LedgerError) -> Bool {
-        if user.key.utf8.elementsEqual(other.utf8) { return true }
+        if user.key.isSameText(as: other) { return true }
         return try await run(Statements.isSamePerson, (user: user, other: other)).first ?? false
     }
 }

@@ -134,7 +134,7 @@ package struct OrderRequest: Sendable {
             if served.contains(given) { return given }
             ignored.append("environment")
         }
-        let isTester = app.policy.testers.contains(user) && served.contains(Transaction.sandbox)
+        let isTester = app.policy.isTester(user) && served.contains(Transaction.sandbox)
         if isTester { return Transaction.sandbox }
         return [Transaction.production, Transaction.sandbox].first(where: served.contains) ?? served.min()
     }

@@ -102,7 +102,7 @@ extension Caller {
         else {
             throw .badParameter("id", "a user's id, percent-encoded, of at most \(IntakeFields.userBytesMax) bytes")
         }
-        if let userID, !userID.utf8.elementsEqual(id.utf8) { throw .notYours }
+        if let userID, !userID.isSameText(as: id) { throw .notYours }
         return PathUser(appID: appID, id: id, key: configuration.userKeys?.key(of: id, app: appID) ?? id)
     }
 }

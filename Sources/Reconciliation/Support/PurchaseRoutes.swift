@@ -83,7 +83,7 @@ package struct PurchaseRoutes: Sendable {
         else {
             throw Problem.badParameter("id", "a user's id of at most \(Self.userIDBytesMax) bytes")
         }
-        if let own = caller.userID, !own.utf8.elementsEqual(id.utf8) { throw Problem.notYours }
+        if let own = caller.userID, !own.isSameText(as: id) { throw Problem.notYours }
         let configuration = configuration.current
         let reachable = caller.apps.intersection(configuration.appIDs)
         let appID: String

@@ -15,8 +15,7 @@ package enum Audience: Sendable {
 
     func isReader(_ user: String) -> Bool {
         guard case .player(let ids) = self else { return false }
-        // By bytes: String's own equality takes two spellings of an accent for the same user.
-        return ids.contains { $0.utf8.elementsEqual(user.utf8) }
+        return ids.contains { $0.isSameText(as: user) }
     }
 
     /// Another one's name is not for a player.

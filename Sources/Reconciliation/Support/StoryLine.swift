@@ -283,7 +283,7 @@ private struct StoryTeller {
             return steps.enumerated().map { index, step in
                 let before = index > 0 ? steps[index - 1].userId : nil
                 let rule = BindingSource(rawValue: step.bindingSource)?.because ?? step.bindingSource
-                let isMoved = before.map { !$0.utf8.elementsEqual(step.userId.utf8) } ?? false
+                let isMoved = before.map { !$0.isSameText(as: step.userId) } ?? false
                 var text =
                     "\(step.originalTransactionId) is \(name(step.userId))'s from transaction \(step.transactionId) on"
                 if isMoved, let before { text += ", and was \(name(before))'s" }

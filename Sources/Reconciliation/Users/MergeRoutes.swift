@@ -2,6 +2,7 @@ import Foundation
 import HTTPTypes
 package import Hummingbird
 import Metrics
+import Purchases
 
 /// `POST /v1/users/{id}/merge {"into": "…"}`: an account becomes part of another one, for ever, as a guest's does when
 /// he registers. Its orders, tokens, subscriptions and purchases are the other's from then on, and so is whatever is
@@ -36,7 +37,7 @@ package struct MergeRoutes: Sendable {
         let configuration = configuration.current
         let user = try caller.user(in: request, context, of: configuration)
         let into = try await bodies.withBody(of: request, context, from: caller) { try Self.into($0) }
-        guard !into.utf8.elementsEqual(user.id.utf8) else {
+        guard !into.isSameText(as: user.id) else {
             throw Problem.incomplete("same_user", "is this account itself", field: "into")
         }
         let key = configuration.userKeys?.key(of: into, app: user.appID) ?? into

@@ -1,4 +1,5 @@
 import Foundation
+import Purchases
 import Synchronization
 
 /// The one place where a protected user's id is written and read: the door enters it, the feed reveals it.
@@ -76,7 +77,7 @@ extension Caller {
     /// Whether something stored is this caller's business: by the key of his id, where the tables hold keys.
     func mayRead(appID: String, userID owner: String?, _ keys: UserKeys?) -> Bool {
         guard let keys, let userID else { return mayRead(appID: appID, userID: owner) }
-        return apps.contains(appID) && owner == keys.key(of: userID, app: appID)
+        return apps.contains(appID) && keys.key(of: userID, app: appID).isSameText(as: owner)
     }
 }
 

@@ -286,7 +286,7 @@ struct VerifyBench: Sendable {
             let current = try await ledger.patiently { () throws(LedgerError) in try await ledger.fetch(receipt.id) }
             guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
             // Its poster may have become part of another account.
-            let isRenamed = current.userID != receipt.userID
+            let isRenamed = !current.userID.isSameText(as: receipt.userID)
             if isRenamed { receipt = current }
             if let app { finding = try await matchAnew(finding, of: receipt, isRenamed, for: app) }
         }
