@@ -34,10 +34,11 @@ extension Statements {
 
     private static func isInReach(_ app: String) -> String { "($4 or \(app) = any($2::text[]))" }
     /// Whether something of an app is the player's: he is named as its tables name him, and what was another account's
-    /// that became part of his is his as well, and the other way round.
+    /// that became part of his is his as well. Not the other way round.
     private static func isPlayers(_ user: String, of app: String) -> String {
         let player = "($3::text[])[array_position($2::text[], \(app))]"
-        return "\(person(user, of: app)) = \(person(player, of: app))"
+        let account = "select into_user_id from merges where app_id = \(app) and user_id = \(user)"
+        return "\(player) in (\(user), (\(account)))"
     }
     /// Whether a row `r` of receipts is the reader's business.
     private static let isReadable = """

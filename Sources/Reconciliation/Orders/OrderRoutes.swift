@@ -59,6 +59,10 @@ package struct OrderRoutes: Sendable {
         guard let (view, isNew) = try await ledger.place(order) else {
             throw Problem.tooManyOrders(retryAfterSeconds: Self.retryAfterSeconds)
         }
+        // A purchase that a guest names may have an order of the account that the guest became part of.
+        guard try await caller.mayRead(appID: view.appID, userID: view.userID, keys, ledger) else {
+            throw Problem.conflict("order_of_account", "another account of this user has the order of this purchase")
+        }
         // The order of the purchase that is asked for is the answer, whatever was wished for when it was placed.
         let isOfPurchase = order.reservedFor.map { [view.transactionID, view.reservedFor].contains($0) } ?? false
         if wish.idempotencyKey != nil, view.debounceKey != order.debounceKey, !isOfPurchase {
@@ -142,7 +146,7 @@ package struct OrderRoutes: Sendable {
             try await ledger.run(
                 Statements.searchOrders,
                 .init(
-                    appID: appID, userIDs: try await ledger.run(Statements.idsOfPerson, user),
+                    appID: appID, userIDs: try await caller.idsRead(of: user, ledger),
                     productID: parameters["productId"].map(String.init), state: state,
                     limit: limit ?? Self.searchLimitDefault))
         }

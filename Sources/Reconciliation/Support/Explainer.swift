@@ -29,7 +29,7 @@ package struct Explainer: Sendable {
         case .player(let users):
             guard let user = users[found.appID] else { return nil }
             let name = UserName(appID: found.appID, key: user)
-            audience = .player(try await database.run(Statements.idsOfPerson, name))
+            audience = .player([user] + (try await database.run(Statements.idsMergedInto, name)))
         }
         return Story(subject, of: found.appID, rows: rows, for: audience)
     }

@@ -32,11 +32,11 @@ package struct PurchaseRoutes: Sendable {
     // MARK: Routes
 
     private func purchases(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let (user, id) = try await user(request, context)
+        let (user, id, caller) = try await user(request, context)
         let (cursor, limit) = (try Self.cursor(request), try Self.limit(request))
         let list = try await lists.withTurn(of: id, context.channel) {
             let page = Statements.PurchasePage(
-                appID: user.appID, userIDs: try await ledger.run(Statements.idsOfPerson, user), before: cursor,
+                appID: user.appID, userIDs: try await caller.idsRead(of: user, ledger), before: cursor,
                 limit: limit)
             return PurchaseList(
                 [
@@ -53,7 +53,7 @@ package struct PurchaseRoutes: Sendable {
     }
 
     private func spend(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let (user, id) = try await user(request, context)
+        let (user, id, caller) = try await user(request, context)
         guard let month = request.uri.queryParameters["month"].flatMap({ Month(String($0)) }) else {
             throw Problem.badParameter("month", "a month such as 2026-11")
         }
@@ -61,7 +61,7 @@ package struct PurchaseRoutes: Sendable {
             try await ledger.run(
                 Statements.spending,
                 .init(
-                    appID: user.appID, userIDs: try await ledger.run(Statements.idsOfPerson, user), from: month.start,
+                    appID: user.appID, userIDs: try await caller.idsRead(of: user, ledger), from: month.start,
                     to: month.end))
         }
         return Response(
@@ -74,8 +74,10 @@ package struct PurchaseRoutes: Sendable {
 
     // MARK: Parameters
 
-    /// Whose purchases are asked for: as the tables name the user, and as the request does.
-    private func user(_ request: Request, _ context: HTTPContext) async throws -> (UserName, id: String) {
+    /// Whose purchases are asked for: as the tables name the user, and as the request does; and who asks.
+    private func user(
+        _ request: Request, _ context: HTTPContext
+    ) async throws -> (UserName, id: String, caller: Caller) {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake, or: .support)
         guard let id = context.parameters.get("id")?.removingPercentEncoding,
@@ -96,7 +98,7 @@ package struct PurchaseRoutes: Sendable {
             }
             appID = only
         }
-        return (UserName(appID: appID, key: configuration.userKeys?.key(of: id, app: appID) ?? id), id)
+        return (UserName(appID: appID, key: configuration.userKeys?.key(of: id, app: appID) ?? id), id, caller)
     }
 
     private static func cursor(_ request: Request) throws(Problem) -> PurchaseCursor {

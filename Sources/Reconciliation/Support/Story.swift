@@ -5,8 +5,8 @@ package import Purchases
 package enum Audience: Sendable {
     /// Everything. Users by their ids, where the register knows them.
     case support([UserName: RevealedUser])
-    /// What is this player's own, without anything of others or of how we work inside. Every id that the tables have of
-    /// him: of accounts that became one as well.
+    /// What is this player's own, without anything of others or of how we work inside. The player's id, and those of
+    /// accounts that became part of the player's.
     case player([String])
 
     var isSupport: Bool {

@@ -222,7 +222,7 @@ import Testing
         }
     }
 
-    @Test("over HTTP: its own scope, 422 into itself, 409 in a circle, and a guest's token reads on")
+    @Test("over HTTP: its own scope, 422 into itself, 409 in a circle, and the account's list has it all")
     func http() async throws {
         let access = IntakeFixture.entry("backend-of-accounts", "merge-key", "merge", "game")
         try await RunningIntake.onDatabase(access: access) { intake in
