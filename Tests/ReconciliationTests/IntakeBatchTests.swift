@@ -122,6 +122,15 @@ import Testing
             for (key, body, status, code) in [
                 (IntakeFixture.key, "[]", 400, "not_json"), (IntakeFixture.key, "{}", 400, "wrong_type"),
                 (IntakeFixture.key, #"{"receipts":{}}"#, 400, "wrong_type"),
+                (
+                    IntakeFixture.key, Self.batch([Self.entry()], #","userId":"a","userId":"b""#), 400,
+                    "duplicate_member"
+                ),
+                (IntakeFixture.key, Self.batch([Self.entry()], #","a\u0070pId":"game""#), 400, "duplicate_member"),
+                (
+                    IntakeFixture.key, Self.batch([Self.entry()], #","userId":"a","receipts":[]"#), 400,
+                    "duplicate_member"
+                ),
                 (IntakeFixture.key, Self.batch([]), 422, "batch_size"),
                 (IntakeFixture.key, Self.batch((0..<201).map { _ in Self.entry() }), 422, "batch_size"),
                 (IntakeFixture.supportKey, Self.batch([Self.entry()]), 403, "missing_scope"),

@@ -44,6 +44,19 @@ import Testing
         Refusal(#"{"userId":"u","receipt":{}}"#, 400, "wrong_type", "receipt"),
         Refusal(#"{"userId":"u","signedTransaction":1}"#, 400, "wrong_type", "signedTransaction"),
         Refusal(#"{"userId":"u","transactionId":2000000123}"#, 400, "wrong_type", "transactionId"),
+        // Twice: whose, of which app, and the proof itself; alone, ids are all there is.
+        Refusal(#"{"userId":"u","userId":"u","receipt":"QUJD"}"#, 400, "duplicate_member", "userId"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","user\u0049d":"v"}"#, 400, "duplicate_member", "userId"),
+        Refusal(#"{"appId":"game","userId":"u","receipt":"QUJD","a\u0070pId":null}"#, 400, "duplicate_member", "appId"),
+        Refusal(#"{"userId":"u","receipt":"QUJD","receipt":""}"#, 400, "duplicate_member", "receipt"),
+        Refusal(
+            #"{"userId":"u","signedTransaction":null,"signedTransaction":"\#(jws)"}"#, 400, "duplicate_member",
+            "signedTransaction"),
+        Refusal(#"{"userId":"u","orderId":"a","orderId":"b","transactionId":"1"}"#, 400, "duplicate_member", "orderId"),
+        Refusal(#"{"userId":"u","transactionId":"1","transactionId":"2"}"#, 400, "duplicate_member", "transactionId"),
+        Refusal(
+            #"{"userId":"u","originalTransactionId":"1","originalTransactionId":"1"}"#, 400, "duplicate_member",
+            "originalTransactionId"),
         // Base64 that is not.
         Refusal(#"{"userId":"u","receipt":"QUJ"D}"#, 400, "not_json", nil),
         Refusal(#"{"userId":"u","receipt":"QU D"}"#, 400, "not_base64", "receipt"),
@@ -116,6 +129,13 @@ import Testing
             (#""originalTransactionId":{}"#, ["originalTransactionId"]),
             (#""quantity":0,"item":[],"quantity":-5"#, ["quantity", "item"]),
             (#""target":{"server":"s1"},"appsid":"s2""#, ["appsid"]),
+            // Of two neither counts.
+            (#""quantity":1,"quantity":2"#, ["quantity"]), (#""item":"a","\u0069tem":"a""#, ["item"]),
+            (#""orderId":"a","orderId":"b""#, ["orderId"]),
+            (#""transactionId":"1","transactionId":"1""#, ["transactionId"]),
+            (#""target":{"role":"a"},"target":{"role":"b"}"#, ["target"]),
+            (#""target":{"role":"a","r\u006fle":"b"}"#, ["target"]),
+            (#""uid":"v","uid":"u""#, ["uid"]), (#""appsid":"s1","appsid":"s2""#, ["appsid"]),
             // What fits is gone by, and empty is absent.
             (#""quantity":10,"item":"","target":null,"token":null,"orderId":null,"appsid":"s1""#, []),
         ] as [(String, [String])])

@@ -64,15 +64,15 @@ package struct EventRoutes: Sendable {
     }
 
     private static func cursor(_ request: Request) throws(Problem) -> EventCursor {
-        guard let text = request.uri.queryParameters["after"], !text.isEmpty else { return .start }
-        guard let cursor = EventCursor(String(text)) else {
+        guard let text = try request.parameter("after"), !text.isEmpty else { return .start }
+        guard let cursor = EventCursor(text) else {
             throw .badParameter("after", "a cursor that this feed has given, or 0-0")
         }
         return cursor
     }
 
     private static func limit(_ request: Request) throws(Problem) -> Int {
-        guard let text = request.uri.queryParameters["limit"] else { return limitDefault }
+        guard let text = try request.parameter("limit") else { return limitDefault }
         guard let limit = Int(text), (1...limitMax).contains(limit) else {
             throw .badParameter("limit", "a whole number from 1 to \(limitMax)")
         }

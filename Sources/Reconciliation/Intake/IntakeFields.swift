@@ -7,7 +7,7 @@ import Purchases
 ///
 /// Empty texts and null count as absent: the old clients' tables have every column from the start (S0-2). Unknown fields
 /// are stored, never refused. Nor does a receipt fail for what its post says beside the proof: nothing that was paid is
-/// dropped for a quantity of 0.
+/// dropped for a quantity of 0. A field of ours that stands there twice is refused, or of a receipt neither counts.
 struct IntakeFields: Sendable {
     enum Form {
         case receipt, order, report, installation
@@ -70,6 +70,13 @@ struct IntakeFields: Sendable {
     ])
     /// Beside a proof these are hints as well; alone they are all there is.
     private static let saidBesideProof = saidNames.union(["orderId", "transactionId", "originalTransactionId"])
+    /// What no form takes twice. A receipt's other fields are stored, and decide nothing.
+    private static let receiptNames = saidBesideProof.union(["appId", "userId", "signedTransaction", "receipt"])
+    private static let names = receiptNames.union([
+        "promotion", "channel", "installationId", "idempotencyKey", "environment", "kind", "message", "appVersion",
+        "device",
+    ])
+    private static let targetNames = ["server", "role", "country", "ext"]
     private static let columnBytesMax = 4096
     private static let messageBytesMax = 4096
 
@@ -99,12 +106,15 @@ struct IntakeFields: Sendable {
     /// - Throws: as for a body.
     init(_ members: [JSONValue.Member], of form: Form) throws(Problem) {
         let lenient = form == .receipt ? Self.haveProof(members) ? Self.saidBesideProof : Self.saidNames : []
+        let repeated = Self.repeated(members, among: form == .receipt ? Self.receiptNames : Self.names)
         var stored: [JSONValue.Member] = []
         for member in members {
+            let name = member.key.plainASCII
             do throws(Problem) {
+                guard !repeated.contains(name) else { throw .duplicate(name) }
                 if try takes(member, of: form) { continue }
             } catch {
-                guard lenient.contains(member.key.plainASCII) else { throw error }
+                guard lenient.contains(name) else { throw error }
                 disregard(member.key)
             }
             stored.append(member)
@@ -114,6 +124,16 @@ struct IntakeFields: Sendable {
         if let bytesMax = Self.detailsBytesMax(form), details.utf8.count > bytesMax {
             throw .malformed("too_long", "holds more than \(bytesMax) bytes beside its own fields", field: nil)
         }
+    }
+
+    /// Which of these names stand there more than once.
+    private static func repeated(_ members: [JSONValue.Member], among names: Set<String>) -> Set<String> {
+        var (seen, repeated): (Set<String>, Set<String>) = ([], [])
+        for member in members {
+            let name = member.key.plainASCII
+            if names.contains(name), !seen.insert(name).inserted { repeated.insert(name) }
+        }
+        return repeated
     }
 
     private static func haveProof(_ members: [JSONValue.Member]) -> Bool {
@@ -302,9 +322,10 @@ struct IntakeFields: Sendable {
         switch member.value {
         case .null: target = []
         case .object(let parts):
+            try member.value.refuseDuplicates(of: Self.targetNames, in: "target.")
             for part in parts {
                 switch part.key.plainASCII {
-                case "server", "role", "country", "ext":
+                case let name where Self.targetNames.contains(name):
                     switch part.value {
                     case .null, .number: break
                     case .string(let text):
@@ -384,6 +405,13 @@ extension Problem {
 }
 
 extension JSONValue {
+    /// - Throws: 400 for an object that has one of these members twice.
+    func refuseDuplicates(of names: [String], in path: String = "") throws(Problem) {
+        for name in names where members.count(where: { $0.key.isSameText(as: name) }) > 1 {
+            throw .duplicate(path + name)
+        }
+    }
+
     /// A server or role as text; nil for none.
     var targetText: String? {
         switch self {

@@ -117,6 +117,11 @@ extension Problem {
         Problem(.badRequest, "wrong_type", "must be \(wanted)", field: field)
     }
 
+    /// A member that stands there twice: whoever read the body before may have taken the other one.
+    package static func duplicate(_ field: String) -> Problem {
+        Problem(.badRequest, "duplicate_member", "must be there once", field: field)
+    }
+
     package static func tooLong(_ field: String, bytesMax: Int) -> Problem {
         Problem(.badRequest, "too_long", "is longer than \(bytesMax) bytes", field: field)
     }

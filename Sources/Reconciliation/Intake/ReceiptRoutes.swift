@@ -306,7 +306,7 @@ struct WaitParameter {
     let duration: Duration
 
     init(_ request: Request) throws(Problem) {
-        guard let text = request.uri.queryParameters["wait"] else {
+        guard let text = try request.parameter("wait") else {
             duration = .zero
             return
         }
@@ -323,6 +323,17 @@ struct WaitParameter {
 extension Submission {
     /// Nil where only its order says whose it is.
     fileprivate var user: UserName? { userID.map { UserName(appID: appID, key: $0) } }
+}
+
+extension Request {
+    /// A parameter of the query, decoded; nil: it is not there.
+    ///
+    /// - Throws: 400 where it stands there twice: whoever read the address before may have taken the other one.
+    func parameter(_ name: String) throws(Problem) -> String? {
+        let values = uri.queryParameters[values: name[...]]
+        guard values.count <= 1 else { throw .badParameter(name, "there once") }
+        return values.first.map(String.init)
+    }
 }
 
 extension Configuration {

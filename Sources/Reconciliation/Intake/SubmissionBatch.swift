@@ -5,6 +5,9 @@ package struct SubmissionBatch: Sendable {
     /// Two hundred signed transactions have less than a million bytes; receipts of old apps come a few at a time.
     static let bytesMax = 4 << 20
 
+    /// What stands for every entry that does not say it itself.
+    private static let common = ["appId", "userId", "installationToken"]
+
     /// In order; what is wrong with one is said in its place.
     let entries: [Result<SubmissionRequest, Problem>]
 
@@ -19,11 +22,12 @@ package struct SubmissionBatch: Sendable {
         guard case .object = parcel.envelope else {
             throw .malformed("not_json", "the body must be a JSON object", field: nil)
         }
+        try parcel.envelope.refuseDuplicates(of: Self.common + ["receipts"])
         guard let list = parcel.entries else { throw .wrongType("receipts", "an array") }
         guard (1...Self.entriesMax).contains(list.count) else {
             throw .incomplete("batch_size", "must hold 1 to \(Self.entriesMax) entries", field: "receipts")
         }
-        let common = ["appId", "userId", "installationToken"].compactMap { name in
+        let common = Self.common.compactMap { name in
             parcel.envelope[name].map { JSONValue.Member(name, $0) }
         }
         entries = list.map { entry in

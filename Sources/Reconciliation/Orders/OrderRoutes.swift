@@ -118,24 +118,24 @@ package struct OrderRoutes: Sendable {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake)
         let configuration = configuration.current
-        let parameters = request.uri.queryParameters
-        let appID = try caller.app(parameters["appId"].map(String.init), of: configuration.appIDs)
-        guard let userID = try caller.user(parameters["userId"].map(String.init)) else {
+        let appID = try caller.app(request.parameter("appId"), of: configuration.appIDs)
+        guard let userID = try caller.user(request.parameter("userId")) else {
             throw Problem.badParameter("userId", "there")
         }
-        for (name, text) in [("userId", userID), ("productId", parameters["productId"].map(String.init) ?? "")] {
+        let productID = try request.parameter("productId")
+        for (name, text) in [("userId", userID), ("productId", productID ?? "")] {
             guard text.utf8.count <= IntakeFields.userBytesMax, !text.utf8.contains(0) else {
                 throw Problem.badParameter(name, "a text of at most \(IntakeFields.userBytesMax) bytes")
             }
         }
-        let state = try parameters["state"].map { text throws(Problem) in
+        let state = try request.parameter("state").map { text throws(Problem) in
             // Before an order's grant was its binding, these were two.
-            guard let state = text == "bound" ? .granted : OrderView.State(rawValue: String(text)) else {
+            guard let state = text == "bound" ? .granted : OrderView.State(rawValue: text) else {
                 throw .badParameter("state", "open, expired or granted")
             }
             return state
         }
-        let limit = try parameters["limit"].map { text throws(Problem) in
+        let limit = try request.parameter("limit").map { text throws(Problem) in
             guard let limit = Int(text), (1...Self.searchLimitMax).contains(limit) else {
                 throw .badParameter("limit", "a whole number from 1 to \(Self.searchLimitMax)")
             }
@@ -147,7 +147,7 @@ package struct OrderRoutes: Sendable {
                 Statements.searchOrders,
                 .init(
                     appID: appID, userIDs: try await caller.idsRead(of: user, ledger),
-                    productID: parameters["productId"].map(String.init), state: state,
+                    productID: productID, state: state,
                     limit: limit ?? Self.searchLimitDefault))
         }
         return Response(json: .object([.init("orders", .array(views.map { $0.json() }))]))

@@ -96,7 +96,7 @@ extension Caller {
     func user(
         in request: Request, _ context: HTTPContext, of configuration: Configuration
     ) throws(Problem) -> PathUser {
-        let appID = try app(request.uri.queryParameters["appId"].map(String.init), of: configuration.appIDs)
+        let appID = try app(request.parameter("appId"), of: configuration.appIDs)
         guard let id = context.parameters.get("id")?.percentDecoded, !id.isEmpty, !id.utf8.contains(0),
             id.utf8.count <= IntakeFields.userBytesMax
         else {

@@ -54,7 +54,7 @@ package struct PurchaseRoutes: Sendable {
 
     private func spend(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let (user, id, caller) = try await user(request, context)
-        guard let month = request.uri.queryParameters["month"].flatMap({ Month(String($0)) }) else {
+        guard let month = try request.parameter("month").flatMap(Month.init) else {
             throw Problem.badParameter("month", "a month such as 2026-11")
         }
         let spendings = try await lists.withTurn(of: id, context.channel) {
@@ -89,9 +89,9 @@ package struct PurchaseRoutes: Sendable {
         let configuration = configuration.current
         let reachable = caller.apps.intersection(configuration.appIDs)
         let appID: String
-        if let named = request.uri.queryParameters["appId"] {
-            guard reachable.contains(String(named)) else { throw Problem.appNotAllowed }
-            appID = String(named)
+        if let named = try request.parameter("appId") {
+            guard let known = reachable.first(where: { $0.isSameText(as: named) }) else { throw Problem.appNotAllowed }
+            appID = known
         } else {
             guard reachable.count == 1, let only = reachable.first else {
                 throw Problem.badParameter("appId", "there: the caller has more than one app")
@@ -102,15 +102,15 @@ package struct PurchaseRoutes: Sendable {
     }
 
     private static func cursor(_ request: Request) throws(Problem) -> PurchaseCursor {
-        guard let text = request.uri.queryParameters["after"] else { return .newest }
-        guard let cursor = PurchaseCursor(String(text)) else {
+        guard let text = try request.parameter("after") else { return .newest }
+        guard let cursor = PurchaseCursor(text) else {
             throw .badParameter("after", "the next that an earlier page has given")
         }
         return cursor
     }
 
     private static func limit(_ request: Request) throws(Problem) -> Int {
-        guard let text = request.uri.queryParameters["limit"] else { return limitDefault }
+        guard let text = try request.parameter("limit") else { return limitDefault }
         guard let limit = Int(text), (1...limitMax).contains(limit) else {
             throw .badParameter("limit", "a whole number from 1 to \(limitMax)")
         }

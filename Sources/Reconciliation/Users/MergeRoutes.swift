@@ -63,6 +63,7 @@ package struct MergeRoutes: Sendable {
             throw Problem(error)
         }
         guard case .object = value else { throw .wrongType("(body)", "an object") }
+        try value.refuseDuplicates(of: ["into"])
         switch value["into"] {
         case .string(let id)? where !id.isEmpty:
             guard id.utf8.count <= IntakeFields.userBytesMax else {

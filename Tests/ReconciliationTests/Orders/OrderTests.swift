@@ -264,6 +264,15 @@ import Testing
             #"{"userId":"u","productId":"\#(product)","priceMilliunits":1.5}"#, 400, "wrong_type", "priceMilliunits"),
         Refusal(
             #"{"userId":"u","productId":"\#(product)","priceMilliunits":-1}"#, 400, "wrong_type", "priceMilliunits"),
+        Refusal(#"{"userId":"u","userId":"v","productId":"\#(product)"}"#, 400, "duplicate_member", "userId"),
+        Refusal(
+            #"{"userId":"u","productId":"\#(product)","quantity":1,"quantity":2}"#, 400, "duplicate_member", "quantity"),
+        Refusal(
+            #"{"userId":"u","productId":"\#(product)","promotion":"a","promotion":"b"}"#, 400, "duplicate_member",
+            "promotion"),
+        Refusal(
+            #"{"userId":"u","productId":"\#(product)","target":{"server":"a","server":"b"}}"#, 400, "duplicate_member",
+            "target.server"),
         Refusal(#"{"userId":"u\u0000","productId":"\#(product)"}"#, 400, "zero_character", "userId"),
         Refusal(
             #"{"userId":"u","productId":"\#(product)","client":{"x":"\#(String(repeating: "x", count: 65_536))"}}"#,
@@ -380,7 +389,12 @@ import Testing
             #expect(try await found(query + "&limit=2") == [ids[3], ids[2]])
             #expect(try await found("userId=\(user)").count == 5)
             #expect(try await found("userId=\(Self.user())") == [])
-            for bad in ["", "userId=\(user)&state=ended", "userId=\(user)&limit=0", "userId=\(user)&limit=201"] {
+            for bad in [
+                "", "userId=\(user)&state=ended", "userId=\(user)&limit=0", "userId=\(user)&limit=201",
+                "userId=\(user)&userId=\(user)", "userId=\(user)&productId=a&productId=b",
+                "userId=\(user)&state=open&state=open", "userId=\(user)&limit=1&limit=2",
+                "userId=\(user)&appId=game&appId=other",
+            ] {
                 #expect(try await intake.get("/v1/orders?\(bad)").status == 400, "\(bad)")
             }
         }
