@@ -179,6 +179,7 @@ import Testing
         #expect(configuration.access.allSatisfy { $0.keySHA256.count == 32 && $0.apps == ["game"] })
         let jwt = try #require(configuration.gatewayJWT)
         #expect(jwt.issuer == "an-issuer" && jwt.audience == "makegood" && jwt.algorithms == [.es256])
+        #expect(jwt.promotionsClaim == "promotions", "unless the file says otherwise")
         #expect(jwt.userClaim == "sub" && jwt.scopes == [.intake] && jwt.apps == ["game"] && jwt.leeway == .seconds(30))
         #expect(jwt.lifetimeMax == .seconds(86_400))
         #expect(jwt.keys.count == 1 && configuration.hash.count == 64)

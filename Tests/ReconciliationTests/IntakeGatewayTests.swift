@@ -142,6 +142,8 @@ import Testing
             ("no user", try Self.token(Self.claims { $0["sub"] = "" })),
             ("no user", try Self.token(Self.claims { $0["sub"] = ["u1"] })),
             ("no user", try Self.token(Self.claims { $0["sub"] = String(repeating: "u", count: 257) })),
+            ("promotions", try Self.token(Self.claims { $0["promotions"] = "spring" })),
+            ("promotions", try Self.token(Self.claims { $0["promotions"] = ["spring", 1] })),
             ("signature", try Self.token(sign: stranger)),
             // What a stranger's token lacks beside its signature is not told.
             ("signature", try Self.token(Self.claims { $0["aud"] = "billing" }, sign: stranger)),

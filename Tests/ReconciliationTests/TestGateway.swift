@@ -7,22 +7,26 @@ import TestServers
 struct TestGateway: Sendable {
     private let signer = P256.Signing.PrivateKey()
 
-    /// - Parameter seconds: from now; negative: it has expired.
-    func token(_ user: String, validFor seconds: Int = 60) throws -> String {
+    /// - Parameters:
+    ///   - claims: further ones, each after a comma.
+    ///   - seconds: from now; negative: it has expired.
+    func token(_ user: String, _ claims: String = "", validFor seconds: Int = 60) throws -> String {
         let header = Data(#"{"alg":"ES256"}"#.utf8).base64URL
+        let expiry = Int(Date().timeIntervalSince1970) + seconds
         let claims = Data(
-            #"{"iss":"gw","aud":"makegood","sub":"\#(user)","exp":\#(Int(Date().timeIntervalSince1970) + seconds)}"#
-                .utf8
+            #"{"iss":"gw","aud":"makegood","sub":"\#(user)","exp":\#(expiry)\#(claims)}"#.utf8
         ).base64URL
         let signature = try signer.signature(for: Data("\(header).\(claims)".utf8)).rawRepresentation.base64URL
         return "\(header).\(claims).\(signature)"
     }
 
     /// - Parameters:
+    ///   - url: nil takes the suite's database.
     ///   - more: further members of `gatewayJwt`, each after a comma.
     ///   - limits: the section of one user's limits.
     static func run(
-        more: String = "", limits: String = "{}", security: SecurityLog = .init(secret: [], logger: .silent),
+        url: String? = nil, more: String = "", limits: String = "{}",
+        security: SecurityLog = .init(secret: [], logger: .silent),
         _ body: (RunningIntake, TestGateway) async throws -> Void
     ) async throws {
         let gateway = TestGateway()
@@ -33,6 +37,7 @@ struct TestGateway: Sendable {
         try gateway.signer.publicKey.pemRepresentation.write(
             to: directory.appending(path: "gateway.pem"), atomically: true, encoding: .utf8)
         try await RunningIntake.run(
+            url: url,
             gatewayJWT: """
                 gatewayJwt: {issuer: gw, audience: makegood, keys: [gateway.pem], scopes: [intake], apps: [game]\(more)}
                 limits: {user: \(limits)}

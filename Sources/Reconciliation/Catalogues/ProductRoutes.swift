@@ -22,12 +22,12 @@ package struct ProductRoutes: Sendable {
         let caller = try await door.admit(request.headers)
         try caller.require(.intake)
         let configuration = configuration.current
-        let parameters = request.uri.queryParameters
-        let appID = try caller.app(parameters["appId"].map(String.init), of: configuration.appIDs)
-        let promotion = parameters["promotion"].map(String.init)
+        let appID = try caller.app(request.parameter("appId"), of: configuration.appIDs)
+        let promotion = try request.parameter("promotion")
         guard promotion?.utf8.count ?? 0 <= IntakeFields.itemBytesMax else {
             throw Problem.badParameter("promotion", "a text of at most \(IntakeFields.itemBytesMax) bytes")
         }
+        if let promotion, !caller.mayOrder(promotion: promotion) { throw Problem.promotionNotAllowed }
         guard let app = configuration.apps[appID] else { throw Problem.appNotAllowed }
         let catalogue = try await catalogues.catalogue(of: app)
         let now = Date()

@@ -89,6 +89,8 @@ package struct GatewayJWTConfiguration: Sendable {
     /// PEM public keys, or JWKS documents.
     package let keys: [String]
     package let userClaim: String
+    /// Lists the promotions that the user may order; a token without it names none.
+    package let promotionsClaim: String
     package let scopes: Set<Scope>
     package let apps: Set<String>
     package let leeway: Duration
@@ -121,6 +123,7 @@ package struct GatewayJWTConfiguration: Sendable {
         let value = GatewayJWTConfiguration(
             issuer: try reader.requiredText("issuer"), audience: try reader.requiredText("audience"),
             algorithms: algorithms, keys: keys, userClaim: try reader.text("userClaim") ?? "sub",
+            promotionsClaim: try reader.text("promotionsClaim") ?? "promotions",
             scopes: try reader.scopes("scopes"), apps: try reader.apps("apps", known),
             leeway: .seconds(try reader.integer("leewaySeconds", in: 0...300) ?? 30),
             lifetimeMax: lifetimeMax, rate: try Rate.read(&reader))

@@ -12,6 +12,8 @@ package struct Caller: Sendable, Equatable {
     package let userID: String?
     package let scopes: Set<Scope>
     package let apps: Set<String>
+    /// The promotions that the user of a gateway's token may order; a service key may name any.
+    package let promotions: [String]
     /// Nil: no limit.
     let share: RateLimiter.Share?
     /// The user's own, whom a gateway's token names.
@@ -20,13 +22,14 @@ package struct Caller: Sendable, Equatable {
     let bytesPerDay: Int?
 
     package init(
-        name: String, userID: String?, scopes: Set<Scope>, apps: Set<String>, share: RateLimiter.Share? = nil,
-        userShare: RateLimiter.Share? = nil, bytesPerDay: Int? = nil
+        name: String, userID: String?, scopes: Set<Scope>, apps: Set<String>, promotions: [String] = [],
+        share: RateLimiter.Share? = nil, userShare: RateLimiter.Share? = nil, bytesPerDay: Int? = nil
     ) {
         self.name = name
         self.userID = userID
         self.scopes = scopes
         self.apps = apps
+        self.promotions = promotions
         self.share = share
         self.userShare = userShare
         self.bytesPerDay = bytesPerDay
@@ -39,6 +42,9 @@ package struct Caller: Sendable, Equatable {
     package func require(_ scope: Scope, or other: Scope) throws(Problem) {
         guard scopes.contains(scope) || scopes.contains(other) else { throw .missingScope(scope, or: other) }
     }
+
+    /// Whether this caller's orders may name a promotion. A player's own word would give everybody its goods.
+    func mayOrder(promotion: String) -> Bool { userID == nil || promotions.contains { $0.isSameText(as: promotion) } }
 
     /// Whether a receipt is this caller's business: a user's own, or one of the key's apps.
     package func mayRead(appID: String, userID owner: String?) -> Bool {
@@ -78,16 +84,16 @@ package final class Door: Sendable {
             guard let section = configuration.gatewayJWT else {
                 throw .unauthenticated(wasGiven: true, .noGateway)
             }
-            let userID = try Self.user(of: credential, try await verifier(section), now())
-            Requester.current?.isKnown(as: "gatewayJwt", userID, of: section.apps, configuration.userKeys)
+            let user = try Self.user(of: credential, try await verifier(section), now())
+            Requester.current?.isKnown(as: "gatewayJwt", user.id, of: section.apps, configuration.userKeys)
             // His own first: who is refused by it costs the others nothing.
             let userShare = try taken(
-                .user(Array(userID.utf8)), name: "gatewayJwt.user", configuration.userLimits.rate)
+                .user(Array(user.id.utf8)), name: "gatewayJwt.user", configuration.userLimits.rate)
             let share = try taken(.gateway, name: "gatewayJwt", section.rate)
             // Whatever the file says: one user's token neither vouches for others nor reads everyone's events.
             return Caller(
-                name: "gatewayJwt", userID: userID, scopes: section.scopes.intersection([.intake]), apps: section.apps,
-                share: share, userShare: userShare, bytesPerDay: configuration.userLimits.bytesPerDay)
+                name: "gatewayJwt", userID: user.id, scopes: section.scopes.intersection([.intake]), apps: section.apps,
+                promotions: user.promotions, share: share, userShare: userShare, bytesPerDay: configuration.userLimits.bytesPerDay)
         }
         guard let key = Self.key(credential, in: configuration.access) else { throw .unauthenticated(wasGiven: true) }
         guard !key.hasEnded(at: now()) else { throw .keyEnded }
@@ -114,9 +120,9 @@ package final class Door: Sendable {
 
     private static func user(
         of token: String, _ verifier: GatewayVerifier, _ now: Date
-    ) throws(Problem) -> String {
+    ) throws(Problem) -> GatewayUser {
         do throws(TokenDefect) {
-            return try verifier.userID(of: token, now: now)
+            return try verifier.user(of: token, now: now)
         } catch {
             throw .unauthenticated(error)
         }
@@ -161,6 +167,7 @@ package final class Door: Sendable {
 extension GatewayJWTConfiguration {
     fileprivate func isSame(as other: GatewayJWTConfiguration) -> Bool {
         issuer == other.issuer && audience == other.audience && algorithms == other.algorithms && keys == other.keys
-            && userClaim == other.userClaim && leeway == other.leeway && lifetimeMax == other.lifetimeMax
+            && userClaim == other.userClaim && promotionsClaim == other.promotionsClaim && leeway == other.leeway
+            && lifetimeMax == other.lifetimeMax
     }
 }

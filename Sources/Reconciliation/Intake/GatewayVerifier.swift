@@ -6,6 +6,7 @@ import Purchases
 /// Why a gateway's token is not accepted. Says which part of it is wrong, never what stood there.
 package enum TokenDefect: Error, Equatable, CaseIterable {
     case malformed, algorithm, keyID, signature, type, issuer, audience, expired, expiresTooLate, notYetValid, user
+    case promotions
 
     var sentence: String {
         switch self {
@@ -20,8 +21,16 @@ package enum TokenDefect: Error, Equatable, CaseIterable {
         case .expiresTooLate: "the token lives longer than this server allows (exp, gatewayJwt.lifetimeMax)"
         case .notYetValid: "the token is not valid yet (nbf)"
         case .user: "the token names no user"
+        case .promotions: "the token's promotions are no list of texts"
         }
     }
+}
+
+/// What a gateway's token says of its user.
+package struct GatewayUser: Sendable, Equatable {
+    package let id: String
+    /// The promotions that the user may order.
+    package let promotions: [String]
 }
 
 /// Verifies the tokens a gateway signs for its users (RFC 7519, RFC 8725).
@@ -57,9 +66,9 @@ package struct GatewayVerifier: Sendable {
         self.keys = keys
     }
 
-    /// The user that the token names. What its claims lack is told only once its signature is good, so that a
-    /// stranger learns nothing but what he wrote himself.
-    package func userID(of token: String, now: Date) throws(TokenDefect) -> String {
+    /// The user that the token names, and what it says of the user. What its claims lack is told only once its signature
+    /// is good, so that a stranger learns nothing but what he wrote himself.
+    package func user(of token: String, now: Date) throws(TokenDefect) -> GatewayUser {
         let parts = Array(token.utf8).split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         guard parts.count == 3, let header = Self.object(parts[0]), let claims = Self.object(parts[1]),
             let signature = Self.decode(parts[2])
@@ -67,8 +76,8 @@ package struct GatewayVerifier: Sendable {
         try checkSignature(parts, header, signature)
         guard Self.isAccessToken(header["typ"]) else { throw .type }
         try checkClaims(claims, now)
-        guard let user = Self.user(claims[configuration.userClaim]) else { throw .user }
-        return user
+        guard let id = Self.user(claims[configuration.userClaim]) else { throw .user }
+        return GatewayUser(id: id, promotions: try Self.texts(claims[configuration.promotionsClaim]))
     }
 
     private func checkSignature(
@@ -137,6 +146,16 @@ package struct GatewayVerifier: Sendable {
         case .string(let text): text.isEmpty || text.utf8.count > 256 ? nil : text
         case .number(let text): Int64(text).map(String.init)
         default: nil
+        }
+    }
+
+    /// None where there is no claim.
+    private static func texts(_ claim: JSONValue?) throws(TokenDefect) -> [String] {
+        guard let claim, claim != .null else { return [] }
+        guard case .array(let elements) = claim else { throw .promotions }
+        return try elements.map { element throws(TokenDefect) in
+            guard case .string(let text) = element else { throw .promotions }
+            return text
         }
     }
 

@@ -175,6 +175,9 @@ extension Problem {
     package static let otherUser = Problem(
         .forbidden, "other_user", "is not the user of the token", field: "userId", refusal: .otherUser)
 
+    package static let promotionNotAllowed = Problem(
+        .forbidden, "promotion_not_allowed", "is not among the promotions of the token", field: "promotion")
+
     package static let notFound = Problem(.notFound, "not_found")
 
     /// What is another's reads as what is not there.

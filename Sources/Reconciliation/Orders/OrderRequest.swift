@@ -23,8 +23,9 @@ package struct OrderRequest: Sendable {
     ]
 
     /// - Parameter apps: the apps of the configuration.
+    /// - Throws: as ``IntakeFields``; 403 for another app, user or promotion than the caller may name.
     package init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
-        fields = try IntakeFields(body: body, of: .order)
+        var fields = try IntakeFields(body: body, of: .order)
         appID = try caller.app(fields.appID, of: apps)
         guard let userID = try caller.user(fields.userID) else {
             throw .incomplete("no_user", "must be there", field: "userId")
@@ -32,6 +33,12 @@ package struct OrderRequest: Sendable {
         self.userID = userID
         idempotencyKey = fields.idempotencyKey
         ignored = fields.unknown
+        if let promotion = fields.promotion, !caller.mayOrder(promotion: promotion) {
+            guard fields.transactionID != nil else { throw .promotionNotAllowed }
+            fields.promotion = nil
+            ignored.append("promotion")
+        }
+        self.fields = fields
     }
 
     /// The order as it is stored.

@@ -85,6 +85,43 @@ import Testing
         }
     }
 
+    @Test("a promotion is a user's whose token names it; what is paid already is an order without it")
+    func promotions() async throws {
+        try await LedgerLab.with { lab in
+            try await TestGateway.run(url: lab.url) { intake, gateway in
+                _ = try await Self.apply(Self.shared(), intake)
+                let user = Self.user()
+                let named = try gateway.token(user, #","promotions":["winter","spring"]"#)
+                let others = try [
+                    gateway.token(user), gateway.token(user, #","promotions":null"#),
+                    gateway.token(user, #","promotions":["Spring",""]"#),
+                ]
+                func order(_ more: String, _ token: String) async throws -> RunningIntake.Answer {
+                    try await intake.order(#"{"item":"gems",\#(more)}"#, key: token)
+                }
+                for token in others {
+                    let refused = try await order(#""promotion":"spring""#, token)
+                    #expect(refused.status == 403 && refused["code"] == .string("promotion_not_allowed"))
+                    #expect(refused["field"] == .string("promotion"))
+                    let list = try await intake.get("/v1/products?promotion=spring", key: token)
+                    #expect(list.status == 403 && list["code"] == .string("promotion_not_allowed"))
+                    #expect(try await intake.get("/v1/products", key: token).status == 200)
+                }
+                #expect(try await intake.count("select count(*) from orders") == 0)
+                let spring = try await order(#""promotion":"spring""#, named)
+                #expect(spring.status == 201 && spring["goods"] == Self.goods("gems", 90))
+                #expect(
+                    try await order(#""promotion":"winter""#, named)["code"] == .string("promotion_over"),
+                    "the catalogue says what there is")
+                let list = try await intake.get("/v1/products?promotion=spring", key: named)
+                #expect(list.status == 200 && list.text.contains(#""promotion":"spring""#))
+                let paid = try await order(#""promotion":"spring","transactionId":"2000""#, others[0])
+                #expect(paid.status == 201 && paid["promotion"] == nil)
+                #expect(paid["ignored"] == .array([.string("promotion")]))
+            }
+        }
+    }
+
     @Test("issue 5 section 7: a shared product without an item, an item of another product, a promotion that is over")
     func refusals() async throws {
         try await Self.withIntake { intake in
