@@ -93,7 +93,8 @@ package final class Door: Sendable {
             // Whatever the file says: one user's token neither vouches for others nor reads everyone's events.
             return Caller(
                 name: "gatewayJwt", userID: user.id, scopes: section.scopes.intersection([.intake]), apps: section.apps,
-                promotions: user.promotions, share: share, userShare: userShare, bytesPerDay: configuration.userLimits.bytesPerDay)
+                promotions: user.promotions, share: share, userShare: userShare,
+                bytesPerDay: configuration.userLimits.bytesPerDay)
         }
         guard let key = Self.key(credential, in: configuration.access) else { throw .unauthenticated(wasGiven: true) }
         guard !key.hasEnded(at: now()) else { throw .keyEnded }

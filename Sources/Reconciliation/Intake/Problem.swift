@@ -176,7 +176,8 @@ extension Problem {
         .forbidden, "other_user", "is not the user of the token", field: "userId", refusal: .otherUser)
 
     package static let promotionNotAllowed = Problem(
-        .forbidden, "promotion_not_allowed", "is not among the promotions of the token", field: "promotion")
+        .forbidden, "promotion_not_allowed", "is not among the promotions of the token", field: "promotion",
+        refusal: .promotion)
 
     package static let notFound = Problem(.notFound, "not_found")
 

@@ -162,6 +162,8 @@ package enum Refusal: Sendable, Hashable {
     case notYours
     /// What a user's token may not do at all.
     case needsKey
+    /// A promotion that the token does not list.
+    case promotion
 
     var name: String {
         switch self {
@@ -175,6 +177,7 @@ package enum Refusal: Sendable, Hashable {
         case .otherUser: "otherUser"
         case .notYours: "notYours"
         case .needsKey: "needsKey"
+        case .promotion: "promotion"
         }
     }
 }
