@@ -100,7 +100,7 @@ extension EndToEnd {
         }
 
         /// Goal: more than the process may hold at once is 503 with Retry-After, and nothing half-stored; it passes.
-        /// Method: 300 callers announce 1 MiB each and send slowly: the next post is answered 503 `unavailable`. They
+        /// Method: 300 callers send 1 MiB each but for the end: the next post is answered 503 `unavailable`. They
         /// hang up, and the same post is accepted and granted.
         @Test func moreThanTheProcessMayHoldIs503() async throws {
             let sale = try await system.appStore.sell()
@@ -108,7 +108,7 @@ extension EndToEnd {
             let client = try system.client
             try await refusing { _ in
                 let body = Data(repeating: UInt8(ascii: "A"), count: 1 << 20)
-                let slow = (0..<300).map { _ in Task { try await client.postSlowly(body, over: .seconds(60)) } }
+                let slow = (0..<300).map { _ in Task { try await client.postWithoutItsEnd(body) } }
                 var answer = try await client.post(.init(userId: "u1"))
                 try await system.wait("a post to be refused") {
                     answer = try await client.post(.init(userId: "u1"))

@@ -56,6 +56,30 @@ extension Statements {
         """,
         bind: { [.text($0.receiptID.text), .text($0.appID)] })
 
+    package struct GrantedQuestion: Sendable {
+        package let appID: String
+        package let transactionID: String
+        package let userID: String
+
+        package init(appID: String, transactionID: String, userID: String) {
+            self.appID = appID
+            self.transactionID = transactionID
+            self.userID = userID
+        }
+    }
+
+    /// Whether Apple may be asked once more about a purchase that its owner has and shows again: once a day of UTC, so
+    /// that a refund is heard of, and ever new posts of one proof cost nothing. Nobody else's post asks.
+    package static let mayAskOfGranted = Statement<GrantedQuestion, Bool>(
+        "asked.may_ask_of_granted",
+        """
+        select case when exists (select from grants where transaction_id = $2 and user_id = $3)
+          then take_limit_place($1, 'granted_answers', encode(sha256(convert_to($3 || ' ' || $2, 'UTF8')), 'hex'),
+            (now() at time zone 'UTC')::date, gen_random_uuid()::text, 1) else false end
+        """,
+        bind: { [.text($0.appID), .text($0.transactionID), .text($0.userID)] },
+        read: { row throws(PostgresError) in try row.bool(0) })
+
     package struct AnswerCount: Sendable {
         package let receiptID: UUID
         /// verifyReceipt's `status`, or the API's `errorCode`.

@@ -138,8 +138,10 @@ package struct Examiner: Sendable {
         guard case .grant = entry.decision, entry.transaction.repurchasedAfter == nil,
             let purchase = try await known([entry.transaction], of: receipt).first
         else { return nil }
-        // The grant answers before any decision; this one would be seen only if it were gone.
-        if purchase.isGranted { return entry.with(.held(.review)) }
+        if purchase.isGranted {
+            // The grant answers before any decision; this one would be seen only if it were gone.
+            return try await mayAskOfGranted(entry.transaction, receipt) ? nil : entry.with(.held(.review))
+        }
         guard app.policy.confirmWithApple == .stale, !receipt.isOnTrust, let stored = purchase.stored,
             stored.signedAt ?? .distantPast > entry.transaction.signedAt ?? .distantPast
         else { return nil }
@@ -148,6 +150,15 @@ package struct Examiner: Sendable {
             return nil
         }
         return known
+    }
+
+    private func mayAskOfGranted(
+        _ transaction: Transaction, _ receipt: StoredReceipt
+    ) async throws(AppleRefusal) -> Bool {
+        guard let userID = receipt.userID else { return false }
+        let question = Statements.GrantedQuestion(
+            appID: receipt.appID, transactionID: transaction.id, userID: userID)
+        return try await query(Statements.mayAskOfGranted, question).first ?? false
     }
 
     private func confirm(
