@@ -156,6 +156,8 @@ package struct Examiner: Sendable {
         _ transaction: Transaction, _ receipt: StoredReceipt
     ) async throws(AppleRefusal) -> Bool {
         guard let userID = receipt.userID else { return false }
+        // Counted where the call is made.
+        guard receipt.lane == .apple else { return true }
         let question = Statements.GrantedQuestion(
             appID: receipt.appID, transactionID: transaction.id, userID: userID)
         return try await query(Statements.mayAskOfGranted, question).first ?? false

@@ -39,7 +39,7 @@ import Testing
             // It waits for a command, not for the scheduler; another configuration wakes it as little.
             #expect(
                 try await lab.lab.number(
-                    "select count(*) from receipts where reason = 'shadow' and due_at > now() + interval '6 days'") == 1
+                    "select count(*) from receipts where reason = 'shadow' and due_at > now() + interval '5 days'") == 1
             )
             _ = try await lab.bench(
                 try lab.configuration(more: [Self.shadow, "finishHeld: false"]))

@@ -192,7 +192,9 @@ import Testing
                 #expect(try await database.run(Statements.countAnswers, .init(receiptID: id, code: 21002)) == [0])
                 #expect(
                     try await database.run(
-                        Statements.mayAskOfGranted, .init(appID: "game", transactionID: "none", userID: "u1")) == [false])
+                        Statements.mayAskOfGranted, .init(appID: "game", transactionID: "none", userID: "u1")) == [
+                            false
+                        ])
                 let walk = Statements.Walk(appID: "game", environment: "Production", customer: "c")
                 let claim = Statements.WalkClaim(
                     walk: walk, askedID: "t1", lease: .seconds(30), interval: .seconds(3600))

@@ -71,7 +71,7 @@ import Testing
             for _ in 0..<3 { try await lab.judge(post.receiptID, bench) }
             #expect(lab.store.calls().count == Statements.bareIDAnswersMax + 1)
             #expect(
-                try await lab.lab.number("select extract(epoch from due_at - now())::int from receipts") > 6 * 86_400)
+                try await lab.lab.number("select extract(epoch from due_at - now())::int from receipts") > 5 * 86_400)
             try await lab.age(hours: -30)
         }
     }
