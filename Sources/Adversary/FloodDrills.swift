@@ -15,8 +15,13 @@ extension Drill {
         flood("29b", "one player posts one proof under ever new orders", by: ["user.rate"]) { flooder, stage in
             let post = try await stage.world.shop.make(.signed, user: flooder.userID)
             return {
-                await flooder.send(
-                    .POST, "/v1/receipts", Self.adding(#""orderId":"\#(UUID().uuidString)""#, to: post), of: post)
+                // Another submission: what it names is another order.
+                let order = UUID().uuidString
+                let named = Shop.Post(
+                    submission: "\(post.submission) \(order)", kind: post.kind, userID: post.userID,
+                    transactionID: post.transactionID, proofSHA256: post.proofSHA256,
+                    body: Self.adding(#""orderId":"\#(order)""#, to: post), repetition: .none)
+                await flooder.send(.POST, "/v1/receipts", named.body, of: named)
             }
         },
         flood("29c", "one player posts megabytes of combining marks", by: ["user.rate", "user.bytesPerDay"]) {
@@ -32,7 +37,7 @@ extension Drill {
             flooder, _ in
             let head = [
                 "POST /v1/receipts HTTP/1.1", "Host: drill",
-                "Authorization: Bearer \(Access.token(of: flooder.userID))",
+                "Authorization: Bearer \(flooder.token)",
                 "Content-Type: application/json", "Content-Length: 500000",
             ]
             let start = head.joined(separator: "\r\n") + "\r\n\r\n{\"signedTransaction\":\""

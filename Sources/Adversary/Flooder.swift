@@ -20,12 +20,14 @@ final class Flooder: Sendable {
     }
 
     let userID: String
+    let token: String
     private let world: World
     private let client: HTTPClient
     private let seenSoFar = Mutex(Seen())
 
     init(_ userID: String, in world: World, client: HTTPClient) {
         self.userID = userID
+        token = Access.token(of: userID)
         self.world = world
         self.client = client
     }
@@ -41,7 +43,7 @@ final class Flooder: Sendable {
         var request = HTTPClientRequest(url: address + path)
         request.method = method
         request.headers.add(name: "Content-Type", value: "application/json")
-        request.headers.add(name: "Authorization", value: "Bearer \(Access.token(of: userID))")
+        request.headers.add(name: "Authorization", value: "Bearer \(token)")
         if let body { request.body = .bytes(ByteBuffer(bytes: body)) }
         var status = 0
         var json: [String: Any] = [:]

@@ -1,3 +1,5 @@
+import Purchases
+
 /// A JSON value as a client sent it: nothing rounded, nothing dropped.
 ///
 /// Why not `JSONDecoder`: numbers stay as they were written (a price of 0.10 stays 0.10, 2^64 survives), depth is
@@ -161,7 +163,7 @@ private struct JSONParser {
     private mutating func elements(depth: Int) throws(JSONError.Kind) -> [JSONValue] {
         position += 1
         var elements: [JSONValue] = []
-        let areEntries = depth == 1 && !isInEntry && list != nil && field == list
+        let areEntries = depth == 1 && !isInEntry && list != nil && field.isSameText(as: list)
         if areEntries { entries = [] }
         if takes(UInt8(ascii: "]")) { return elements }
         repeat {
