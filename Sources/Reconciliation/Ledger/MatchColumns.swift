@@ -68,8 +68,9 @@ struct MatchColumns {
 
     /// Member by member: what is not there, null or "" says nothing.
     private static func target(_ ordered: String?, completedBy posted: String?) -> String? {
-        guard let ordered, ordered != "{}" else { return posted ?? ordered }
-        guard let posted, posted != "{}", case .object(var members)? = try? JSONValue(parsing: Array(ordered.utf8)),
+        guard let ordered, !ordered.isSameText(as: "{}") else { return posted ?? ordered }
+        guard let posted, !posted.isSameText(as: "{}"),
+            case .object(var members)? = try? JSONValue(parsing: Array(ordered.utf8)),
             case .object(let more)? = try? JSONValue(parsing: Array(posted.utf8))
         else { return ordered }
         let says = { (member: JSONValue.Member) in ![.null, .string("")].contains(member.value) }

@@ -127,7 +127,7 @@ extension OrderView {
             add("currency", price.currency)
         }
         if priceDiffers { members.append(.init("priceDiffers", .bool(true))) }
-        if target != "{}", let value = try? JSONValue(parsing: Array(target.utf8)) {
+        if !target.isSameText(as: "{}"), let value = try? JSONValue(parsing: Array(target.utf8)) {
             members.append(.init("target", value))
         }
         add("placedAt", placedAt.rfc3339)

@@ -419,7 +419,7 @@ private struct StoryTeller {
 
     /// Stored JSON; nil for an object that says nothing.
     private static func parsed(_ json: String?) -> JSONValue? {
-        guard let json, json != "{}" else { return nil }
+        guard let json, !json.isSameText(as: "{}") else { return nil }
         return try? JSONValue(parsing: Array(json.utf8))
     }
 

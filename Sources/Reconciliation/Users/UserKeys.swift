@@ -85,7 +85,7 @@ package struct UserKeys: Sendable {
     /// A JSON object as it may be stored: the key instead of the id where it stands as a value, at any depth, and
     /// instead of the `uid` of the old clients' table (S0-1). Text that only contains an id is not found.
     package func protecting(_ json: String, of userID: String?, app: String) -> String {
-        guard json != "{}", let value = try? JSONValue(parsing: Array(json.utf8)) else { return json }
+        guard !json.isSameText(as: "{}"), let value = try? JSONValue(parsing: Array(json.utf8)) else { return json }
         return replaced(value, userID, app, isRoot: true).text
     }
 
