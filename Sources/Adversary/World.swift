@@ -243,7 +243,7 @@ final class World: Sendable {
         let apple = appleURL ?? appleProxy.url("http://127.0.0.1:1")
         let credentials = store.credentials
         func access(_ name: String, _ key: String, _ scopes: [String]) -> [String: Any] {
-            let hash = SHA256.hash(data: Data(key.utf8)).map { String(format: "%02x", $0) }.joined()
+            let hash = SHA256.hash(data: Data(key.utf8)).hexadecimal
             return ["name": name, "keySha256": hash, "scopes": scopes, "apps": [Shop.app]]
         }
         let app: [String: Any] = [

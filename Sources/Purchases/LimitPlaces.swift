@@ -84,6 +84,6 @@ extension AppPolicy {
 
     /// SHA-256 in hexadecimal. A place may outlive the erasure of its user: whoever does not know the id reads none in it.
     private static func digest(_ userID: String) -> String {
-        SHA256.hash(data: Data(userID.utf8)).map { String(format: "%02x", $0) }.joined()
+        SHA256.hash(data: Data(userID.utf8)).hexadecimal
     }
 }

@@ -78,7 +78,7 @@ package struct Configuration: Sendable {
             apps: apps, appIDs: appIDs, access: access, gatewayJWT: gatewayJWT, userLimits: userLimits,
             userKeys: userKeys, payloadDays: payloadDays, files: reader.files.named,
             holdsSecret: reader.files.holdsSecret,
-            hash: hash.finalize().map { String(format: "%02x", $0) }.joined())
+            hash: hash.finalize().hexadecimal)
     }
 
     /// `protect` names the file with the keys, `protectEnv` the environment variable that holds them.

@@ -1,5 +1,6 @@
 import Crypto
 import Foundation
+import Purchases
 
 /// What a line of an imported file may say. The names are those of the API; case, spaces, `_` and `-` do not matter, so
 /// `transaction_id` is `transactionId`.
@@ -84,7 +85,7 @@ package struct ImportFile {
     }
 
     /// SHA-256, in hexadecimal.
-    package var sha256: String { digest.hash.finalize().map { String(format: "%02x", $0) }.joined() }
+    package var sha256: String { digest.hash.finalize().hexadecimal }
 
     /// What the name of a file says of its format; nil: nothing.
     package static func format(ofName name: String) -> Format? {

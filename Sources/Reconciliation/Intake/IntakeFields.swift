@@ -435,7 +435,7 @@ extension JSONValue {
                     }
                     guard member.value != .null else { return .init(name + "Sha256", .null) }
                     let hash = SHA256.hash(data: Data(member.value.plainText.utf8))
-                    return .init(name + "Sha256", .string(hash.map { String(format: "%02x", $0) }.joined()))
+                    return .init(name + "Sha256", .string(hash.hexadecimal))
                 })
         case .array(let elements): .array(elements.map(\.withoutSessionTokens))
         case .null, .bool, .number, .string: self

@@ -143,7 +143,7 @@ extension UserKeys: CustomStringConvertible, CustomReflectable {
 
 extension SymmetricKey {
     fileprivate var hexadecimal: String {
-        withUnsafeBytes { $0.map { String(format: "%02x", $0) }.joined() }
+        withUnsafeBytes { $0.hexadecimal }
     }
 }
 

@@ -73,7 +73,7 @@ package struct AppServices: Sendable {
     }
 
     private static func hash(_ secret: String) -> String {
-        SHA256.hash(data: Data(secret.utf8)).prefix(8).map { String(format: "%02x", $0) }.joined()
+        SHA256.hash(data: Data(secret.utf8)).prefix(8).hexadecimal
     }
 }
 
