@@ -1,7 +1,7 @@
 import Foundation
 import Reconciliation
 
-/// One fault of the matrix (reliability.md 6): what is done to a running system under load, and what must be seen.
+/// One fault of the matrix: what is done to a running system under load, and what must be seen.
 package struct Drill: Sendable {
     /// The number in the matrix, with a letter where one fault has several forms.
     package let id: String

@@ -4,9 +4,9 @@ import NIOHTTP1
 import Reconciliation
 
 extension Drill {
-    /// One player takes what he can get: the others wait at most three times as long as without him.
+    /// One player takes what can be had: other players wait at most three times as long as without the flood.
     static let floodDrills: [Drill] = [
-        flood("29a", "one player posts forged proofs as fast as he can", by: ["user.rate"]) { flooder, stage in
+        flood("29a", "one player posts forged proofs as fast as can be", by: ["user.rate"]) { flooder, stage in
             {
                 let post = try await stage.world.shop.make(.foreignRoot, user: flooder.userID)
                 await flooder.send(.POST, "/v1/receipts", post.body, of: post)
@@ -68,7 +68,7 @@ extension Drill {
         _ id: String, _ name: String, by limits: Set<String>,
         _ attack: @escaping Attack
     ) -> Drill {
-        Drill(id, name, expected: "others wait at most three times as long; he is told the limit") { stage in
+        Drill(id, name, expected: "others wait at most three times as long; the flooder is told the limit") { stage in
             let client = HTTPClient(eventLoopGroupProvider: .singleton)
             do {
                 try await stage.flood(limits, client, attack)

@@ -1,7 +1,7 @@
 import Crypto
 import Synchronization
 
-/// What was presented and led to no chain, so that who sends a forgery again and again has it looked at once. Belongs to
+/// What was presented and led to no chain, so that a forgery that comes again and again is looked at once. Belongs to
 /// one verifier: another anchor may believe what this one's do not.
 final class KnownFailures: Sendable {
     /// Of one generation; there are two, about 100 bytes each.

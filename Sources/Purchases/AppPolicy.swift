@@ -7,7 +7,7 @@ package struct AppPolicy: Sendable, Equatable {
         case testers, grant, hold
     }
 
-    /// Whether a signed transaction is also looked up at Apple before it is granted (design.md 5.4).
+    /// Whether a signed transaction is also looked up at Apple before it is granted.
     package enum ConfirmWithApple: String, Sendable, CaseIterable {
         case never, stale, always
     }

@@ -60,16 +60,16 @@ extension AppPolicy {
                 transactionID: transaction.id, purchaseKey: transaction.purchaseKey, limit: limit, holder: holder,
                 takenFor: purpose, places: places)
         }
-        let user = Self.digest(userID)
         guard source != .shared else { return [] }
         if transaction.environment != Transaction.production {
             guard sandboxPurchases == .testers, !isTester(userID) else { return [] }
             return [
-                place(.sandboxUser, user, for: transaction.purchaseKey, sandboxPerUserPerDay),
+                place(.sandboxUser, Self.digest(userID), for: transaction.purchaseKey, sandboxPerUserPerDay),
                 place(.sandboxApp, "", for: transaction.purchaseKey, sandboxPerAppPerDay),
             ]
         }
         guard source == .poster || source == .record else { return [] }
+        let user = Self.digest(userID)
         var places: [LimitPlace] = []
         if makeUpUsersPerCustomer > 0, let customer = transaction.customerID {
             places.append(place(.makeUpCustomer, customer, for: user, makeUpUsersPerCustomer))
@@ -82,7 +82,7 @@ extension AppPolicy {
         return places
     }
 
-    /// SHA-256 in hexadecimal. A place may outlive the erasure of its user: whoever does not know the id reads none in it.
+    /// SHA-256 in hexadecimal. A place may outlive the erasure of its user, and holds no id that a reader could see.
     private static func digest(_ userID: String) -> String {
         SHA256.hash(data: Data(userID.utf8)).hexadecimal
     }

@@ -19,7 +19,7 @@ package struct AnswerMiddleware: RouterMiddleware {
     private let security: SecurityLog?
     private let metrics = HTTPMetrics()
 
-    /// - Parameter security: told of every problem that bears on it; nil where nobody is asked who he is.
+    /// - Parameter security: told of every problem that bears on it; nil where callers need no credential.
     package init(health: Health, gate: ConnectionGate, logger: Logger, security: SecurityLog? = nil) {
         self.health = health
         self.gate = gate

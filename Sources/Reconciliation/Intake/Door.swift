@@ -86,7 +86,7 @@ package final class Door: Sendable {
             }
             let user = try Self.user(of: credential, try await verifier(section), now())
             Requester.current?.isKnown(as: "gatewayJwt", user.id, of: section.apps, configuration.userKeys)
-            // His own first: who is refused by it costs the others nothing.
+            // The user's own bucket first: a request that it refuses costs other users nothing.
             let userShare = try taken(
                 .user(Array(user.id.utf8)), name: "gatewayJwt.user", configuration.userLimits.rate)
             let share = try taken(.gateway, name: "gatewayJwt", section.rate)

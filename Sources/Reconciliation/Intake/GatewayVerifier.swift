@@ -67,7 +67,7 @@ package struct GatewayVerifier: Sendable {
     }
 
     /// The user that the token names, and what it says of the user. What its claims lack is told only once its signature
-    /// is good, so that a stranger learns nothing but what he wrote himself.
+    /// is good, so that a stranger learns nothing that the token does not say.
     package func user(of token: String, now: Date) throws(TokenDefect) -> GatewayUser {
         let parts = Array(token.utf8).split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         guard parts.count == 3, let header = Self.object(parts[0]), let claims = Self.object(parts[1]),

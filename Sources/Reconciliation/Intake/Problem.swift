@@ -18,7 +18,8 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
     package let field: String?
     /// Which limit was reached; nil where it was none.
     package let limit: Limit?
-    /// Why somebody asked for more than is his; nil where he did not. For the security log alone, never told.
+    /// Why the credential was refused, or the request reached beyond it; nil where neither is so. For the security log: no
+    /// answer holds it.
     package let refusal: Refusal?
     package var headers: HTTPFields
 
@@ -74,14 +75,10 @@ package enum Limit: String, Sendable, CaseIterable {
     case userQuestions = "user.questionsPerDay"
     case userInstallations = "user.installationsPerDay"
     case userReports = "user.reportsPerDay"
-    case userTokens = "user.tokens"
-    /// Requests of one user that wait for a verdict.
-    case userWaiters = "user.waiters"
     /// Lists of one user that are read at one time.
     case userLists = "user.lists"
     /// Slow bodies of one user at one time.
     case userBodies = "user.bodies"
-    case personIDs = "person.ids"
     /// Of the whole process.
     case lists = "process.lists"
     case bodies = "process.bodies"

@@ -210,7 +210,7 @@ package struct ReceiptRoutes: Sendable {
     }
 
     /// The rows are committed when this returns. New: their bells ring. Known: a held or parked one becomes due (P5).
-    /// A bare id is a question to Apple: a user who asks for many that are not his is stopped.
+    /// A bare id is a question to Apple: a user who asks for many of others is stopped.
     private func store(_ submissions: [Submission]) async throws -> [Result<ReceiptView, Problem>] {
         let rows = try await ledger.store(submissions)
         if rows.contains(where: { if case .new = $0 { true } else { false } }) {

@@ -1,4 +1,4 @@
-package import Foundation
+import Foundation
 import Synchronization
 
 /// How many receipts each user stored today and has open, as far as this process must know (`limits.user`).
@@ -23,20 +23,18 @@ package final class UserQuota: Sendable {
 
     private let ledger: Ledger
     private let standings = Mutex(RecentDictionary<UserName, Standing>(generationMax: UserRegister.knownMax))
-    private let now: @Sendable () -> Date
 
-    package init(ledger: Ledger, now: @escaping @Sendable () -> Date = { Date() }) {
+    package init(ledger: Ledger) {
         self.ledger = ledger
-        self.now = now
     }
 
-    private var today: Int { Int(now().timeIntervalSince1970 / 86_400) }
+    private static var today: Int { Int(Date.now.timeIntervalSince1970 / 86_400) }
 
     /// The limit that a user has reached; nil: what he posts may be stored.
     ///
     /// - Throws: the database's error. Retryable as it says.
     package func limit(of user: UserName, _ limits: UserLimits) async throws(LedgerError) -> Limit? {
-        let today = today
+        let today = Self.today
         let (reached, mustLook) = standings.withLock { standings -> (Limit?, Bool) in
             guard let standing = standings[user], standing.day == today else { return (nil, false) }
             if standing.reached != nil { return (standing.reached, .now - standing.looked >= .seconds(1)) }
@@ -60,7 +58,7 @@ package final class UserQuota: Sendable {
 
     /// Counts receipts that were new.
     package func note(_ stored: Int, of user: UserName) {
-        let today = today
+        let today = Self.today
         standings.withLock { standings in
             var standing = standings[user] ?? Standing(day: today)
             if standing.day != today { standing = Standing(day: today) }

@@ -24,7 +24,7 @@ extension Statements {
 
     /// Places the orders of a batch. One that is there already, by its id, as the same tap, by its idempotency key or as the
     /// order that its transaction was bound to, is missing from the result. So are all of a user where another statement took
-    /// their first one's place among his orders of the day: the next round sees what that one has placed. One too many is there
+    /// their first one's place among the user's orders of the day: the next round sees what that one has placed. One too many is there
     /// without its times.
     package static let placeOrders = Statement<[NewOrder], (id: UUID, placement: Placement?)>(
         "orders.place",

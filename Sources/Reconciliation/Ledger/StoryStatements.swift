@@ -33,8 +33,8 @@ extension Statements {
     }
 
     private static func isInReach(_ app: String) -> String { "($4 or \(app) = any($2::text[]))" }
-    /// Whether something of an app is the player's: he is named as its tables name him, and what was another account's
-    /// that became part of his is his as well. Not the other way round.
+    /// Whether something of an app is the player's, named as that app's tables name the player. What was an account's
+    /// that became part of the player's account counts as well; not the other way round.
     private static func isPlayers(_ user: String, of app: String) -> String {
         let player = "($3::text[])[array_position($2::text[], \(app))]"
         let account = "select into_user_id from merges where app_id = \(app) and user_id = \(user)"

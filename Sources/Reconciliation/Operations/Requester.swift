@@ -14,8 +14,8 @@ final class Requester: Sendable {
         let apps: Set<String>
         let keys: UserKeys?
 
-        /// The user of a gateway's token as the tables name him; by his id where the token reaches several apps, in each of
-        /// which a protected database names him otherwise.
+        /// The user of a gateway's token as the tables name users; the id itself where the token reaches several apps, in each
+        /// of which a protected database has another name for it.
         var user: String? {
             guard let userID, let keys, apps.count == 1, let app = apps.first else { return userID }
             return keys.key(of: userID, app: app)

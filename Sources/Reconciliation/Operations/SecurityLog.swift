@@ -146,7 +146,7 @@ package enum SecurityEvent: Sendable, Hashable {
     }
 }
 
-/// Why somebody was refused who asked for more than is his.
+/// Why a credential was refused, or a request that reached beyond its credential.
 package enum Refusal: Sendable, Hashable {
     case noCredential
     case unknownKey
@@ -158,7 +158,7 @@ package enum Refusal: Sendable, Hashable {
     case scope
     case app
     case otherUser
-    /// A receipt, an order or a list of somebody else, who asks is told that there is none.
+    /// A receipt, an order or a list of another user; the answer says that there is none.
     case notYours
     /// What a user's token may not do at all.
     case needsKey

@@ -11,8 +11,6 @@ struct RecentDictionary<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         self.generationMax = generationMax
     }
 
-    var count: Int { young.count + old.count }
-
     subscript(key: Key) -> Value? {
         mutating get {
             if let value = young[key] { return value }

@@ -88,8 +88,8 @@ package final class AppleDesk: Sendable {
         }
     }
 
-    /// Where a call about a receipt waits. A customer waits for what nobody looked at yet, unless he has had more than his
-    /// share of those; what comes again has waited before.
+    /// Where a call about a receipt waits. Behind a receipt that nobody has looked at a customer waits, as long as the user's
+    /// share of such calls lasts; what comes again has waited before.
     package func lane(of receipt: StoredReceipt) -> CallLane {
         let isNew = receipt.reason == nil && receipt.attempt == 0 && receipt.rescues == 0
         guard isNew else { return .repair }

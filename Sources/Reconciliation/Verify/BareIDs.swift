@@ -35,7 +35,7 @@ extension Examiner {
             let found = try await answer(id, of: receipt, for: app, in: app.lookUpOrder)
             if case .finding(.transactions(let judged)) = found { entries = judged } else { entries = [] }
         } catch {
-            // Not even whether there is such a purchase is for him to know.
+            // The poster is not told whether there is such a purchase.
             switch error.fate {
             case .reject, .retry(.notFoundYet): entries = []
             default: throw error

@@ -5,7 +5,7 @@ import Synchronization
 final class UserShares: Sendable {
     static let callsMax = 10
     static let minute: Duration = .seconds(60)
-    /// Of one minute, some 100 bytes each. Who has so many users has their shares anyway.
+    /// Of one minute, some 100 bytes each.
     static let usersMax = 20_000
 
     private struct Minute {
