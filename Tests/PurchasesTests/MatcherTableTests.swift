@@ -212,10 +212,11 @@ import Testing
             let all = (orders ?? fitting).filter { $0.userID == user && bought <= $0.payBy }.sorted {
                 $0.placedAt > $1.placedAt
             }
+            let near = all.filter { bought.timeIntervalSince($0.placedAt) <= 900 }
+            if all.count <= 1 || near.count == 1 { return all.first }
             let promises = Set(
                 all.map { "\(String(describing: $0.goods)) \($0.item ?? "") \($0.bonuses) \($0.target)" })
-            let near = all.filter { bought.timeIntervalSince($0.placedAt) <= 900 }
-            return promises.count <= 1 || near.count == 1 ? all.first : nil
+            return promises.count == 1 ? all.first : nil
         }
         /// Row 9 of a user.
         func row9(_ user: String) -> PlacedOrder? {

@@ -14,14 +14,15 @@ package struct DoubleChargeSweep: Service {
     /// take a core for seconds, and each purchase meanwhile would wait.
     package static let batchMax = 250
     private static let batchMin = 10
-    /// Between two steps, as a multiple of what the last one took: the database belongs to the purchases.
-    private static let pause = 9
 
     private let ledger: Ledger
+    /// Between two steps, as a multiple of what the last one took: the database belongs to the purchases.
+    private let pause: Int
     private let logger: Logger
 
-    package init(ledger: Ledger, logger: Logger) {
+    package init(ledger: Ledger, pause: Int = 9, logger: Logger) {
         self.ledger = ledger
+        self.pause = pause
         self.logger = logger
     }
 
@@ -57,7 +58,7 @@ package struct DoubleChargeSweep: Service {
                 if isWhole { _ = try await ledger.run(Statements.endDoubleChargeStep, step) }
                 guard step.isMore || !isWhole, !Task.isCancelled else { return }
                 interval = .zero
-                try? await Task.sleep(for: taken * Self.pause)
+                try? await Task.sleep(for: taken * pause)
             }
         } catch {
             batch = max(batch / 2, Self.batchMin)

@@ -17,7 +17,7 @@ import Testing
             var random = SeededRandom(announcing: "double charges")
             try await lab.buyTwice(1500, spread: "5 minutes", &random, prefix: "a")
             try await lab.buyTwice(500, spread: "1 day", &random, prefix: "b")
-            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, pause: 0, logger: .silent)
             var batch = first
             await sweep.sweep(&batch, unlessWithin: .zero)
             #expect(try await lab.flagged() == 2000, "seed \(random.seed)")
@@ -45,7 +45,7 @@ import Testing
                 select 'game', user_id, replace(user_id, 'guest-of-', '') from grants where user_id like 'guest-of-a%'
                   and user_id <> 'guest-of-a3'
                 """)
-            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, pause: 0, logger: .silent)
             var batch = DoubleChargeSweep.batchMax
             await sweep.sweep(&batch, unlessWithin: .zero)
             #expect(
@@ -124,7 +124,7 @@ import Testing
     func late() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             var random = SeededRandom(announcing: "late double charges")
-            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, pause: 0, logger: .silent)
             var batch = DoubleChargeSweep.batchMax
             try await lab.withSession { session in
                 try await session.run(Statement<Void, Void>("test.begin", "begin"))
@@ -144,7 +144,7 @@ import Testing
     func restored() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             var random = SeededRandom(announcing: "double charges after a restore")
-            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, pause: 0, logger: .silent)
             var batch = DoubleChargeSweep.batchMax
             try await lab.run("update double_charge_progress set searched_xid = '9000000000', searched_id = 7")
             try await lab.buyTwice(3, spread: "5 minutes", &random, prefix: "a")
@@ -174,7 +174,7 @@ import Testing
             let step = try #require(try await lab.ledger.run(Statements.takeDoubleChargeStep, turn).first)
             _ = try await lab.ledger.run(Statements.endDoubleChargeStep, step)
             #expect(try #require(try await behind()).rounded(.down) == 300)
-            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, pause: 0, logger: .silent)
             var batch = DoubleChargeSweep.batchMax
             // What it told itself are events as well.
             for _ in 0..<2 { await sweep.sweep(&batch, unlessWithin: .zero) }
@@ -187,7 +187,7 @@ import Testing
         try await LedgerLab.with(endsSound: false) { lab in
             var random = SeededRandom(announcing: "failed searches")
             try await lab.buyTwice(3, spread: "30 minutes", &random, prefix: "a")
-            let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, pause: 0, logger: .silent)
             let place = try await lab.place()
             var batch = 100
             try await lab.run("alter table transactions rename to away")
