@@ -129,12 +129,17 @@ extension Drill {
                 """
                 create sequence hits; create function slow() returns trigger language plpgsql
                   security definer as $$ begin
-                  if nextval('hits') % 10 = 0 then perform pg_sleep(20); end if; return null; end $$;
-                create trigger slow before insert on receipts for each statement execute function slow();
-                create trigger slow before insert on grants for each statement execute function slow();
+                  if nextval('hits') % 10 = 0 then perform pg_sleep(20); end if; return null; end $$
                 """)
+            // One table locked at a time: a worker that writes both must not wait for this while this waits for it.
+            let tables = ["receipts", "grants"]
+            for table in tables {
+                try await stage.world.script(
+                    "create trigger slow before insert on \(table) for each statement execute function slow()")
+            }
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(8)))
-            try await stage.world.script("drop function slow cascade; drop sequence hits")
+            for table in tables { try await stage.world.script("drop trigger slow on \(table)") }
+            try await stage.world.script("drop function slow; drop sequence hits")
             try await stage.expectAcceptance(within: .seconds(20))
             stage.expectAnswers([503])
         },
