@@ -142,6 +142,22 @@ extension Reason {
     }
 }
 
+extension Verdict.Finding {
+    /// Whether other words of its poster may give what this does not give, or give otherwise what Apple has not confirmed.
+    package var hangsOnWords: Bool {
+        guard case .transactions(let entries) = self else { return false }
+        return entries.contains { entry in
+            switch entry.decision {
+            case .held(.itemUnknown), .held(.foreignOrder), .held(.foreignRecord), .held(.tokenDisputed),
+                .held(.shadow),
+                .provisional:
+                true
+            default: false
+            }
+        }
+    }
+}
+
 extension Reason {
     /// What is held until somebody knows whose it is, which item it was, or that nobody has given it: a person may say
     /// so (`makegood support give`). Everything else waits for something that no person's word replaces.

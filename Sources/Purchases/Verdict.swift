@@ -60,6 +60,9 @@ package struct Verdict: Sendable {
     package let receiptID: UUID
     /// The row's attempt when it was read. A row that has moved on since ignores this verdict.
     package let attempt: Int
+    /// How often something else had been said of the receipt when it was read. A row of which more is said since ignores
+    /// this verdict.
+    package var lines = 0
     package let appID: String
     package let claim: Claim
     package let finding: Finding

@@ -31,6 +31,7 @@ package final class Ledger: Sendable {
     /// A post of several is one item: all of it is in one statement.
     private let insertions: GroupCommit<[Submission], [StoredSubmission]>
     private let views: GroupCommit<UUID, ReceiptView?>
+    private let lines: GroupCommit<SaidLine, SaidResult>
     private let fetches: GroupCommit<UUID, StoredReceipt?>
     private let settlements: GroupCommit<Verdict, Settlement?>
     /// Verdicts about many purchases: each takes as long as a batch of the others, which would wait behind all of them.
@@ -88,6 +89,16 @@ package final class Ledger: Sendable {
                 try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
                     try await database.run(Statements.readReceipts, ids)
                 }
+            })
+        lines = GroupCommit(
+            // One writer: what one process is told of a receipt it says in order.
+            name: "lines", writers: 1, pace: .clients,
+            size: { (rows: 1, bytes: $0.submission.details.utf8.count + 512) },
+            flush: { lines throws(PostgresError) in
+                let results = Dictionary(
+                    try await database.run(Statements.sayLines, lines).map { ($0.index, $0.result) },
+                    uniquingKeysWith: { first, _ in first })
+                return lines.indices.map { results[$0] ?? .same }
             })
         fetches = GroupCommit(
             name: "fetches", writers: writers, size: { _ in (rows: 1, bytes: 16) },
@@ -179,6 +190,12 @@ package final class Ledger: Sendable {
         try await submit(id, to: views)
     }
 
+    /// Says of a receipt that is stored what a later post of its proof says: it is committed when this returns, unless it
+    /// is full. Where there is no such receipt, nothing is said.
+    package func say(_ submission: Submission, linesMax: Int) async throws(LedgerError) -> SaidResult {
+        try await submit(SaidLine(submission: submission, linesMax: linesMax), to: lines)
+    }
+
     /// A row to be judged; nil where there is none.
     package func fetch(_ id: UUID) async throws(LedgerError) -> StoredReceipt? {
         try await submit(id, to: fetches)
@@ -254,6 +271,7 @@ package final class Ledger: Sendable {
     package func close() async {
         await insertions.close()
         await views.close()
+        await lines.close()
         await fetches.close()
         await settlements.close()
         await bulkSettlements.close()

@@ -124,7 +124,12 @@ extension Statements {
             FoundOrder(index: try row.int(orderColumnCount) - 1, view: try row.order())
         })
 
-    /// Orders with the receipts that named them. Unknown ids are missing from the result. A receipt of another user who
+    /// Of a receipt that named an order `o`: it is its user's.
+    private static let isOfOrder = """
+        app_id = o.app_id and (user_id is null or \(isOneOf("receipts.user_id", "o.user_id", of: "o.app_id")))
+        """
+
+    /// Orders with the receipts that named them, first or later. Unknown ids are missing from the result. A receipt of another user who
     /// named the order is his own business.
     package static let readOrders = Statement<[UUID], OrderView>(
         "orders.read",
@@ -138,9 +143,14 @@ extension Statements {
               'reason', r.reason,
               'receivedAt', to_char(r.received_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
               'transactions', t.list)) order by r.received_at), '[]') as list
-          from (select id, state, reason, received_at from receipts
-            where lower(order_id) = o.id::text and app_id = o.app_id
-              and (user_id is null or \(isOneOf("receipts.user_id", "o.user_id", of: "o.app_id")))
+          from (
+            select id, state, reason, received_at from receipts
+            where lower(order_id) = o.id::text and \(isOfOrder)
+            union
+            select id, state, reason, received_at from receipt_lines
+            cross join lateral (select id, app_id, user_id, state, reason, received_at
+              from receipts where id = receipt_lines.receipt_id offset 0) receipts
+            where lower(order_id) = o.id::text and \(isOfOrder)
             order by received_at desc limit \(OrderView.submissionsMax)) r
           cross join lateral (
             select coalesce(jsonb_agg(jsonb_build_object('transactionId', c.transaction_id, 'state', \(shownState("c")),

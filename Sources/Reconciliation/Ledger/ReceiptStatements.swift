@@ -43,6 +43,8 @@ package struct StoredReceipt: Sendable, Equatable {
     package let hasPayload: Bool
     /// Something was given on trust, and Apple has not been heard about it.
     package var isOnTrust: Bool
+    /// How often something else was said of it than its first post says: a verdict from before counts no more.
+    package var lines = 0
 }
 
 /// What became of a submission that was to be stored.
@@ -166,10 +168,10 @@ extension Statements {
           r.rescues,
           (select bool_or(\(waitsForWord)) from provisional_grants p where p.receipt_id = r.id),
           r.order_id, r.installation_id, r.target, r.declared,
-          (select true from ordering_apps where app_id = r.app_id), coalesce(r.claimed_at, r.received_at)
+          (select true from ordering_apps where app_id = r.app_id), coalesce(r.claimed_at, r.received_at), r.lines
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select id, app_id, user_id, order_id, kind, transaction_id, original_transaction_id, is_vouched,
-          lane, state, reason, attempt, rescues, received_at, claimed_at, installation_id, target, declared
+          lane, state, reason, attempt, rescues, received_at, claimed_at, installation_id, target, declared, lines
           from receipts where id = i.id offset 0) r
         left join lateral (select body from payloads where receipt_id = r.id
           and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
@@ -192,7 +194,7 @@ extension Statements {
                 rescues: try row.int(15),
                 receivedAt: try row.date(12), claimedAt: try row.date(22), readAt: try row.date(13),
                 isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil,
-                isOnTrust: try row.optionalBool(16) ?? false)
+                isOnTrust: try row.optionalBool(16) ?? false, lines: try row.int(23))
         })
 
     /// Moves due times without counting an attempt: a halt, a breaker, a 429. Guarded like a verdict, and like one it
@@ -205,9 +207,9 @@ extension Statements {
             else r.reason end
         from (
           select i.id, i.due_in, i.reason
-          from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[]) as i(id, attempt, due_in, reason)
+          from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[], $5::int[]) as i(id, attempt, due_in, reason, lines)
           cross join lateral (select 1 from receipts r
-            where r.id = i.id and r.settled_at is null and r.attempt = i.attempt
+            where r.id = i.id and r.settled_at is null and r.attempt = i.attempt and r.lines = i.lines
             for no key update skip locked) l) m
         where r.id = m.id
         returning r.id
@@ -215,7 +217,7 @@ extension Statements {
         bind: { rows in
             [
                 .uuids(rows.map(\.receiptID)), .int32s(rows.map(\.attempt)), .doubles(rows.map { $0.dueIn.inSeconds }),
-                .texts(rows.map(\.reason.rawValue)),
+                .texts(rows.map(\.reason.rawValue)), .int32s(rows.map(\.lines)),
             ]
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
@@ -272,6 +274,8 @@ package struct Postponement: Sendable {
     package let attempt: Int
     package let dueIn: Duration
     package let reason: Reason
+    /// As of ``StoredReceipt/lines``: whoever said something else since has it judged sooner.
+    package var lines = 0
 }
 
 extension RowReader {

@@ -54,7 +54,8 @@ package struct Rights: Sendable {
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at"),
+                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines"),
+                    // Written by the ingests before 0049 alone, which run on beside the new ones for a while.
                     .update("due_at", "declared"),
                 ],
                 .worker: [
@@ -62,7 +63,7 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "installation_id", "target",
-                        "declared", "claimed_at"),
+                        "declared", "claimed_at", "lines"),
                     .update(
                         "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at"),
                 ],
@@ -76,10 +77,13 @@ package struct Rights: Sendable {
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at"),
+                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at",
+                        "lines"),
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),
+        // Written by its function. What else was sent with a post nobody reads.
+        table("receipt_lines", [.ingest: storiesOfLines, .support: storiesOfLines]),
         // That a proof is there may be seen; the proof itself only by who judges it. Ingest inserts into the view where
         // it is of a version before the headers were shared.
         table(
@@ -408,6 +412,8 @@ package struct Rights: Sendable {
 
         function(
             "take_limit_place(text, text, text, date, text, integer)", [.ingest: [.execute], .worker: [.execute]]),
+        function(
+            "say_line(uuid, text, text, text, text, jsonb, jsonb, jsonb, integer)", [.ingest: [.execute]]),
         function("take_question_place(text, text, uuid, integer)", [.ingest: [.execute]]),
         function("drop_limit_places()", [.scheduler: [.execute]]),
         function("create_payload_partitions(integer)", [.scheduler: [.execute]]),
@@ -431,6 +437,7 @@ package struct Rights: Sendable {
         function("refuse_imported_purchases()", [:]),
         function("free_bonuses_taken_back()", [:]),
         function("forget_declarations()", [:]),
+        function("forget_lines()", [:]),
         function("store_payload()", [:]),
         function("enter_payload_chains(uuid[], text[])", [:]),
         function("payload_reasons(uuid[], text[])", [:]),
@@ -452,6 +459,9 @@ package struct Rights: Sendable {
         Right.select(
             "transaction_id", "purchase_key", "receipt_id", "app_id", "user_id", "binding_source", "granted_at",
             "order_id")
+    ]
+    private static let storiesOfLines = [
+        Right.select("receipt_id", "said_at", "order_id", "transaction_id", "target", "declared")
     ]
     /// What is told of a purchase (Support/Story.swift), and never which customer of Apple's it is.
     private static let storiesOfTransactions = [

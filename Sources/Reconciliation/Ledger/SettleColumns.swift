@@ -36,6 +36,7 @@ struct SettleColumns {
     private var callMilliseconds: [Int?] = []
     private(set) var customers: [String?] = []
     private(set) var rivals: [String?] = []
+    private(set) var lines: [Int?] = []
     private(set) var matches = MatchColumns()
 
     init(_ verdicts: [Verdict]) {
@@ -61,6 +62,7 @@ struct SettleColumns {
         receipts.append(verdict.receiptID)
         rivals.append(rival)
         attempts.append(verdict.attempt)
+        lines.append(verdict.lines)
         dueIn.append(verdict.dueIn.inSeconds)
         apps.append(verdict.appID)
         users.append(verdict.claim.userID)

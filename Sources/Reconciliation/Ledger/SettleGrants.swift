@@ -22,9 +22,10 @@ extension Statements {
             where erased_at > (select min(judged_at) from unnest($46::timestamptz[]) as i(judged_at)) limit 1)),
         mine as (
           select v.receipt
-          from (select distinct receipt, attempt from unnest($1::uuid[], $2::int[]) as i(receipt, attempt)) v
+          from (select distinct receipt, attempt, lines
+              from unnest($1::uuid[], $2::int[], \(lines)::int[]) as i(receipt, attempt, lines)) v
             cross join lateral (select 1 from receipts r
-              where r.id = v.receipt and r.settled_at is null and r.attempt = v.attempt
+              where r.id = v.receipt and r.settled_at is null and r.attempt = v.attempt and r.lines = v.lines
               for no key update skip locked) r
           where (v.receipt in (select receipt from outdated)) is not true),
         asked_places as materialized (

@@ -69,6 +69,7 @@ extension Statements {
     ///   said of. It is no attempt: what asking Apple brought is the next verdict. The verdict that brings Apple's word
     ///   about it marks and tells it, and the grant stays whatever that word is. Nothing but that word ends a receipt
     ///   with such a grant, also not a verdict that does not name it.
+    /// - So is a verdict about what was said before its poster said something else (`lines`).
     /// - A verdict about somebody who became part of another account since it was matched, or was erased (`outdated`), is
     ///   none: the row is read again, and names him by what he is now. Of what was written before, whose it is now is asked.
     /// - What runs on may pass to whoever shows it, where the app's policy says so (row 1): of its chain's latest purchase
@@ -122,7 +123,7 @@ extension Statements {
                 .texts(columns.customers),
             ] + columns.matches.values + ErrandColumns(batch.verdicts).values + [
                 .texts(columns.rivals), .double(batch.parking.disputedFor.inSeconds),
-            ] + LimitPlaceColumns(batch.verdicts).values
+            ] + LimitPlaceColumns(batch.verdicts).values + [.int32s(columns.lines)]
         },
         read: { row throws(PostgresError) in
             Settlement(
@@ -139,6 +140,7 @@ extension Statements {
     /// Behind all columns that ``settle`` has beside them.
     static let rivals = ErrandColumns.parameter(after: 1)
     static let safeAfter = ErrandColumns.parameter(after: 2)
+    static let lines = ErrandColumns.parameter(after: 11)
     static func places(_ column: Int) -> String { ErrandColumns.parameter(after: 2 + column) }
     static let proofs = BindingSource.allCases.filter(\.isProof).map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let waiting = Reason.waiting.map { "'\($0.rawValue)'" }.joined(separator: ", ")

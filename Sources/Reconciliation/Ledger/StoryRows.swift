@@ -68,6 +68,17 @@ package struct StoryRows: Sendable {
         package let declared: String?
         /// How many purchases it holds: of those with many, not all are told.
         package let purchases: Int
+        /// What its posts said, each once, the first one's words among it; nil where they all said the same.
+        package var said: [Said]?
+    }
+
+    package struct Said: Sendable, Decodable {
+        /// The last time.
+        package let saidAt: Date
+        package let orderId: String?
+        package let transactionId: String?
+        package let target: String?
+        package let declared: String?
     }
 
     package struct Outcome: Sendable, Decodable {

@@ -59,7 +59,11 @@ extension Statements {
         "story.find_receipt",
         """
         select r.app_id, array[r.id], t.list,
-          array(select id from orders where id::text = lower(r.order_id) union \(ordersOfListed))
+          array(select id from orders where id::text = lower(r.order_id)
+            union select o.id from receipt_lines l
+              cross join lateral (select id from orders where id::text = lower(l.order_id) offset 0) o
+              where l.receipt_id = r.id
+            union \(ordersOfListed))
         from receipts r
         cross join lateral (select array(
           select transaction_id from outcomes where receipt_id = r.id
@@ -113,7 +117,12 @@ extension Statements {
             order by decided_at desc limit \(storyReceiptsMax))
           union (
             select id from receipts where lower(order_id) = o.id::text and app_id = o.app_id
-            order by received_at desc limit \(storyReceiptsMax))) as list) p
+            order by received_at desc limit \(storyReceiptsMax))
+          union (
+            select r.id from receipt_lines l
+            cross join lateral (select id, app_id from receipts where id = l.receipt_id offset 0) r
+            where lower(l.order_id) = o.id::text and r.app_id = o.app_id
+            order by l.said_at desc limit \(storyReceiptsMax))) as list) p
         cross join lateral (select array(
           select bound_by where bound_by is not null
           union (
@@ -168,7 +177,11 @@ private enum StoryQueries {
           extract(epoch from received_at) as "receivedAt", extract(epoch from judged_at) as "judgedAt",
           extract(epoch from due_at) as "dueAt", extract(epoch from settled_at) as "settledAt",
           extract(epoch from claimed_at) as "claimedAt", target::text as target, declared::text as declared,
-          (select count(*) from outcomes where receipt_id = receipts.id) as purchases
+          (select count(*) from outcomes where receipt_id = receipts.id) as purchases,
+          case when lines > 0 then (select jsonb_agg(jsonb_build_object('saidAt', extract(epoch from said_at),
+              'orderId', order_id, 'transactionId', transaction_id, 'target', target::text, 'declared', declared::text)
+              order by said_at)
+            from receipt_lines where receipt_id = receipts.id) end as said
         from receipts where id = any($2::uuid[]) and \(isOfApp)
         """
     private static let outcomes = """

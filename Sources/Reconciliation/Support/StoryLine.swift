@@ -8,6 +8,8 @@ package struct StoryLine: Sendable {
         case orderPlaced = "order_placed"
         case bought
         case posted
+        /// A post of the same proof named another order, item or transaction.
+        case said
         /// The app told that something went wrong.
         case reported
         case halted
@@ -164,6 +166,19 @@ private struct StoryTeller {
                     ("said", audience.isSupport ? Self.parsed(receipt.declared) : nil),
                 ])
         ]
+        posts += (receipt.said ?? []).map { said in
+            let named = [said.transactionId.map { "transaction \($0)" }, said.orderId.map { "order \($0)" }]
+                .compactMap(\.self)
+            return StoryLine(
+                said.saidAt, .said,
+                "\(poster ?? "somebody") said of receipt \(id): \(named.isEmpty ? "no order" : named.joined(separator: ", "))",
+                [
+                    ("receiptId", .string(id)), ("user", poster.map(JSONValue.string)),
+                    ("transactionId", said.transactionId.map(JSONValue.string)),
+                    ("orderId", said.orderId.map(JSONValue.string)), ("target", Self.parsed(said.target)),
+                    ("said", audience.isSupport ? Self.parsed(said.declared) : nil),
+                ])
+        }
         if let claimedAt = receipt.claimedAt {
             posts.append(
                 StoryLine(

@@ -217,7 +217,8 @@ struct VerifyBench: Sendable {
     ) async throws(LedgerError) {
         _ = try await ledger.patiently { () throws(LedgerError) in
             try await ledger.postpone(
-                Postponement(receiptID: receipt.id, attempt: receipt.attempt, dueIn: wait, reason: reason))
+                Postponement(
+                    receiptID: receipt.id, attempt: receipt.attempt, dueIn: wait, reason: reason, lines: receipt.lines))
         }
     }
 
@@ -274,6 +275,7 @@ struct VerifyBench: Sendable {
                 claim: examiner.claim(receipt), finding: finding,
                 dueIn: dueIn ?? heldDelay(receipt, finding),
                 call: call)
+            verdict.lines = receipt.lines
             verdict.places = app?.policy.places(for: finding, posterID: receipt.userID) ?? []
             verdict.errands = app?.policy.errands(of: finding, claim: verdict.claim) ?? []
             let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
@@ -285,26 +287,31 @@ struct VerifyBench: Sendable {
             // Locked, or decided by a statement that ours could not see: the row says which.
             let current = try await ledger.patiently { () throws(LedgerError) in try await ledger.fetch(receipt.id) }
             guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
-            // Its poster may have become part of another account.
-            let isRenamed = !current.userID.isSameText(as: receipt.userID)
-            if isRenamed { receipt = current }
-            if let app { finding = try await matchAnew(finding, of: receipt, isRenamed, for: app) }
+            if current.lines != receipt.lines, finding.hangsOnWords {
+                // Apple was not asked about what was held: from the start, by what is said now.
+                doorbell.ring(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
+                return nil
+            }
+            // Its poster may have become part of another account, or have said something else of it.
+            let isOther = !current.userID.isSameText(as: receipt.userID) || current.lines != receipt.lines
+            if isOther { receipt = current }
+            if let app { finding = try await matchAnew(finding, of: receipt, isOther, for: app) }
         }
         return nil
     }
 
     /// Somebody else may have the order by now: what is known of the owners is asked again, Apple is not.
     ///
-    /// - Parameter isRenamed: the receipt's poster is another one now.
+    /// - Parameter isOther: the receipt's poster is another one now, or says something else.
     private func matchAnew(
-        _ finding: Verdict.Finding, of receipt: StoredReceipt, _ isRenamed: Bool, for app: AppServices
+        _ finding: Verdict.Finding, of receipt: StoredReceipt, _ isOther: Bool, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
         guard case .transactions(let entries) = finding else { return finding }
         let judge = try await ledger.patiently { () throws(LedgerError) in
             try await examiner.freshJudge(of: entries.map(\.transaction), in: receipt, for: app)
         }
         let named = entries.map { entry in
-            guard isRenamed, case .grant = entry.decision else { return entry }
+            guard isOther, case .grant = entry.decision else { return entry }
             return judge.judge(entry.transaction)
         }
         return try await prepare(.transactions(judge.settled(named)), of: receipt, for: app)

@@ -89,6 +89,12 @@ import Testing
             probe(Statements.fetchReceipts) { _ in [receipt] },
             probe(Statements.readReceipts) { _ in [receipt] },
             probe(Statements.finishedReceipts) { _ in [receipt] },
+            probe(
+                Statement<UUID, String>(
+                    "test.say_line",
+                    "select say_line($1, gen_random_uuid()::text, null, null, null, null, null, '{}', 16)",
+                    bind: { [.uuid($0)] }, read: { row throws(PostgresError) in try row.text(0) })
+            ) { _ in receipt },
             probe(Statements.areKnownTransactions) { _ in [transaction] },
             probe(Statements.reopenClaim) { _ in .init(receiptID: receipt, payload: "x", moves: true) },
             probe(Statements.userHistory) { _ in .init(appID: "game", userID: "u777", purchasesMax: 10) },
