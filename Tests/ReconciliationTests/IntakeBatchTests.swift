@@ -189,7 +189,7 @@ import Testing
             #expect(again["id"] == .string(id))
             #expect(try await intake.count(due) == 0)
             let named = try await intake.post(body(#","item":"sword""#))
-            #expect(named["id"] == .string(id), "the same submission")
+            #expect(named["id"] == .string(id), "the same proof")
             #expect(try await intake.count(due) == 1)
             #expect(
                 try await intake.count(

@@ -12,6 +12,8 @@ package struct UserLimits: Sendable, Equatable {
     package var bytesPerDay = 64 << 20
     /// Receipts without a verdict at one time.
     package var openReceipts = 1000
+    /// What one receipt keeps of what its posts say beside the proof, the first one's words among it; exact.
+    package var lines = 16
 
     package init() {}
 
@@ -31,6 +33,7 @@ package struct UserLimits: Sendable, Equatable {
             limits.receiptsPerDay = try user.integer("receiptsPerDay", in: 1...1_000_000_000) ?? limits.receiptsPerDay
             limits.bytesPerDay = try user.integer("bytesPerDay", in: 1 << 20...Int.max) ?? limits.bytesPerDay
             limits.openReceipts = try user.integer("openReceipts", in: 1...1_000_000_000) ?? limits.openReceipts
+            limits.lines = try user.integer("lines", in: 1...1000) ?? limits.lines
             try user.finish()
         }
         try section.finish()

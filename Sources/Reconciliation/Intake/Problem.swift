@@ -75,6 +75,8 @@ package enum Limit: String, Sendable, CaseIterable {
     case userQuestions = "user.questionsPerDay"
     case userInstallations = "user.installationsPerDay"
     case userReports = "user.reportsPerDay"
+    /// Of one receipt.
+    case userLines = "user.lines"
     /// Lists of one user that are read at one time.
     case userLists = "user.lists"
     /// Slow bodies of one user at one time.
@@ -238,6 +240,12 @@ extension Problem {
                 .tooManyRequests, "too_many_receipts", "this user posted too many new receipts today", limit: limit,
                 headers: [.retryAfter: "3600"])
     }
+
+    /// One proof with ever other words beside it. What its receipt knows already is answered all the same.
+    package static let tooManyLines = Problem(
+        .tooManyRequests, "too_many_lines",
+        "too many different orders, items or transactions were named beside this proof; post it with one of them",
+        limit: .userLines, headers: [.retryAfter: "3600"])
 
     /// Nothing was stored; the same request again is right. Retry-After is jittered, so that clients do not return
     /// all at once.

@@ -152,7 +152,7 @@ package struct ReceiptRoutes: Sendable {
             }
         }
         accepted = try await withinLimits(accepted, configuration.userLimits, &answers)
-        let stored = try await store(accepted.map(\.submission))
+        let stored = try await store(accepted.map(\.submission), linesMax: configuration.userLimits.lines)
         for app in Set(accepted.filter { $0.submission.showsRecordOfUser }.map { $0.submission.appID }) {
             try? await records.note(app)
         }
@@ -163,7 +163,9 @@ package struct ReceiptRoutes: Sendable {
                 answers[entry.place] = .failure(problem)
                 continue
             }
-            guard let view = views.popFirst() else { continue }
+            guard var view = views.popFirst() else { continue }
+            // What this post asks about, whatever was named since.
+            view.transactionID = entry.submission.transactionID ?? view.transactionID
             let answer = ReceiptAnswer(
                 view, finishing: configuration.finishing(view.appID), ignored: entry.request.ignored,
                 disregarded: entry.request.disregarded)
@@ -209,9 +211,10 @@ package struct ReceiptRoutes: Sendable {
         return policy.lane(of: submission.proof, isAwaited: true)
     }
 
-    /// The rows are committed when this returns. New: their bells ring. Known: a held or parked one becomes due (P5).
-    /// A bare id is a question to Apple: a user who asks for many of others is stopped.
-    private func store(_ submissions: [Submission]) async throws -> [Result<ReceiptView, Problem>] {
+    /// The rows are committed when this returns. New: their bells ring. Known: an open one goes by what this post says,
+    /// and a held or parked one becomes due (P5). A bare id is a question to Apple: a user who asks for many of others is
+    /// stopped.
+    private func store(_ submissions: [Submission], linesMax: Int) async throws -> [Result<ReceiptView, Problem>] {
         let rows = try await ledger.store(submissions)
         if rows.contains(where: { if case .new = $0 { true } else { false } }) {
             CrashPoint.afterCommitBeforePublish.reached()
@@ -225,34 +228,49 @@ package struct ReceiptRoutes: Sendable {
             }
             doorbell.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
         }
-        let known = try await known(zip(submissions, rows).filter { $1 == .known }.map(\.0))
+        var known = try await known(zip(submissions, rows).filter { $1 == .known }.map(\.0), linesMax: linesMax)[...]
         return zip(submissions, rows).map { submission, row in
             switch row {
-            case .known: return known[submission.receiptID].map { .success($0) } ?? .failure(.internalError)
+            case .known: return known.popFirst() ?? .failure(.internalError)
             case .refused:
                 return .failure(.tooManyQuestions(retryAfterSeconds: Self.questionsRetryAfterSeconds))
             case .new(let row):
                 return .success(
                     ReceiptView(
                         id: row.id, appID: submission.appID, userID: submission.userID, kind: submission.proof.kind,
-                        state: .received, reason: nil, transactionID: submission.transactionID,
+                        state: .received, reason: nil, orderID: submission.orderID,
+                        transactionID: submission.transactionID,
                         receivedAt: row.receivedAt, dueAt: row.dueAt, transactions: []))
             }
         }
     }
 
-    /// The rows that these submissions are.
-    private func known(_ submissions: [Submission]) async throws -> [UUID: ReceiptView] {
+    /// The rows that these submissions are, in order. What is said of one receipt is said in order.
+    private func known(_ submissions: [Submission], linesMax: Int) async throws -> [Result<ReceiptView, Problem>] {
         // Most posts are new, and a group has its price.
-        guard !submissions.isEmpty else { return [:] }
-        return try await withThrowingTaskGroup(of: ReceiptView.self) { group in
-            for submission in submissions { group.addTask { try await known(submission) } }
-            return try await group.reduce(into: [:]) { $0[$1.id] = $1 }
+        guard !submissions.isEmpty else { return [] }
+        return try await withThrowingTaskGroup(of: [(Int, Result<ReceiptView, Problem>)].self) { group in
+            for places in Dictionary(grouping: submissions.indices, by: { submissions[$0].receiptID }).values {
+                group.addTask {
+                    var views: [(Int, Result<ReceiptView, Problem>)] = []
+                    for place in places {
+                        views.append((place, try await known(submissions[place], linesMax: linesMax)))
+                    }
+                    return views
+                }
+            }
+            return try await group.reduce(
+                into: Array(repeating: .failure(.internalError), count: submissions.count)
+            ) { views, some in
+                for (place, view) in some { views[place] = view }
+            }
         }
     }
 
     /// The row that this submission is.
-    private func known(_ submission: Submission) async throws(LedgerError) -> ReceiptView {
+    private func known(
+        _ submission: Submission, linesMax: Int
+    ) async throws(LedgerError) -> Result<ReceiptView, Problem> {
         repeated.increment()
         let id = submission.receiptID
         guard var view = try await ledger.view(id) else {
@@ -267,15 +285,12 @@ package struct ReceiptRoutes: Sendable {
             _ = try await ledger.run(Statements.reopenClaim, claim)
             view = try await ledger.view(id) ?? view
         }
-        if let item = submission.declared?.item, !view.state.isEnded {
-            // The proof is the same, and now it says what it was for.
-            _ = try await ledger.run(Statements.declareItem, (id: id, item: item))
+        guard submission.saysMore(than: view) else { return .success(view) }
+        switch try await ledger.say(submission, linesMax: linesMax) {
+        case .same: return .success(view)
+        case .taken: return .success(try await ledger.view(id) ?? view)
+        case .full: return .failure(.tooManyLines)
         }
-        if view.state == .held || view.state == .parked {
-            // Only an invitation: the scheduler comes back by itself.
-            _ = try? await ledger.run(Statements.nudge, [id])
-        }
-        return view
     }
 
     /// The receipts after a wait, all at the same time.
@@ -323,6 +338,14 @@ struct WaitParameter {
 extension Submission {
     /// Nil where only its order says whose it is.
     fileprivate var user: UserName? { userID.map { UserName(appID: appID, key: $0) } }
+
+    /// Whether its receipt may have to hear of it: of what has ended only another order or transaction is news.
+    fileprivate func saysMore(than view: ReceiptView) -> Bool {
+        if !view.state.isEnded { return true }
+        if let orderID, !orderID.isSameText(as: view.orderID) { return true }
+        if let transactionID, !transactionID.isSameText(as: view.transactionID) { return true }
+        return false
+    }
 }
 
 extension Request {

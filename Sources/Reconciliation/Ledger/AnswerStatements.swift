@@ -30,8 +30,10 @@ package struct ReceiptView: Sendable, Equatable {
     package let kind: Proof.Kind
     package let state: ReceiptState
     package let reason: String?
-    /// The transaction that the poster named: its value is the receipt's own `safeToFinish`.
-    package let transactionID: String?
+    /// The order that the receipt goes by.
+    package var orderID: String?
+    /// The transaction that the poster named last: its value is the receipt's own `safeToFinish`.
+    package var transactionID: String?
     package let receivedAt: Date
     package let dueAt: Date?
     package let transactions: [TransactionView]
@@ -42,9 +44,10 @@ extension Statements {
     package static let readReceipts = Statement<[UUID], ReceiptView>(
         "ledger.read_receipts",
         """
-        select r.id, r.app_id, r.user_id, r.kind, \(toldState("r")), \(toldReason("r")), r.transaction_id, r.received_at, r.due_at, t.list
+        select r.id, r.app_id, r.user_id, r.kind, \(toldState("r")), \(toldReason("r")), r.transaction_id, r.received_at, r.due_at, t.list,
+          r.order_id
         from unnest($1::uuid[]) as i(id)
-        cross join lateral (select id, app_id, user_id, kind, is_vouched, state, reason, transaction_id, received_at, due_at
+        cross join lateral (select id, app_id, user_id, order_id, kind, is_vouched, state, reason, transaction_id, received_at, due_at
           from receipts where id = i.id offset 0) r
         cross join lateral (
           select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
@@ -76,7 +79,8 @@ extension Statements {
         read: { row throws(PostgresError) in
             ReceiptView(
                 id: try row.uuid(0), appID: try row.text(1), userID: try row.optionalText(2), kind: try row.kind(3),
-                state: try row.state(4), reason: try row.optionalText(5), transactionID: try row.optionalText(6),
+                state: try row.state(4), reason: try row.optionalText(5), orderID: try row.optionalText(10),
+                transactionID: try row.optionalText(6),
                 receivedAt: try row.date(7), dueAt: try row.optionalDate(8),
                 transactions: try row.decoded(9))
         })

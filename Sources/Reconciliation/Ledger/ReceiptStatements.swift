@@ -242,30 +242,6 @@ extension Statements {
             ]
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
-
-    /// The same proof again, and now the post says which item it was for: taken where no post has said it, and where what
-    /// was said helped nobody. A receipt that is held is judged at once.
-    package static let declareItem = Statement<(id: UUID, item: String), UUID>(
-        "ledger.declare_item",
-        """
-        update receipts set declared = coalesce(declared, '{}') || jsonb_build_object('item', $2::text),
-          due_at = case when state = 'held' then now() else due_at end
-        where id = $1 and settled_at is null and declared ->> 'item' is distinct from $2
-          and (declared ->> 'item' is null or reason = '\(Reason.itemUnknown.rawValue)')
-        returning id
-        """,
-        bind: { [.uuid($0.id), .text($0.item)] },
-        read: { row throws(PostgresError) in try row.uuid(0) })
-
-    /// A repeated post of a held or parked submission makes it due, at most once a minute.
-    package static let nudge = Statement<[UUID], Void>(
-        "ledger.nudge",
-        """
-        update receipts set due_at = now()
-        where id = any($1::uuid[]) and state in ('held', 'parked') and rescues = 0 and due_at > now()
-          and judged_at < now() - interval '1 minute'
-        """,
-        bind: { [.uuids($0)] })
 }
 
 /// A row that is due later, or elsewhere, without a verdict.

@@ -116,12 +116,14 @@ extension Reason {
         case .unclaimedYet: "nobody has posted it; a day later the Apple customer's past decides"
         case .foreignToken: "its appAccountToken is nobody's here, and the poster has another: register it for its user"
         case .foreignRecord:
-            "the record names a user whom nobody knows here: his own post decides it, or a person who knows whose it is"
+            "the record names a user whom nobody knows here: his own post decides it, the poster's without the record, or a "
+                + "person who knows whose it is"
         case .tokenDisputed:
             "purchases with its appAccountToken were another user's: his own post within a day decides it, else its poster "
                 + "has it; apps that register their users' tokens never see this"
         case .foreignOrder:
-            "the post names another user's order: his own post decides it, or a person who knows whose the purchase is"
+            "the post names another user's order: his own post decides it, the poster's without that order, or a person who "
+                + "knows whose the purchase is"
         case .transferReview:
             "another user has it, and the app's transfer is hold: makegood support own says whose it is"
         case .credentialsMissing: "give the app its serverApi or verifyReceipt credentials"

@@ -136,36 +136,6 @@ import Testing
         }
     }
 
-    @Test("a repeated post of a held or parked submission makes it due, at most once a minute")
-    func nudge() async throws {
-        try await LedgerLab.with(endsSound: false) { lab in
-            let held = try await lab.post()
-            let fresh = try await lab.post()
-            try await lab.settle(held, .purchase("t1", .held(.productUnknown)))
-            let nudge = { try await lab.ledger.run(Statements.nudge, [held.id, fresh.id, UUID()]) }
-            let due = { try await lab.number("select count(*) from receipts where due_at <= now()") }
-            _ = try await nudge()
-            #expect(try await due() == 0, "judged within the last minute")
-            try await lab.run("update receipts set judged_at = now() - interval '61 seconds'")
-            _ = try await nudge()
-            #expect(
-                try await lab.texts("select id::text from receipts where due_at <= now()") == [
-                    held.id.uuidString.lowercased()
-                ])
-            _ = try await lab.ledger.run(Statements.claim, Self.claim())
-            _ = try await nudge()
-            #expect(try await due() == 0, "it is on its way")
-            try await lab.settle(held, .purchase("t1", .held(.productUnknown)))
-            _ = try await nudge()
-            #expect(try await due() == 0, "once a minute")
-            try await lab.settle(held, .purchase("t1"))
-            // Not sound: a receipt that ended after its verdict.
-            try await lab.run("update receipts set judged_at = now() - interval '1 hour'")
-            _ = try await nudge()
-            #expect(try await due() == 0, "ended, and received, are left alone")
-        }
-    }
-
     @Test("who postpones or reroutes waits for nobody: a row that somebody holds is passed over")
     func heldRowsArePassedOver() async throws {
         try await LedgerLab.with { lab in

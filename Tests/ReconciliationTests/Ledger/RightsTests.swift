@@ -96,7 +96,9 @@ import Testing
                         schedule: RetrySchedule(), headers: headers))
                 #expect(try await database.run(Statements.readReceipts, [id]).count == 1)
                 try await database.run(Statements.finishedReceipts, [id])
-                try await database.run(Statements.nudge, [id])
+                let named = Submission(appID: "game", userID: "u1", orderID: "a", proof: proof)
+                let said = try await database.run(Statements.sayLines, [SaidLine(submission: named, linesMax: 16)])
+                #expect(said.map(\.result) == [.taken])
                 try await database.run(Statements.reopenClaim, .init(receiptID: id, payload: "payload", moves: true))
                 let question = Submission(appID: "other", userID: "u1", proof: .identifier, transactionID: "asked")
                 #expect(

@@ -27,10 +27,10 @@ import Testing
         let apps: AppDirectory
         let bench: VerifyBench
 
-        init(_ lab: VerifyLab) async throws {
+        init(_ lab: VerifyLab, more: [String] = []) async throws {
             self.lab = lab
             apps = AppDirectory(http: lab.http)
-            bench = try await lab.bench(try lab.configuration(), apps: apps)
+            bench = try await lab.bench(try lab.configuration(more: more), apps: apps)
         }
 
         func sell(_ catalogue: Catalogue?, unreadable: Set<String> = []) async throws {
@@ -98,24 +98,26 @@ import Testing
             #expect(ReceiptAnswer(held, finishing: .held).safeToFinish, "P2: the facts are stored, the debt is ours")
             // An item that is not sold there helps nobody, and does not stand in the way of the next.
             for (item, state) in [("axe", "held item_unknown"), ("sword", "granted")] {
-                let again = try await lab.lab.ledger.run(
-                    Statements.declareItem, (id: posted.receiptID, item: item))
-                #expect(again == [posted.receiptID])
+                let again = Submission(
+                    appID: VerifyLab.appID, userID: "u1", proof: posted.proof, declared: Declaration(item: item))
+                #expect(try await lab.lab.ledger.say(again, linesMax: 16) == .taken)
+                // At once; what follows within a minute waits for it.
                 #expect(
-                    try await lab.lab.number("select count(*) from receipts where state = 'held' and due_at <= now()")
-                        == 1)
+                    try await lab.lab.number(
+                        "select ceil(extract(epoch from due_at - now()) / 60)::int from receipts where state = 'held'")
+                        <= (item == "axe" ? 0 : 1))
                 try await shop.settle(posted.receiptID)
                 #expect(try await shop.state(posted) == state)
             }
             #expect(try await shop.goods == ["sword"])
             #expect(try await lab.lab.texts("select item from grants") == ["sword"])
-            let late = try await lab.lab.ledger.run(
-                Statements.declareItem, (id: posted.receiptID, item: "shield"))
-            #expect(late == [], "it has ended")
+            let late = Submission(
+                appID: VerifyLab.appID, userID: "u1", proof: posted.proof, declared: Declaration(item: "shield"))
+            #expect(try await lab.lab.ledger.say(late, linesMax: 16) == .same, "it has ended")
         }
     }
 
-    @Test("a default for the product settles what is held; what was said first is not overwritten while it may count")
+    @Test("a default for the product settles what is held; of what is said the newest counts")
     func defaults() async throws {
         try await VerifyLab.with { lab in
             let shop = try await Shop(lab)
@@ -131,10 +133,36 @@ import Testing
 
             let said = shop.submission(try await lab.sell().signedTransaction, Declaration(item: "shield"))
             #expect(try await lab.lab.ledger.insert(said))
-            #expect(
-                try await lab.lab.ledger.run(Statements.declareItem, (id: said.receiptID, item: "sword")) == [])
+            let corrected = Submission(
+                appID: VerifyLab.appID, userID: "u1", proof: said.proof, declared: Declaration(item: "sword"))
+            #expect(try await lab.lab.ledger.say(corrected, linesMax: 16) == .taken)
             try await shop.settle(said.receiptID)
-            #expect(try await shop.goods == ["sword", "shield"])
+            #expect(try await shop.goods == ["sword", "sword"])
+        }
+    }
+
+    @Test("what is said while Apple is asked counts: the verdict about the older words is judged anew, without a call")
+    func saidInFlight() async throws {
+        try await VerifyLab.with { lab in
+            let shop = try await Shop(lab, more: ["confirmWithApple: always"])
+            try await shop.sell(Self.catalogue())
+            let said = shop.submission(try await lab.sell().signedTransaction, Declaration(item: "shield"))
+            #expect(try await lab.lab.ledger.insert(said))
+            // To Apple's queue.
+            try await shop.settle(said.receiptID)
+            var slow = FaultRequest(.latency, on: .transactionInfo)
+            slow.milliseconds = 2000
+            try lab.store.fault(slow)
+            async let judged: Void = shop.settle(said.receiptID)
+            try await lab.lab.until("Apple was not asked") { lab.store.openCalls.now > 0 }
+            let corrected = Submission(
+                appID: VerifyLab.appID, userID: "u1", proof: said.proof, declared: Declaration(item: "sword"))
+            #expect(try await lab.lab.ledger.say(corrected, linesMax: 16) == .taken)
+            try await judged
+            lab.store.clearFaults()
+            #expect(try await shop.state(said) == "granted")
+            #expect(try await shop.goods == ["sword"])
+            #expect(lab.store.calls().count == 1)
         }
     }
 
