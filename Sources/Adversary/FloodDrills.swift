@@ -12,10 +12,11 @@ extension Drill {
                 await flooder.send(.POST, "/v1/receipts", post.body, of: post)
             }
         },
-        flood("29b", "one player posts one proof under ever new orders", by: ["user.rate"]) { flooder, stage in
+        flood("29b", "one player posts one proof under ever new orders", by: ["user.rate", "user.lines"]) {
+            flooder, stage in
             let post = try await stage.world.shop.make(.signed, user: flooder.userID)
             return {
-                // Another submission: what it names is another order.
+                // The same receipt: what it names is another order.
                 let order = UUID().uuidString
                 let named = Shop.Post(
                     submission: "\(post.submission) \(order)", kind: post.kind, userID: post.userID,

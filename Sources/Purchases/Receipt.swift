@@ -125,7 +125,7 @@ package struct Submission: Sendable, Equatable {
     package var showsRecordOfUser = false
     /// Where it waits first: by the shape of its proof, and with Apple's where the app's policy is to ask in any case.
     package var lane: Lane
-    /// The same submission is the same row: no read is needed to find it again (S1-2, P5).
+    /// One proof of one user is one row, whatever is said beside it: no read is needed to find it again (S1-2, P5).
     package let receiptID: UUID
 
     package init(
@@ -144,9 +144,13 @@ package struct Submission: Sendable, Equatable {
         self.target = target
         self.declared = declared
         lane = Lane(proof.kind)
-        var parts = [appID, userID ?? "", orderID ?? "", proof.kind.rawValue, proof.payload, transactionID ?? ""]
-        // Without a proof, the original id and who vouches are all that tell two questions apart.
-        if proof == .identifier { parts += [originalTransactionID ?? "", isVouched ? "vouched" : ""] }
+        // Where nobody names the user, the order does: two orders are two posters.
+        let poster = userID.map { ["user", $0] } ?? ["order", orderID ?? ""]
+        var parts = [appID] + poster + [proof.kind.rawValue, proof.payload]
+        // Without a proof, the ids and who vouches are all that tell two questions apart.
+        if proof == .identifier {
+            parts += [transactionID ?? "", originalTransactionID ?? "", isVouched ? "vouched" : ""]
+        }
         receiptID = DerivedID.make(parts)
     }
 }

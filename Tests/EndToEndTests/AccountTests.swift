@@ -17,10 +17,9 @@ extension EndToEnd {
                 try await system.startAll()
                 let pass = ConfigurationFile.pass
                 func show(_ sale: Sale, by user: String) async throws -> Client.Answer {
-                    try await system.submit(
-                        .init(
-                            userId: user, signedTransaction: sale.signedTransaction, transactionId: UUID().uuidString),
-                        wait: 20)
+                    // StoreKit signs it anew each time.
+                    let proof = try system.appStore.store.sign(sale.purchase.transactionId)
+                    return try await system.submit(.init(userId: user, signedTransaction: proof), wait: 20)
                 }
                 let first = try await system.appStore.sell(pass) {
                     $0.type = .autoRenewable
@@ -110,10 +109,8 @@ extension EndToEnd {
                 #expect(try await system.order(of: gems) == "\(order) open_order")
                 #expect(try await system.submit(renewal, user: "account", wait: 20).state == "granted")
                 for user in ["guest", "account"] {
-                    let again = try await system.submit(
-                        .init(
-                            userId: user, signedTransaction: period.signedTransaction, transactionId: UUID().uuidString),
-                        wait: 20)
+                    let proof = try system.appStore.store.sign(period.purchase.transactionId)
+                    let again = try await system.submit(.init(userId: user, signedTransaction: proof), wait: 20)
                     #expect(again.state == "already_granted" && again.transactions[0]["owner"] as? String == "you")
                     let list = try await system.client.get("/v1/users/\(user)/purchases?appId=game&limit=200")
                     let ids = Set(

@@ -26,6 +26,42 @@ extension EndToEnd {
             }
         }
 
+        /// Goal: one proof of one user is one row, however many orders are named beside it: a flood of names costs no row,
+        /// no line beyond sixteen and no call to Apple more.
+        /// Method: one purchase posted under 400 orders, twenty posts at a time, while workers judge it. What is refused
+        /// names its limit; the purchase is granted once; a name that is known is answered all the same.
+        @Test func oneProofUnderManyOrdersIsOneRow() async throws {
+            try await System.run { system in
+                try system.configureGame { $0.confirmWithApple = "always" }
+                try await system.startAll()
+                let sale = try await system.appStore.sell()
+                system.owe(sale, to: "u1")
+                let post = { (order: Int) in
+                    Client.Post(userId: "u1", orderId: "order-\(order)", signedTransaction: sale.signedTransaction)
+                }
+                let first = try await system.submit(post(0))
+                var answers: [Client.Answer] = []
+                for start in stride(from: 0, to: 400, by: 20) {
+                    answers += try await system.client.postBatch((start..<start + 20).map(post))
+                }
+                let taken = answers.filter(\.isAccepted)
+                #expect(taken.allSatisfy { $0.id == first.id } && taken.count >= 16)
+                let refused = answers.filter { !$0.isAccepted }
+                #expect(refused.count == 400 - taken.count && refused.count > 300)
+                #expect(
+                    refused.allSatisfy {
+                        $0.status == 429 && $0.code == "too_many_lines" && $0.json["limit"] as? String == "user.lines"
+                    })
+                try await system.settleDebts()
+                #expect(try await system.count("select count(*) from receipts") == 1)
+                #expect(try await system.count("select count(*) from receipt_lines") == 16)
+                #expect(system.appStore.store.calls().count { $0.service == .transactionInfo } == 1)
+                let again = try await system.client.post(post(0))
+                #expect(again.status == 200 && again.state == "granted" && again.safeToFinish == true)
+                #expect(try await system.client.post(post(399)).code == "too_many_lines")
+            }
+        }
+
         /// Goal: all workers together keep to Apple's limit (P26, B9): none is told to wait, nothing is lost, and who
         /// buys after a rush does not stand behind it.
         /// Method: eight workers, an app whose every purchase needs a call, an App Store that enforces Apple's own 50 a

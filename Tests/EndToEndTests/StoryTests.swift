@@ -43,7 +43,7 @@ extension EndToEnd {
 
                 try system.appStore.store.refund(transaction)
                 let again = Client.Post(
-                    userId: "player-one-1", signedTransaction: sale.signedTransaction, transactionId: transaction)
+                    userId: "player-one-1", signedTransaction: try system.appStore.store.sign(transaction))
                 #expect(try await system.submit(again, wait: 20).state == "already_granted")
                 let player = Client(
                     url: try system.client.url, credential: try GatewayKey.token(user: "player-one-1"))

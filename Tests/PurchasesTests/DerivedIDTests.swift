@@ -4,7 +4,7 @@ import Purchases
 import TestRandom
 import Testing
 
-/// Goal: the same thing said twice has one id, everything else another. Method: known values made by hand, every field
+/// Goal: one proof of one user has one id, everything else another. Method: known values made by hand, every field
 /// changed alone, and lists of parts that read alike when they are joined.
 @Suite struct DerivedIDTests {
     /// The fields of a submission, to be changed one by one.
@@ -33,23 +33,34 @@ import Testing
         return fields.submission.receiptID
     }
 
-    @Test("S1-2, P5: the same submission is the same receipt, whatever else was sent with it")
+    @Test("S1-2, P5: the same proof of the same user is the same receipt, whatever else was sent with it")
     func same() {
         let id = Self.submission.receiptID
         #expect(Self.changed { _ in } == id)
         #expect(Self.changed { $0.details = "{}" } == id)
         #expect(Self.changed { $0.isVouched = true } == id)
         #expect(Self.changed { $0.originalTransactionID = "3" } == id, "the proof says it")
+        #expect(Self.changed { $0.orderID = "o2" } == id)
+        #expect(Self.changed { $0.orderID = nil } == id)
+        #expect(Self.changed { $0.transactionID = "9" } == id)
+        #expect(Self.changed { $0.transactionID = nil } == id)
+        let question = Self.changed { $0.proof = .identifier }
+        #expect(
+            question == Self.changed { ($0.proof, $0.orderID) = (.identifier, "o2") }, "an order is no other question")
     }
 
-    @Test("every field that makes a submission makes another receipt")
+    @Test(
+        "app, user, proof and, where nobody names the user, the order make another receipt; without a proof the ids do")
     func different() {
         let ids = [
             Self.submission.receiptID, Self.changed { $0.appID = "other" }, Self.changed { $0.userID = "u2" },
-            Self.changed { $0.userID = nil }, Self.changed { $0.orderID = "o2" }, Self.changed { $0.orderID = nil },
+            Self.changed { $0.userID = nil }, Self.changed { ($0.userID, $0.orderID) = (nil, "o2") },
+            // Who posts is a user or an order: one of the same name is another.
+            Self.changed { ($0.userID, $0.orderID) = (nil, "u1") },
             Self.changed { $0.proof = .signedTransaction("a.b.d") }, Self.changed { $0.proof = .receipt("a.b.c") },
-            Self.changed { $0.proof = .identifier }, Self.changed { $0.transactionID = "9" },
-            Self.changed { $0.transactionID = nil },
+            Self.changed { $0.proof = .identifier },
+            Self.changed { ($0.proof, $0.transactionID) = (.identifier, "9") },
+            Self.changed { ($0.proof, $0.transactionID) = (.identifier, nil) },
             Self.changed {
                 $0.proof = .identifier
                 $0.originalTransactionID = "9"
@@ -69,8 +80,8 @@ import Testing
             ["a\u{0}b"], ["a", "b"], ["é"], ["e\u{301}"], ["\u{0}\u{0}\u{0}\u{0}\u{0}\u{0}\u{0}\u{1}a"], ["a", ""],
         ]
         #expect(Set(lists.map(DerivedID.make)).count == lists.count)
-        let joined = [("u", "1o"), ("u1", "o")].map { user, order in
-            Submission(appID: "game", userID: user, orderID: order, proof: .receipt("r")).receiptID
+        let joined = [("game", "1u"), ("game1", "u")].map { app, user in
+            Submission(appID: app, userID: user, proof: .receipt("r")).receiptID
         }
         #expect(joined[0] != joined[1])
     }

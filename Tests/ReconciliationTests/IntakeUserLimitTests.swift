@@ -86,6 +86,66 @@ import Testing
         }
     }
 
+    @Test("One proof under ever new orders is one receipt; beyond its lines 429 with the limit's name, also in a batch")
+    func lines() async throws {
+        try await TestGateway.run(limits: "{lines: 4}") { intake, gateway in
+            let token = try gateway.token("namer")
+            let proof = Self.proof()
+            let post = { (order: Int) in #"{"orderId":"order-\#(order)",\#(proof.dropFirst())"# }
+            var ids: Set<String> = []
+            for order in 0..<4 {
+                let answer = try await intake.post(post(order), key: token)
+                #expect(answer.status == 202)
+                ids.insert(answer["id"]?.text ?? "")
+            }
+            #expect(ids.count == 1)
+            let refused = try await intake.post(post(4), key: token)
+            Self.refused(refused, by: "user.lines")
+            #expect(refused["code"] == .string("too_many_lines"))
+            let batch = [0, 5, 2, 6].map(post).joined(separator: ",")
+            let answers = try await intake.send(
+                "POST", "/v1/receipts/batch", key: token, body: #"{"receipts":[\#(batch)]}"#)
+            guard case .array(let entries)? = answers["receipts"] else {
+                Issue.record("\(answers.text)")
+                return
+            }
+            #expect(entries.map { $0["status"]?.text } == ["202", "429", "202", "429"])
+            // In order: the last one that was heard is what it goes by.
+            #expect(
+                try await intake.count(
+                    "select count(*) from receipts where user_id = 'namer' and order_id = 'order-2'") == 1)
+            #expect(try await intake.count("select count(*) from receipts where user_id = 'namer'") == 1)
+            #expect(
+                try await intake.count(
+                    "select count(*) from receipt_lines where receipt_id in (select id from receipts where user_id = 'namer')"
+                )
+                    == 4)
+            // Another user's receipt of it is another one.
+            #expect(try await intake.post(post(4), key: gateway.token("other-namer")).status == 202)
+        }
+    }
+
+    @Test("The answer is about the transaction that this post names, also of what has ended")
+    func meant() async throws {
+        try await TestGateway.run(limits: "{rate: {perSecond: 100, burst: 400}}") { intake, gateway in
+            let token = try gateway.token("asker")
+            let proof = Self.proof()
+            let post = { (transaction: String) in #"{"transactionId":"\#(transaction)",\#(proof.dropFirst())"# }
+            guard case .string(let id)? = try await intake.post(post("t1"), key: token)["id"] else { return }
+            try await intake.execute(
+                "update receipts set state = 'rejected', reason = 'refunded', due_at = null, settled_at = now() where id = '\(id)'"
+            )
+            try await intake.execute(
+                "insert into outcomes (receipt_id, transaction_id, state, reason) values "
+                    + "('\(id)', 't1', 'rejected', 'refunded'), ('\(id)', 't2', 'rejected', 'wrong_app')")
+            for (transaction, isSafe) in [("t1", true), ("t2", false), ("t1", true)] {
+                let answer = try await intake.post(post(transaction), key: token)
+                #expect(answer.status == 200 && answer["safeToFinish"] == .bool(isSafe))
+                #expect(try await intake.get("/v1/receipts/\(id)", key: token)["safeToFinish"] == .bool(isSafe))
+            }
+        }
+    }
+
     @Test("Bytes of a day: the body that passes them is read, the next is not; others are")
     func bytes() async throws {
         try await TestGateway.run(limits: "{bytesPerDay: 1048576}") { intake, gateway in
@@ -140,7 +200,8 @@ import Testing
         arguments: [
             ("rate: {perSecond: 10, burst: 199}", "limits.user.rate"),
             ("receiptsPerDay: 0", "limits.user.receiptsPerDay"),
-            ("bytesPerDay: 1", "limits.user.bytesPerDay"), ("posts: 3", "limits.user.posts"),
+            ("bytesPerDay: 1", "limits.user.bytesPerDay"), ("lines: 0", "limits.user.lines"),
+            ("posts: 3", "limits.user.posts"),
         ])
     func configuration(_ text: String, _ key: String) throws {
         let error = #expect(throws: ConfigurationError.self) {
