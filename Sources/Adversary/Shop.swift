@@ -63,6 +63,7 @@ final class Shop: Sendable {
     private struct Chain {
         let userID: String
         let originalID: String
+        var periods = 1
     }
 
     private struct State {
@@ -173,12 +174,18 @@ final class Shop: Sendable {
     private func sellPeriod(_ number: Int, _ user: String) async throws -> Post {
         let chain = state.withLock { state -> Chain? in
             guard number % 2 == 1, !state.chains.isEmpty else { return nil }
-            return state.chains[Int(state.random.next() % UInt64(state.chains.count))]
+            let index = Int(state.random.next() % UInt64(state.chains.count))
+            state.chains[index].periods += 1
+            return state.chains[index]
         }
         let owner = chain?.userID ?? user
         var request = SaleRequest(app: Self.bundle, productId: Self.subscription, type: .autoRenewable)
         request.receipts = false
         request.originalTransactionId = chain?.originalID
+        // Two that end together would be one.
+        request.expiresDate = chain.map {
+            Int64(Date.now.timeIntervalSince1970 * 1000) + Int64($0.periods) * 30 * 86_400_000
+        }
         let sale = try await store.sell(request)[0]
         let id = sale.purchase.transactionId
         note(sale.purchase, owner: owner, order: nil, isValid: true, revokedAt: nil)

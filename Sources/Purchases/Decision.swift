@@ -311,8 +311,16 @@ extension AppPolicy {
     package func judge(_ transaction: Transaction, claim: Claim, evidence: Evidence) -> Verdict.Entry {
         var transaction = transaction
         // What it was found to be before may be over.
-        transaction.repurchasedAfter = transaction.isPeriod ? nil : evidence.revokedAt
+        transaction.identity = identity(of: transaction, by: evidence)
         return judge(transaction, claim, evidence)
+    }
+
+    private func identity(of transaction: Transaction, by evidence: Evidence) -> Transaction.Identity {
+        if transaction.isShared { return .ofItsIDs }
+        let kind = transaction.kind ?? kind(of: transaction.productID)
+        if evidence.supportDecision?.isOfKeyInUse == true, kind == .consumable { return .apart }
+        if let key = evidence.grantedKey { return .granted(key: key) }
+        return transaction.isPeriod || evidence.revocations == 0 ? .ofItsIDs : .repurchase(evidence.revocations)
     }
 
     private func judge(_ transaction: Transaction, _ claim: Claim, _ evidence: Evidence) -> Verdict.Entry {
@@ -321,7 +329,7 @@ extension AppPolicy {
             _ decision: Decision, _ match: Match? = nil, heldBy: Verdict.Entry.HoldingRow? = nil, rival: String? = nil
         ) -> Verdict.Entry {
             Verdict.Entry(
-                transaction: transaction, decision: decision, match: match,
+                transaction: transaction, soldAs: kind, decision: decision, match: match,
                 transfer: transfer(of: transaction, kind, claim, decision), heldBy: heldBy, rival: rival)
         }
         func held(_ reason: Reason, _ found: Match) -> Verdict.Entry {

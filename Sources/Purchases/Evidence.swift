@@ -77,11 +77,14 @@ package struct Evidence: Sendable, Equatable {
         package var item: String?
         /// Leads to the user. Nil: Apple was not to be told when it was decided.
         package var token: UUID?
+        /// What was bought at another time, with another id, was granted under the key of its ids.
+        package var isOfKeyInUse: Bool
 
-        package init(userID: String, item: String? = nil, token: UUID? = nil) {
+        package init(userID: String, item: String? = nil, token: UUID? = nil, isOfKeyInUse: Bool = false) {
             self.userID = userID
             self.item = item
             self.token = token
+            self.isOfKeyInUse = isOfKeyInUse
         }
     }
 
@@ -106,9 +109,12 @@ package struct Evidence: Sendable, Equatable {
     package var customerUserIDs: [String] = []
     package var chain: Chain?
     package var supportDecision: SupportDecision?
-    /// When Apple last took back something that the chain was granted, before this purchase; not of periods. It counts
-    /// also where nobody is known for the chain any more.
-    package var revokedAt: Date?
+    /// How many purchases that the chain was granted Apple took back before this one; not of periods. They count also
+    /// where nobody is known for the chain any more.
+    package var revocations = 0
+    /// What this purchase was granted by under another id: a period that ends with it, or what was bought anew after the
+    /// same refund. Two that come at once are not known here.
+    package var grantedKey: String?
     /// Whether we set the token of this later purchase of its chain at Apple, for an earlier one.
     package var isTokenWritten = false
     /// To whomever, under this id or another one of the same purchase; asked only of one of several.

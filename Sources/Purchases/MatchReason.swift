@@ -43,6 +43,8 @@ package enum MatchReason: String, Sendable, CaseIterable {
     case chainMoved = "chain_moved"
     /// Bought before `grantFrom`: an entitlement, whose goods were the former system's to give (row 0c).
     case beforeCutover = "before_cutover"
+    /// Held: what was bought at another time, with another id, was granted under the key that its ids give.
+    case keyInUse = "key_in_use"
     // Held: the place that it lacks (``LimitPlace/Limit``).
     case limitSandboxUser = "limit_sandbox_user"
     case limitSandboxApp = "limit_sandbox_app"

@@ -20,6 +20,10 @@ extension MatchReason {
             PlayerSentence(
                 zh: "这类购买自动发放的次数已达上限,需要人工核对。",
                 en: "Purchases of this kind are credited by themselves only so often; our staff looks at this one.")
+        case .keyInUse:
+            PlayerSentence(
+                zh: "Apple 给出的编号与另一笔已发放的购买相同,需要人工核对。",
+                en: "Apple lists it like another purchase that was credited; our staff looks at this one.")
         case .recordNames:
             PlayerSentence(
                 zh: "应用提交的充值记录写明这笔购买属于您的账号。",

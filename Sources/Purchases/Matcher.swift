@@ -440,7 +440,7 @@ package struct Matcher: Sendable {
     }
 
     private var isRestore: Bool {
-        !transaction.isPeriod && !isFirstOfChain && evidence.revokedAt == nil
+        !transaction.isPeriod && !isFirstOfChain && evidence.revocations == 0
     }
 
     private func ofChain(_ chain: Evidence.Chain, _ source: BindingSource) -> Match {

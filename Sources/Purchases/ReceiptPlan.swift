@@ -124,7 +124,7 @@ package struct ReceiptPlan: Sendable, Equatable {
             return purchase.isOnTrust && entry.decision.leavesTrustOpen ? nil : entry
         }
         // The grant answers before any decision; this one would be seen only if it were gone.
-        if purchase.isGranted, entry.transaction.repurchasedAfter == nil { return entry.with(.held(.review)) }
+        if purchase.isGranted, entry.transaction.hasKeyOfItsIDs { return entry.with(.held(.review)) }
         // What waited for a person may be refunded by now.
         guard source != .support, let stored = purchase.stored, let signedAt = stored.signedAt,
             judge.claim.receivedAt.timeIntervalSince(signedAt) <= freshFor,

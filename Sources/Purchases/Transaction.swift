@@ -10,6 +10,19 @@ package struct Transaction: Sendable, Equatable {
         case nonRenewing = "Non-Renewing Subscription"
     }
 
+    /// Which purchase it is, where its ids alone do not say it.
+    package enum Identity: Sendable, Equatable {
+        /// The one that its ids say.
+        case ofItsIDs
+        /// Bought anew, after Apple took back so many purchases of its chain: one of its own, and the same one under every
+        /// id that Apple lists it by. Counted, because Apple corrects the date of a refund.
+        case repurchase(Int)
+        /// Granted under another id, by this key.
+        case granted(key: String)
+        /// Another purchase was granted under the key of its ids, and a person gives this one too: by its own id.
+        case apart
+    }
+
     package static let production = "Production"
     package static let sandbox = "Sandbox"
     /// Apple's word for a period that the store charged by itself.
@@ -41,9 +54,8 @@ package struct Transaction: Sendable, Equatable {
     package var offerType: Int?
     /// Whether the proof would show a token if the purchase had one: a legacy receipt may not.
     package var showsToken: Bool
-    /// When Apple took back what the chain was granted, where this was bought after it: a purchase of its own, and the
-    /// same one under every id that Apple lists it by.
-    package var repurchasedAfter: Date?
+    /// Which purchase it is, as ``AppPolicy/judge(_:claim:evidence:)`` finds it each time.
+    package var identity = Identity.ofItsIDs
     /// What else Apple said, as one JSON object: price, currency, storefront, offer, reason.
     package var facts: String
 
@@ -91,26 +103,71 @@ package struct Transaction: Sendable, Equatable {
 
     /// What one purchase has in common under all the ids Apple lists it by: StoreKit 1 gives each device and each
     /// restore its own transaction id, so the id alone would grant a period or a product twice (design.md 6).
+    ///
+    /// | of | the key, behind the environment |
+    /// | what is shared | its original transaction and the millisecond it was bought |
+    /// | a period | its billing event, where Apple names it; else as what is shared |
+    /// | anything else | its original transaction |
+    /// | what was bought anew after a refund | that, and how many were taken back before |
+    /// | what a person gives although another purchase has its key | its own id |
     package var purchaseKey: String {
-        let milliseconds = { (date: Date) in Int64((date.timeIntervalSince1970 * 1000).rounded()) }
-        if isShared { return "\(environment)/shared/\(originalID)/\(milliseconds(purchasedAt))" }
-        if isPeriod {
-            if let webOrderLineItemID { return "\(environment)/period/\(webOrderLineItemID)" }
-            return "\(environment)/period/\(originalID)/\(milliseconds(purchasedAt))"
+        switch identity {
+        case .ofItsIDs: keyOfItsIDs
+        case .repurchase(let count): keyOfItsIDs + "/#\(count)"
+        case .granted(let key): key
+        case .apart: "\(environment)/transaction/\(id)"
         }
-        if let repurchasedAfter { return "\(environment)/purchase/\(originalID)/\(milliseconds(repurchasedAfter))" }
-        return "\(environment)/purchase/\(originalID)"
+    }
+
+    /// As above, whatever was found out beside its ids.
+    package var keyOfItsIDs: String {
+        if isShared { return "\(environment)/shared/\(originalID)/\(Self.milliseconds(purchasedAt))" }
+        guard isPeriod else { return "\(environment)/purchase/\(originalID)" }
+        return "\(environment)/period/"
+            + (webOrderLineItemID ?? "\(originalID)/\(Self.milliseconds(purchasedAt))")
+    }
+
+    /// What a period has in common besides, where not every id of it names the billing event, and where seats were added:
+    /// its chain and the millisecond it ends. Nil for everything else.
+    package var periodKey: String? {
+        guard isPeriod, !isShared, let expiresAt else { return nil }
+        return "\(environment)/until/\(originalID)/\(Self.milliseconds(expiresAt))"
+    }
+
+    /// Whether what was granted under the key of its ids is this purchase.
+    package var hasKeyOfItsIDs: Bool {
+        switch identity {
+        case .ofItsIDs, .granted: true
+        case .repurchase, .apart: false
+        }
+    }
+
+    private static func milliseconds(_ date: Date) -> Int64 { Int64((date.timeIntervalSince1970 * 1000).rounded()) }
+
+    /// Whether both are one purchase, listed under two ids or one, by what Apple says of them.
+    ///
+    /// Of two consumables under one key that were bought at different times neither is the other.
+    package func isSamePurchase(as other: Transaction) -> Bool {
+        guard environment == other.environment else { return false }
+        if id == other.id { return true }
+        if let periodKey, periodKey == other.periodKey { return true }
+        return keyOfItsIDs == other.keyOfItsIDs && !isOtherConsumable(than: other)
+    }
+
+    /// To the second, which is all that an app receipt says.
+    package func isOtherConsumable(than other: Transaction) -> Bool {
+        (kind ?? other.kind) == .consumable
+            && Self.milliseconds(purchasedAt) / 1000 != Self.milliseconds(other.purchasedAt) / 1000
     }
 
     /// This purchase by its own id, with what Apple says of it now; nil if that is about another purchase.
     ///
     /// StoreKit 1 gives a purchase an id per device and per restore, so Apple may list it under another one.
     package func updated(by found: Transaction) -> Transaction? {
+        guard isSamePurchase(as: found) else { return nil }
         var transaction = found
-        transaction.repurchasedAfter = repurchasedAfter
-        guard transaction.id == id || transaction.purchaseKey == purchaseKey, transaction.environment == environment
-        else { return nil }
         transaction.id = id
+        transaction.identity = identity
         return transaction
     }
 }

@@ -23,6 +23,12 @@ package struct TrustedReceipt: Sendable {
             self.before = before
         }
 
+        /// Whether this is its purchase under another id.
+        fileprivate func isSamePurchase(as other: Transaction) -> Bool {
+            if let key = transaction.periodKey, key == other.periodKey { return true }
+            return other.purchaseKey == grantKey && !transaction.isOtherConsumable(than: other)
+        }
+
         /// Refunded by what is on record, after a word of Apple's from then.
         fileprivate func isRefunded(after entry: Verdict.Entry) -> Bool {
             transaction.revokedAt != nil
@@ -75,7 +81,7 @@ package struct TrustedReceipt: Sendable {
             let id = purchase.transaction.id
             let place =
                 entries.firstIndex { $0.transaction.id == id }
-                ?? entries.firstIndex { $0.transaction.purchaseKey == purchase.grantKey }
+                ?? entries.firstIndex { purchase.isSamePurchase(as: $0.transaction) }
             guard let place else {
                 if purchase.transaction.revokedAt != nil { entries.append(purchase.refund) }
                 continue

@@ -6,6 +6,9 @@ package import Foundation
 package struct Verdict: Sendable {
     package struct Entry: Sendable, Equatable {
         package let transaction: Transaction
+        /// By Apple's word, else the catalogue's: two that were bought at different times are two purchases, whatever key
+        /// they share.
+        package let isConsumable: Bool
         package let decision: Decision
         /// Whose it is, and why, where it is to be given. Nil: the poster's, and nothing else is known of it.
         package let match: Match?
@@ -26,11 +29,13 @@ package struct Verdict: Sendable {
             }
         }
 
+        /// - Parameter kind: what its product is sold as here.
         package init(
-            transaction: Transaction, decision: Decision, match: Match? = nil, transfer: AppPolicy.Transfer? = nil,
-            heldBy: HoldingRow? = nil, rival: String? = nil
+            transaction: Transaction, soldAs kind: Transaction.Kind? = nil, decision: Decision, match: Match? = nil,
+            transfer: AppPolicy.Transfer? = nil, heldBy: HoldingRow? = nil, rival: String? = nil
         ) {
             self.transaction = transaction
+            isConsumable = (transaction.kind ?? kind) == .consumable
             self.decision = decision
             self.match = match
             self.transfer = transfer
@@ -43,7 +48,8 @@ package struct Verdict: Sendable {
             var row = heldBy
             if case .held = decision { row = row ?? match.map { HoldingRow($0.source, reasons: $0.reasons) } }
             return Entry(
-                transaction: transaction, decision: decision, match: match, transfer: transfer, heldBy: row)
+                transaction: transaction, soldAs: isConsumable ? .consumable : nil, decision: decision, match: match,
+                transfer: transfer, heldBy: row)
         }
     }
 

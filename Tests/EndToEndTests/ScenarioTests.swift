@@ -98,6 +98,12 @@ extension EndToEnd {
                 #expect(try await show(devices[0], by: "u1") == "granted you")
                 #expect(try await show(devices[1], by: "u2") == "already_granted another")
                 #expect(try await show(devices[1], by: "u1") == "already_granted you")
+                // And by a third one, with another billing event (F12).
+                let third = try await period(pass, minutesAgo: 180) {
+                    $0.webOrderLineItemId = "7002"
+                    $0.expiresDate = devices[0].purchase.expiresDate
+                }
+                #expect(try await show(third, by: "u1") == "already_granted you")
                 // An upgrade with an order of its own, and a crossgrade with the token of long ago.
                 let upgradeOrder = try await system.place("u1", .gold, minutesAgo: 121)
                 let upgrade = try await period(ConfigurationFile.gold, minutesAgo: 120) {

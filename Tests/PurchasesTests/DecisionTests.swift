@@ -40,6 +40,38 @@ import Testing
         #expect(Self.policy().decide(Self.transaction(), claim: Self.claim) == Self.granted)
     }
 
+    @Test("F12, F13, P45: which purchase it is, by what is known of its chain; of what is shared its ids alone say it")
+    func identities() {
+        let period = { (transaction: inout Transaction) in
+            transaction.kind = .autoRenewable
+            transaction.expiresAt = Self.received
+        }
+        func identity(
+            _ product: String, _ known: Evidence, _ change: (inout Transaction) -> Void = { _ in }
+        ) -> Transaction.Identity {
+            let transaction = Self.transaction(product, kind: nil) {
+                $0.originalID = "1"
+                change(&$0)
+            }
+            return Self.policy().judge(transaction, claim: Self.claim, evidence: known).transaction.identity
+        }
+        var known = Evidence()
+        #expect(identity("sword", known) == .ofItsIDs)
+        known.revocations = 2
+        #expect(identity("sword", known) == .repurchase(2) && identity("pass", known, period) == .ofItsIDs)
+        known.grantedKey = "key"
+        #expect(
+            identity("sword", known) == .granted(key: "key") && identity("pass", known, period) == .granted(key: "key"))
+        #expect(identity("sword", known) { $0.ownership = "FAMILY_SHARED" } == .ofItsIDs)
+        // By the catalogue's type where Apple names none.
+        known.supportDecision = .init(userID: "u2", isOfKeyInUse: true)
+        #expect(identity("coins", known) == .apart && identity("sword", known) == .granted(key: "key"))
+        known.supportDecision = .init(userID: "u2")
+        #expect(identity("coins", known) == .granted(key: "key"))
+        let entry = Self.policy().judge(Self.transaction(kind: nil), claim: Self.claim, evidence: .none)
+        #expect(entry.isConsumable && entry.with(.held(.review)).isConsumable)
+    }
+
     @Test("P32, row 0a: taken back by Apple is rejected, before every other row")
     func row0a() {
         let revoked = Self.transaction("unknown", ago: 200 * 86_400) {

@@ -180,26 +180,25 @@ import Testing
         "row 0a: bought anew after a refund is a purchase of its own, whoever is known for the chain, while that stands"
     )
     func repurchase() {
-        let refund = Self.bought.addingTimeInterval(-60)
         let sword = DecisionTests.transaction("sword", kind: .nonConsumable) { $0.originalID = "1" }
         let claim = Claim(userID: "me", hasPossession: true, receivedAt: DecisionTests.received)
-        func judged(_ transaction: Transaction, _ owner: String?, _ refund: Date?) -> Verdict.Entry {
+        func judged(_ transaction: Transaction, _ owner: String?, _ refunds: Int) -> Verdict.Entry {
             var evidence = Evidence()
             evidence.chain = owner.map { .init(userID: $0) }
-            evidence.revokedAt = refund
+            evidence.revocations = refunds
             return DecisionTests.policy().judge(transaction, claim: claim, evidence: evidence)
         }
         for (owner, source) in [(nil, BindingSource.poster), ("you", .chainOwner)] {
-            let entry = judged(sword, owner, refund)
+            let entry = judged(sword, owner, 2)
             #expect(entry.match?.source == source && entry.match?.userID == owner ?? "me")
             #expect(entry.decision == .grant(goods: DecisionTests.sword.goods, source: source))
-            #expect(entry.transaction.repurchasedAfter == refund)
+            #expect(entry.transaction.identity == .repurchase(2))
             // Matched anew, with the refund reversed.
-            #expect(judged(entry.transaction, owner, nil).transaction == sword)
+            #expect(judged(entry.transaction, owner, 0).transaction == sword)
         }
         var period = sword
         period.kind = .autoRenewable
-        #expect(judged(period, "you", refund).transaction == period)
+        #expect(judged(period, "you", 2).transaction == period)
     }
 
     @Test("S3-24, note 4: a renewal of the chain's owner still binds the order that was asked for because of it")

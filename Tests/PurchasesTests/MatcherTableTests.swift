@@ -114,7 +114,7 @@ import Testing
         case .yoursMoved: evidence.chain = .init(userID: you, isMoved: true)
         case .yoursTakenBack:
             evidence.chain = .init(userID: you)
-            evidence.revokedAt = bought.addingTimeInterval(-1)
+            evidence.revocations = 1
         }
         if let named = namedOrder(c.named, transaction.id) {
             evidence.orders.append(named)

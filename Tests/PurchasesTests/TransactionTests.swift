@@ -8,14 +8,23 @@ import Testing
 @Suite struct TransactionTests {
     private static let day = Date(timeIntervalSince1970: 1_800_000_000.123)
 
+    private static func make(
+        _ id: String, of original: String? = nil, _ kind: Transaction.Kind?, at date: Date = day,
+        in environment: String = Transaction.production, until expiry: Date? = nil, lineItem: String? = nil,
+        ownership: String? = nil
+    ) -> Transaction {
+        Transaction(
+            id: id, originalID: original, productID: "p", kind: kind, environment: environment, purchasedAt: date,
+            expiresAt: expiry, webOrderLineItemID: lineItem, ownership: ownership)
+    }
+
     private static func key(
         _ id: String, of original: String? = nil, _ kind: Transaction.Kind?, at date: Date = day,
         in environment: String = Transaction.production, until expiry: Date? = nil, lineItem: String? = nil,
         ownership: String? = nil
     ) -> String {
-        Transaction(
-            id: id, originalID: original, productID: "p", kind: kind, environment: environment, purchasedAt: date,
-            expiresAt: expiry, webOrderLineItemID: lineItem, ownership: ownership
+        make(
+            id, of: original, kind, at: date, in: environment, until: expiry, lineItem: lineItem, ownership: ownership
         ).purchaseKey
     }
 
@@ -30,26 +39,73 @@ import Testing
         #expect(Self.key("1", kind, in: Transaction.sandbox) != bought)
     }
 
-    @Test("row 0a: bought anew after a refund: one purchase under all its ids, and another one after each refund")
+    @Test("row 0a, P45: bought anew after a refund: one purchase under all its ids, and another one after each refund")
     func repurchase() {
-        func make(_ id: String, after refund: Date?) -> Transaction {
-            var transaction = Transaction(
-                id: id, originalID: "1", productID: "p", kind: .nonConsumable, environment: Transaction.production,
-                purchasedAt: Self.day)
-            transaction.repurchasedAfter = refund
+        func make(_ id: String, after refunds: Int) -> Transaction {
+            var transaction = Self.make(id, of: "1", .nonConsumable)
+            transaction.identity = refunds == 0 ? .ofItsIDs : .repurchase(refunds)
             return transaction
         }
-        let anew = make("2", after: Self.day - 60)
-        #expect(anew.purchaseKey == "Production/purchase/1/1799999940123")
-        #expect(make("3", after: Self.day - 60).purchaseKey == anew.purchaseKey, "another device's id")
-        #expect(make("3", after: Self.day - 30).purchaseKey != anew.purchaseKey)
-        #expect(make("3", after: nil).purchaseKey == "Production/purchase/1")
+        let anew = make("2", after: 1)
+        #expect(anew.purchaseKey == "Production/purchase/1/#1")
+        #expect(make("3", after: 1).purchaseKey == anew.purchaseKey, "another device's id")
+        #expect(make("3", after: 2).purchaseKey != anew.purchaseKey)
+        #expect(make("3", after: 0).purchaseKey == "Production/purchase/1")
         // Apple's word about it does not say that, and is about it all the same.
-        let confirmed = anew.updated(by: make("3", after: nil))
+        let confirmed = anew.updated(by: make("3", after: 0))
         #expect(confirmed == anew)
-        var sandbox = make("2", after: nil)
+        var sandbox = make("2", after: 0)
         sandbox.environment = Transaction.sandbox
         #expect(anew.updated(by: sandbox) == nil)
+    }
+
+    @Test("F13: two consumables that share an original id are two purchases, unless they were bought in one second")
+    func consumables() {
+        let bought = Self.make("1", .consumable)
+        for (seconds, isSame) in [(0, true), (0.5, true), (1, false), (-86_400, false)] as [(Double, Bool)] {
+            for kind in [Transaction.Kind.consumable, nil] {
+                let other = Self.make("2", of: "1", kind, at: Self.day + seconds)
+                #expect(other.purchaseKey == bought.purchaseKey)
+                #expect(bought.isSamePurchase(as: other) == isSame && other.isSamePurchase(as: bought) == isSame)
+                #expect((other.updated(by: bought) == nil) != isSame, "\(seconds) s")
+            }
+        }
+        let sword = Self.make("1", .nonConsumable)
+        #expect(sword.isSamePurchase(as: Self.make("2", of: "1", .nonConsumable, at: Self.day + 86_400)), "a restore")
+    }
+
+    @Test(
+        "F13: what a person gives apart from another purchase has the key of its own id; what was granted keeps its key"
+    )
+    func keysThatWereFound() {
+        var transaction = Self.make("2", of: "1", .consumable)
+        transaction.identity = .apart
+        #expect(transaction.purchaseKey == "Production/transaction/2" && !transaction.hasKeyOfItsIDs)
+        transaction.identity = .granted(key: "Production/period/77")
+        #expect(transaction.purchaseKey == "Production/period/77" && transaction.hasKeyOfItsIDs)
+        #expect(transaction.keyOfItsIDs == "Production/purchase/1")
+        #expect(transaction.updated(by: Self.make("3", of: "3", .consumable)) == nil, "another purchase's facts")
+    }
+
+    @Test(
+        "F12: a period is also its chain and its end, under whatever id and with or without billing event"
+    )
+    func periodKey() {
+        let period = Self.make("1", .autoRenewable, until: Self.day + 30, lineItem: "77")
+        #expect(period.periodKey == "Production/until/1/1800000030123")
+        let later = Self.make("9", of: "1", nil, at: Self.day + 9, until: Self.day + 30)
+        #expect(later.periodKey == period.periodKey && later.purchaseKey != period.purchaseKey)
+        #expect(later.isSamePurchase(as: period) && later.updated(by: period)?.id == "9")
+        for other in [
+            Self.make("2", of: "1", .autoRenewable, until: Self.day + 60),
+            Self.make("2", of: "3", .autoRenewable, until: Self.day + 30),
+            Self.make("1", .autoRenewable, in: Transaction.sandbox, until: Self.day + 30),
+        ] {
+            #expect(other.periodKey != period.periodKey && !other.isSamePurchase(as: period))
+        }
+        #expect(Self.make("1", .autoRenewable).periodKey == nil, "its end is unknown")
+        #expect(Self.make("1", .nonRenewing, until: Self.day).periodKey == nil, "no period")
+        #expect(Self.make("1", .autoRenewable, until: Self.day, ownership: "ASSIGNED").periodKey == nil, "shared")
     }
 
     @Test("each period of a subscription is its own purchase; its billing event names it on every device")
@@ -93,6 +149,8 @@ import Testing
             let stored = Date(timeIntervalSinceReferenceDate: microseconds / 1_000_000)
             let keys = [apple, stored].map { Self.key("1", .autoRenewable, at: $0) }
             #expect(keys == Array(repeating: "Production/period/1/\(milliseconds)", count: 2), "seed \(seed)")
+            let ends = [apple, stored].map { Self.make("1", .autoRenewable, until: $0).periodKey }
+            #expect(ends == Array(repeating: "Production/until/1/\(milliseconds)", count: 2), "seed \(seed)")
         }
     }
 

@@ -60,6 +60,24 @@ import Testing
         #expect(TrustedReceipt([trusted, open]).given == ["t1"])
     }
 
+    @Test(
+        "F12, F13: a period by its end, where its billing event is not named; another consumable's word is no word of it"
+    )
+    func otherIDs() {
+        func period(_ id: String, lineItem: String?) -> Transaction {
+            Transaction(
+                id: id, originalID: "o1", productID: "pass", kind: .autoRenewable, environment: Transaction.production,
+                purchasedAt: Self.date, expiresAt: Self.date + 86_400, webOrderLineItemID: lineItem)
+        }
+        let word = Self.entry(period("t9", lineItem: "77"))
+        let read = Self.entry(period("t1", lineItem: "77"))
+        #expect(Self.reading(.transactions([word]), by: Self.given(period("t1", lineItem: nil))) == [read])
+        var later = Self.transaction("t9", of: "o1")
+        later.purchasedAt += 60
+        let other = Self.entry(later)
+        #expect(Self.reading(.transactions([other]), by: Self.given(Self.transaction("t1", of: "o1"))) == [other])
+    }
+
     @Test("a refund on record answers a confirmation that Apple signed before it, and a silence; nothing else")
     func refunds() {
         let stored = Self.transaction("t1", signedAt: Self.date, revokedAt: Self.date - 60)

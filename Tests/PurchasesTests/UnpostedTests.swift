@@ -123,7 +123,7 @@ import Testing
         if token == .rememberedOfOne { evidence.rememberedUserIDs = [Self.you] }
         if token == .grantedToTwo { evidence.rememberedUserIDs = [Self.you, Self.third] }
         if chain != .none { evidence.chain = .init(userID: Self.you, isMoved: chain == .yoursMoved) }
-        if chain == .yoursTakenBack { evidence.revokedAt = Table.bought.addingTimeInterval(-1) }
+        if chain == .yoursTakenBack { evidence.revocations = 1 }
         evidence.customerUserIDs =
             customer == .unknown ? [] : customer == .onlyYou ? [Self.you] : [Self.you, Self.third]
         let found = DecisionTests.received

@@ -192,27 +192,47 @@ extension Statements {
           case when i.token is not null and r.user_id is null and w.decides is not true then (
             select true from user_tokens where app_id = i.app and user_id = any(
               i.usr || array(select user_id from merges where app_id = i.app and into_user_id = i.usr)) limit 1) end,
-          c.user_id, case when i.is_chain and not i.is_period then (
-            select t.revoked_at from transactions t
-              cross join lateral (
-                select from grants where transaction_id = t.transaction_id
-                union all select from imported_grants where transaction_id = t.transaction_id limit 1) g
-            where t.original_transaction_id = i.original and t.app_id = i.app and t.environment = i.environment
-              and t.revoked_at < i.purchased_at
-            order by t.revoked_at desc limit 1) end,
+          c.user_id, q.revocations,
           case when i.named is not null and i.is_one_of_several then coalesce(
             (select true from grants where transaction_id = i.id),
             (select true from grants where purchase_key = i.purchase_key),
+            case when y.purchase_key is not null then true end,
             (select true from (\(importedGrant("i"))) imported)) end,
           \(orderColumns(isProven: "o.installation_id = i.installation and v.is_proof and w.decides is not true")), s.is_written, c.is_moved,
           coalesce(b.users, '{}'), d.user_id, d.item, d.token, x.user_id,
-          case when i.record is not null and x.user_id is null then (select true from record_apps where app_id = i.app) end
+          case when i.record is not null and x.user_id is null then (select true from record_apps where app_id = i.app) end,
+          y.purchase_key, case when d.user_id is not null then (
+            select true from (select transaction_id from grants where purchase_key = i.purchase_key and transaction_id <> i.id
+                offset 0) had
+              cross join lateral (select purchased_at from transactions
+                where transaction_id = had.transaction_id offset 0) t
+            where date_trunc('second', t.purchased_at) <> date_trunc('second', i.purchased_at)) end
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
             $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[], $14::bool[],
-            $15::text[], $16::bool[], $17::text[]) with ordinality
+            $15::text[], $16::bool[], $17::text[], $18::timestamptz[]) with ordinality
           as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
-            token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, record, n)
+            token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, record, expires_at, n)
         cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
+        -- What Apple took back of the chain before it. By the chain alone: the index of refunds may be walked.
+        cross join lateral (
+          select count(*) as revocations, max(t.revoked_at) as last
+          from (select transaction_id, revoked_at from transactions
+              where i.is_chain and not i.is_period and original_transaction_id = i.original and app_id = i.app
+                and environment = i.environment offset 0) t
+            cross join lateral (
+              select from grants where transaction_id = t.transaction_id
+              union all select from imported_grants where transaction_id = t.transaction_id limit 1) g
+          where t.revoked_at < i.purchased_at) q
+        -- What it was granted by under another id, also before periods had their second key.
+        left join lateral (
+          select g.purchase_key from transactions t
+            cross join lateral (select purchase_key from grants where transaction_id = t.transaction_id
+              and binding_source <> 'shared' offset 0) g
+          where i.is_chain and t.original_transaction_id = i.original and t.app_id = i.app
+            and t.environment = i.environment
+            and case when i.is_period then t.expires_at = i.expires_at
+              else t.purchased_at > q.last end
+          order by t.purchased_at limit 1) y on true
         -- A person's word.
         left join lateral (
           select \(person("support_decisions.user_id", of: "i.app")) as user_id, item, token from support_decisions
@@ -323,7 +343,7 @@ extension Statements {
             return [
                 .texts(questions.map(\.appID)), .texts(questions.map(\.userID)),
                 .texts(questions.map(\.namedOrderID?.text)), .texts(questions.map(\.installationID)),
-                .texts(transactions.map(\.id)), .texts(transactions.map(\.purchaseKey)),
+                .texts(transactions.map(\.id)), .texts(transactions.map(\.keyOfItsIDs)),
                 .texts(transactions.map(\.environment)), .texts(transactions.map(\.originalID)),
                 .texts(transactions.map(\.productID)), .dates(transactions.map(\.purchasedAt)),
                 .texts(transactions.map(\.appAccountToken?.text)),
@@ -331,6 +351,7 @@ extension Statements {
                 .bools(questions.map(\.isOnTrust)),
                 .texts(questions.map { $0.isPosted ? nil : $0.transaction.customerID }),
                 .bools(questions.map(\.isOneOfSeveral)), .texts(questions.map(\.recordUserID)),
+                .dates(transactions.map(\.expiresAt)),
             ]
         },
         read: { row throws(PostgresError) in
@@ -343,11 +364,13 @@ extension Statements {
             evidence.chain = try row.optionalText(4).map { Evidence.Chain(userID: $0, isMoved: isMoved) }
             if let userID = try row.optionalText(24) {
                 evidence.supportDecision = Evidence.SupportDecision(
-                    userID: userID, item: try row.optionalText(25), token: try row.optionalUUID(26))
+                    userID: userID, item: try row.optionalText(25), token: try row.optionalUUID(26),
+                    isOfKeyInUse: try row.optionalBool(30) ?? false)
             }
             evidence.recordUserID = try row.optionalText(27)
             evidence.isRecordOfUnknown = try row.optionalBool(28) ?? false
-            evidence.revokedAt = try row.optionalDate(5)
+            evidence.revocations = try row.int(5)
+            evidence.grantedKey = try row.optionalText(29)
             evidence.isGranted = try row.optionalBool(6) ?? false
             evidence.isTokenWritten = try row.optionalBool(21) ?? false
             if let order = try row.order(from: 7) { evidence.orders.append(order) }

@@ -44,12 +44,13 @@ extension Statements {
         """
         select coalesce(g.transaction_id is not null and p.waits is not true or imported.user_id is not null, false),
           p.waits, o.state, o.reason, t.*
-        from unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[]) with ordinality
-          as i(id, purchase_key, environment, original, purchased_at, n)
+        from unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::text[]) with ordinality
+          as i(id, purchase_key, environment, original, purchased_at, period_key, n)
         left join lateral (\(importedGrant("i"))) imported on true
         left join lateral (
           (select transaction_id from grants where transaction_id = i.id)
-          union all (select transaction_id from grants where purchase_key = i.purchase_key) limit 1) g on true
+          union all (select transaction_id from grants where purchase_key = i.purchase_key)
+          union all (select transaction_id from grants where period_key = i.period_key) limit 1) g on true
         left join lateral (select \(waitsForWord) as waits from provisional_grants p
           where p.transaction_id = g.transaction_id and p.receipt_id = $1 offset 0) p on true
         left join lateral (select state, reason from outcomes
@@ -65,6 +66,7 @@ extension Statements {
                 .uuid(question.receiptID), .text(question.appID), .texts(question.transactions.map(\.id)),
                 .texts(question.transactions.map(\.purchaseKey)), .texts(question.transactions.map(\.environment)),
                 .texts(question.transactions.map(\.originalID)), .dates(question.transactions.map(\.purchasedAt)),
+                .texts(question.transactions.map(\.periodKey)),
             ]
         },
         read: { row throws(PostgresError) in

@@ -457,8 +457,8 @@ package struct Rights: Sendable {
     /// What the invariants compare (Operations/Invariants).
     private static let booksOfGrants = [
         Right.select(
-            "transaction_id", "purchase_key", "receipt_id", "app_id", "user_id", "binding_source", "granted_at",
-            "order_id")
+            "transaction_id", "purchase_key", "period_key", "receipt_id", "app_id", "user_id", "binding_source",
+            "granted_at", "order_id")
     ]
     private static let storiesOfLines = [
         Right.select("receipt_id", "said_at", "order_id", "transaction_id", "target", "declared")

@@ -50,6 +50,7 @@ package enum Schema {
         migration(45, "security_log", PackageResources._045_security_log_sql),
         migration(46, "events_of_roles", PackageResources._046_events_of_roles_sql),
         migration(47, "customers_of_production", PackageResources._047_customers_of_production_sql),
+        migration(48, "keys_of_periods", PackageResources._048_keys_of_periods_sql),
         migration(49, "receipt_lines", PackageResources._049_receipt_lines_sql),
     ]
 

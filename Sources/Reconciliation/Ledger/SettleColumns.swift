@@ -37,6 +37,8 @@ struct SettleColumns {
     private(set) var customers: [String?] = []
     private(set) var rivals: [String?] = []
     private(set) var lines: [Int?] = []
+    private(set) var periodKeys: [String?] = []
+    private(set) var consumables: [Bool?] = []
     private(set) var matches = MatchColumns()
 
     init(_ verdicts: [Verdict]) {
@@ -46,7 +48,7 @@ struct SettleColumns {
                 for entry in entries {
                     append(
                         verdict, entry.transaction.id, entry.transaction, entry.decision, entry.match, entry.transfer,
-                        entry.heldBy, entry.rival)
+                        entry.heldBy, entry.rival, isConsumable: entry.isConsumable)
                 }
             case .identifier(let id, let reason): append(verdict, id, nil, .held(reason))
             case .receipt(let decision): append(verdict, nil, nil, decision)
@@ -57,10 +59,12 @@ struct SettleColumns {
     private mutating func append(
         _ verdict: Verdict, _ transactionID: String?, _ transaction: Transaction?, _ decision: Decision,
         _ match: Match? = nil, _ transfer: AppPolicy.Transfer? = nil, _ heldBy: Verdict.Entry.HoldingRow? = nil,
-        _ rival: String? = nil
+        _ rival: String? = nil, isConsumable: Bool = false
     ) {
         receipts.append(verdict.receiptID)
         rivals.append(rival)
+        periodKeys.append(transaction?.periodKey)
+        consumables.append(isConsumable)
         attempts.append(verdict.attempt)
         lines.append(verdict.lines)
         dueIn.append(verdict.dueIn.inSeconds)

@@ -74,12 +74,12 @@ extension Statements {
               $22::text[], $23::timestamptz[], $24::jsonb[], $25::text[], $26::text[], $27::text[], $28::int[],
               $29::int8[], $30::int[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::jsonb[],
               $41::bool[], $42::jsonb[], $43::bool[], $44::text[], $45::jsonb[], $47::bool[], $48::bool[],
-              $49::text[], \(rivals)::text[])
+              $49::text[], \(rivals)::text[], \(periodKeys)::text[], \(consumables)::bool[])
             as i(receipt, attempt, due_in, app, usr, possession, transaction, asked, cause, binding, environment,
               product, quantity, goods, purchase_key, original, kind, purchased_at, expires_at, revoked_at, token,
               ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
               customer, matched_owner, order_text, why, charged_order, order_facts, takes_chain, beside,
-              proves_owner, transfer, bonuses, yields, remembers, item, rival)
+              proves_owner, transfer, bonuses, yields, remembers, item, rival, period_key, is_consumable)
           cross join lateral (select case when i.asked in ('grant', 'provisional') then
             (select of_purchases from lacks) ->> (i.receipt::text || ' ' || i.transaction) end as name offset 0) lacking
           -- By its id alone: the index of refunds is empty to statistics of a time without any, and would be walked.
@@ -100,22 +100,27 @@ extension Statements {
           where (i.receipt in (select receipt from mine)) is true),
         """
 
+    /// Of rows of `verdict`. All ids of a period have its second key.
+    private static let orderOfGrants = "coalesce(period_key, purchase_key), transaction, receipt"
+
     /// What is given by it, by which order, with which bonuses: `presented`, `presents`, `won`, `known`.
     static let settleGrants = """
         presented as (                 -- of two purchases of one batch the earlier has it; keys in order, as below
           insert into given_bonuses (app_id, user_id, bonus, period, transaction_id, goods)
           select v.app, v.owner, b.id, b.period, v.transaction, b.goods
           from (
-            select app, owner, transaction, purchase_key, purchased_at, order_id, bonuses,
-              row_number() over (partition by purchase_key order by transaction, receipt) as of_purchase,
-              row_number() over (partition by transaction order by purchase_key, receipt) as of_transaction
+            select app, owner, transaction, purchase_key, period_key, purchased_at, order_id, bonuses,
+              row_number() over (partition by purchase_key order by \(orderOfGrants)) as of_purchase,
+              row_number() over (partition by coalesce(period_key, purchase_key) order by \(orderOfGrants)) as of_period,
+              row_number() over (partition by transaction order by \(orderOfGrants)) as of_transaction
             from verdict
             where (select bool_or(bonuses is not null) from verdict) and decision in ('grant', 'provisional')
               and not yields) v
             cross join lateral jsonb_to_recordset(v.bonuses) as b(id text, period text, goods jsonb)
-          where v.of_purchase = 1 and v.of_transaction = 1
+          where v.of_purchase = 1 and v.of_period = 1 and v.of_transaction = 1
             and (select true from grants where transaction_id = v.transaction) is null
             and (select true from grants where purchase_key = v.purchase_key) is null
+            and (select true from grants where period_key = v.period_key) is null
             and (select true from grants where order_id = v.order_id) is null
             -- Nor under another name of the same person.
             and (select true from merges m join given_bonuses had on had.app_id = m.app_id and had.user_id = m.user_id
@@ -129,12 +134,12 @@ extension Statements {
           from (select p.transaction_id, jsonb_agg(g order by g ->> 'bonus') as goods
             from presented p cross join lateral jsonb_array_elements(p.goods) g group by 1) p),
         won as (
-          insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
-            product_id, quantity, goods, binding_source, order_id, item)
-          select transaction, purchase_key, app, environment, owner, customer, receipt, product, quantity,
+          insert into grants (transaction_id, purchase_key, period_key, app_id, environment, user_id, customer_id,
+            receipt_id, product_id, quantity, goods, binding_source, order_id, item)
+          select transaction, purchase_key, period_key, app, environment, owner, customer, receipt, product, quantity,
             \(goodsWithBonuses), binding, order_id, item
           from verdict where decision in ('grant', 'provisional') and not yields
-          order by purchase_key, transaction, receipt
+          order by \(orderOfGrants)
           on conflict do nothing
           returning transaction_id, receipt_id),
         known as (
@@ -162,6 +167,8 @@ extension Statements {
             (select transaction_id, user_id, app_id, environment from grants where transaction_id = v.transaction)
             union all
             (select transaction_id, user_id, app_id, environment from grants where purchase_key = v.purchase_key)
+            union all
+            (select transaction_id, user_id, app_id, environment from grants where period_key = v.period_key)
             limit 1) g
           cross join lateral (
             select original_transaction_id, purchased_at from transactions

@@ -11,6 +11,7 @@ extension Statements {
                 case when c.is_claimed then 'transferred' when c.holder is distinct from v.usr then 'owned_by_another_user'
                   when g.user_id is distinct from v.usr then 'transferred' when g.receipt_id is null then 'imported' end
               when 'held' then case when o.collides and v.possession then 'id_collision'
+                when o.is_apart then '\(Reason.review.rawValue)'
                 when o.waits_for_person then '\(Reason.transferReview.rawValue)'
                 when v.decision in ('grant', 'provisional') then 'possession_missing' else v.reason end
               when 'granted' then case
@@ -18,9 +19,10 @@ extension Statements {
                 when coalesce(g.user_id, v.owner) is distinct from v.usr then 'owned_by_another_user' end
               else v.reason end as reason,
             case when o.state = 'granted' then coalesce(g.binding_source, v.binding)
-              when o.state = 'held' and v.decision = 'held' then v.binding end as binding,
+              when o.state = 'held' and (v.decision = 'held' or o.is_apart) then v.binding end as binding,
             case when o.state = 'already_granted' then nullif(g.transaction_id, v.transaction) end as granted_as,
             case
+              when o.state = 'held' and o.is_apart then array['\(MatchReason.keyInUse.rawValue)']
               -- What it was granted by, also where the receipt was not written then for a neighbour's sake.
               when o.state = 'granted' and v.decision <> 'held' and (g.receipt_id is null or g.binding_source = v.binding)
                 or o.state = 'held' and v.decision = 'held'
@@ -57,6 +59,9 @@ extension Statements {
               (select receipt_id, transaction_id, user_id, app_id, environment, binding_source
                 from grants where not w.is_won and purchase_key = v.purchase_key)
               union all
+              (select receipt_id, transaction_id, user_id, app_id, environment, binding_source
+                from grants where not w.is_won and period_key = v.period_key)
+              union all
               (select null, v.transaction, v.imported_user, v.imported_app, v.imported_environment, null
                 where v.imported_user is not null)
               limit 1) had
@@ -66,8 +71,12 @@ extension Statements {
             select \(person("o.user_id", of: "o.app_id")) as user_id, binding_source from ownerships o
             where o.transaction_id = g.transaction_id and o.app_id = g.app_id and o.environment = g.environment
               and o.move > 0 order by o.move desc limit 1) h on true
+          -- Two consumables that were bought at different times are two purchases.
           cross join lateral (
             select g.app_id <> v.app or g.environment <> coalesce(v.environment, g.environment) as collides,
+              case when v.is_consumable and g.transaction_id <> v.transaction then (
+                select date_trunc('second', purchased_at) <> date_trunc('second', v.purchased_at)
+                from transactions where transaction_id = g.transaction_id) end as is_other,
               (v.transaction, v.receipt) in (select transaction, receipt from claimed c
                 where (c.granted, c.usr) in (select transaction_id, user_id from taken)) as is_claimed,
               case when v.transfer is not null then (
@@ -85,11 +94,15 @@ extension Statements {
                 when g.transaction_id is null then v.decision
                 -- A bare id of another app or environment gets no hint either.
                 when c.collides then case when v.possession then 'held' else c.unproven end
+                when c.is_other then c.unproven
                 when g.transaction_id = v.transaction and g.receipt_id = v.receipt then 'granted'
                 when c.fate = 'hold' then 'held'
                 when c.fate = 'move' and not c.is_claimed then 'again'
                 when c.holder = v.usr or v.possession then 'already_granted'
-                else c.unproven end as state, c.collides, c.fate = 'hold' as waits_for_person offset 0) o
+                else c.unproven end as state, c.collides, c.fate = 'hold' as waits_for_person,
+              c.is_other and not c.collides
+                and (v.decision in ('grant', 'provisional') or v.reason = '\(Reason.review.rawValue)') as is_apart
+              offset 0) o
           -- Another user has it by less than proof: its poster keeps his copy for a day since he was first told so.
           cross join lateral (
             select case when o.state in ('granted', 'already_granted') and v.possession and v.usr is not null

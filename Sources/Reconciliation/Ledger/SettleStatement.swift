@@ -57,6 +57,10 @@ extension Statements {
     /// - Grants go in the order of their purchases: batches that share purchases cannot deadlock on them, under whatever
     ///   ids (the same id has the same purchase, but a restore has another id). Batches that share two orders, each
     ///   wanted by two purchases, can: one of them is written again.
+    /// - A period has two unique keys, and a grant under either is the purchase. Periods go by the second one, which all
+    ///   ids of a period have; `on conflict` without a target heeds both.
+    /// - Two consumables that were bought at different times are two purchases: one that meets the other's key is held
+    ///   for a person, who gives it by its own id.
     /// - A proof that fails as a whole takes back nothing that it granted before: its outcomes still count.
     /// - A grant that exists answers before any decision but `open` (design.md 5.1, rows 1 and 0b); without
     ///   possession only to its own user.
@@ -123,7 +127,9 @@ extension Statements {
                 .texts(columns.customers),
             ] + columns.matches.values + ErrandColumns(batch.verdicts).values + [
                 .texts(columns.rivals), .double(batch.parking.disputedFor.inSeconds),
-            ] + LimitPlaceColumns(batch.verdicts).values + [.int32s(columns.lines)]
+            ] + LimitPlaceColumns(batch.verdicts).values + [
+                .int32s(columns.lines), .texts(columns.periodKeys), .bools(columns.consumables),
+            ]
         },
         read: { row throws(PostgresError) in
             Settlement(
@@ -142,6 +148,8 @@ extension Statements {
     static let safeAfter = ErrandColumns.parameter(after: 2)
     static let lines = ErrandColumns.parameter(after: 11)
     static func places(_ column: Int) -> String { ErrandColumns.parameter(after: 2 + column) }
+    static let periodKeys = ErrandColumns.parameter(after: 12)
+    static let consumables = ErrandColumns.parameter(after: 13)
     static let proofs = BindingSource.allCases.filter(\.isProof).map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let waiting = Reason.waiting.map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let takingBack = Reason.takingBack.map { "'\($0.rawValue)'" }.joined(separator: ", ")

@@ -135,7 +135,7 @@ package struct Examiner: Sendable {
     private func known(
         _ entry: Verdict.Entry, of receipt: StoredReceipt, by judge: Judge, for app: AppServices
     ) async throws(AppleRefusal) -> Verdict.Entry? {
-        guard case .grant = entry.decision, entry.transaction.repurchasedAfter == nil,
+        guard case .grant = entry.decision, entry.transaction.hasKeyOfItsIDs,
             let purchase = try await known([entry.transaction], of: receipt).first
         else { return nil }
         if purchase.isGranted {

@@ -49,10 +49,14 @@ struct LookUpRound {
     mutating func take(_ history: [Transaction]) {
         let byID = Dictionary(history.map { ($0.id, $0) }, uniquingKeysWith: Self.newer)
         let byPurchase = Dictionary(history.map { ($0.purchaseKey, $0) }, uniquingKeysWith: Self.newer)
+        let byEnd = Dictionary(
+            history.compactMap { found in found.periodKey.map { ($0, found) } }, uniquingKeysWith: Self.newer)
         let wanted = waiting
         waiting = []
         for purchase in wanted {
-            if let found = byID[purchase.listed.id] ?? byPurchase[purchase.listed.purchaseKey] {
+            let listed = purchase.listed
+            if let found = byID[listed.id] ?? byPurchase[listed.purchaseKey] ?? listed.periodKey.flatMap({ byEnd[$0] })
+            {
                 enter(found, for: purchase)
             } else {
                 waiting.append(purchase)

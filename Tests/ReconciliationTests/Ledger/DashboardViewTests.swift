@@ -86,6 +86,9 @@ import Testing
                 #expect(rows.count == 1)
                 #expect(rows.allSatisfy { !$0.contains("anna") && !$0.contains("apple-1") }, "\(rows)")
             }
+            // What another user posted as his.
+            try await lab.run("update grants set binding_source = 'record' where transaction_id = 't0'")
+            #expect(try await lab.number("select count(*) from v_refund_rate_by_user") == 0)
         }
     }
 

@@ -301,7 +301,7 @@ import Testing
                 }
                 let evidence = try await lab.evidence(lab.question(restore))[0]
                 #expect(evidence.chain == .init(userID: "u1"))
-                #expect(evidence.revokedAt == (isBefore ? LedgerLab.bought + 59 : nil))
+                #expect(evidence.revocations == (isBefore ? 1 : 0))
             }
         }
     }
@@ -324,7 +324,7 @@ import Testing
             }
             let question = lab.question(anew, by: "u1")
             let evidence = try #require(try await lab.evidence(question).first)
-            #expect(evidence.revokedAt == LedgerLab.bought + 3600)
+            #expect(evidence.revocations == 1)
             let sold = AppPolicy.Product(id: "coins", kind: .nonConsumable, goods: Verdict.Entry.coins)
             let entry = AppPolicy(id: "game", grantFrom: .distantPast, products: [sold]).judge(
                 anew, claim: Claim(userID: "u1", hasPossession: true, receivedAt: anew.purchasedAt), evidence: evidence)
@@ -381,6 +381,52 @@ import Testing
                     "select concat_ws(' ', transaction_id, state, reason) from outcomes where transaction_id <> 's1' order by 1"
                 )
                     == ["s2 granted", "s3 already_granted", "s4 already_granted"])
+        }
+    }
+
+    @Test("F12, P45: what was granted before its key was made so is found by Apple's facts, and not given again")
+    func grantedKeys() async throws {
+        try await LedgerLab.with { lab in
+            func key(_ entry: Verdict.Entry) async throws -> String? {
+                try await lab.evidence(lab.question(entry.transaction))[0].grantedKey
+            }
+            func give(_ entry: Verdict.Entry) async throws -> ReceiptState? {
+                var transaction = entry.transaction
+                transaction.identity = try await key(entry).map { .granted(key: $0) } ?? .ofItsIDs
+                return try await lab.settle(
+                    try await lab.post("u1"), Verdict.Entry(transaction: transaction, decision: entry.decision))
+            }
+            let bare = Verdict.Entry.period("p2", month: 2)
+            for entry in [.period("p1", lineItem: "77"), bare] { #expect(try await give(entry) == .granted) }
+            try await lab.run("update grants set period_key = null")
+            for (entry, expected) in [
+                (.period("p1", lineItem: "77"), "Production/period/77"), (.period("r1"), "Production/period/77"),
+                (.period("r2", month: 2, lineItem: "78"), bare.transaction.purchaseKey),
+                (.period("p3", month: 3), nil), (.period("r1", of: "x"), nil),
+            ] as [(Verdict.Entry, String?)] {
+                #expect(try await key(entry) == expected)
+            }
+            #expect(try await give(.period("r1")) == .alreadyGranted)
+            #expect(try await give(.period("r2", month: 2, lineItem: "78")) == .alreadyGranted)
+
+            // Bought anew, when the key was made of the refund's date, which Apple corrects.
+            let sword = { (id: String, days: Double) in
+                Verdict.Entry.purchase(id, of: "s1", kind: .nonConsumable) { $0.purchasedAt += days * 86_400 }
+            }
+            try await lab.settle(try await lab.post("u1"), sword("s1", 0))
+            var anew = sword("s2", 2).transaction
+            anew.identity = .granted(key: "Production/purchase/s1/1800086400000")
+            try await lab.settle(
+                try await lab.post("u1"), Verdict.Entry(transaction: anew, decision: sword("s2", 2).decision))
+            for hours in [24, 25] {
+                try await lab.run(
+                    "update transactions set revoked_at = purchased_at + interval '\(hours) h' where transaction_id = 's1'"
+                )
+                #expect(try await key(sword("s3", 3)) == "Production/purchase/s1/1800086400000")
+                #expect(try await key(sword("s4", 0)) == nil, "not bought after it")
+                #expect(try await give(sword("s3", 3)) == .alreadyGranted)
+            }
+            #expect(try await lab.grants == ["p1 u1", "p2 u1", "s1 u1", "s2 u1"])
         }
     }
 

@@ -99,6 +99,32 @@ import Testing
         }
     }
 
+    @Test("F13: a consumable under another purchase's key is given by its own id, once, when a person says so")
+    func keyInUse() async throws {
+        try await LedgerLab.with { lab in
+            let sold = AppPolicy.Product(id: "coins", kind: .consumable, goods: Verdict.Entry.coins)
+            let policy = AppPolicy(id: "game", grantFrom: .distantPast, products: [sold])
+            func judged(_ id: String, days: Double) async throws -> Verdict.Entry {
+                let transaction = Verdict.Entry.purchase(id, of: "o") { $0.purchasedAt += days * 86_400 }.transaction
+                return policy.judge(
+                    transaction,
+                    claim: Claim(userID: "u1", hasPossession: true, receivedAt: transaction.purchasedAt),
+                    evidence: try await lab.evidence(lab.question(transaction))[0])
+            }
+            try await lab.settle(try await lab.post("u1"), try await judged("t1", days: 0))
+            let posted = try await lab.post("u1")
+            #expect(try await lab.settle(posted, try await judged("t2", days: 1)) == .held)
+            #expect(try await lab.outcomes(posted) == ["t2": "held review"])
+            let repairs = Repairs(database: lab.database, actor: "ann")
+            #expect(try await repairs.give(Self.gift("t2", to: "u1")).isDecided)
+            let given = try await judged("t2", days: 1)
+            #expect(given.transaction.purchaseKey == "Production/transaction/t2")
+            #expect(try await lab.settle(posted, attempt: 1, given) == .granted)
+            #expect(try await lab.settle(try await lab.post("u1"), given) == .alreadyGranted)
+            #expect(try await lab.grants == ["t1 u1", "t2 u1"])
+        }
+    }
+
     @Test("the latest word counts while nothing is granted; a verdict that was matched before it is none")
     func again() async throws {
         try await LedgerLab.with { lab in

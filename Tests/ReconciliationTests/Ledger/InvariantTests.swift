@@ -37,6 +37,7 @@ import Testing
         Damage(
             "the database would take a transaction twice", "alter table grants drop constraint grants_pkey",
             "single_grants"),
+        Damage("the database would take a period twice", "drop index grants_period_key", "single_grants"),
         Damage(
             "a purchase is granted twice",
             """

@@ -197,6 +197,17 @@ extension Verdict.Entry {
         change(&transaction)
         return Verdict.Entry(transaction: transaction, decision: decision)
     }
+
+    /// A month of a subscription that began with the purchases above.
+    static func period(
+        _ id: String, of original: String = "o", month: Int = 1, lineItem: String? = nil
+    ) -> Verdict.Entry {
+        purchase(id, of: original, kind: .autoRenewable) {
+            $0.purchasedAt += Double(month - 1) * 30 * 86_400
+            $0.expiresAt = $0.purchasedAt + 30 * 86_400
+            $0.webOrderLineItemID = lineItem
+        }
+    }
 }
 
 extension Logger {

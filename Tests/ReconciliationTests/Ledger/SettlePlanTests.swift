@@ -143,6 +143,41 @@ import Testing
         }
     }
 
+    @Test("F12: 256 verdicts and questions about periods, among 100,000 granted ones and behind statistics of none")
+    func periods() async throws {
+        try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
+            for table in ["receipts", "grants", "transactions"] {
+                try await lab.run("alter table \(table) set (autovacuum_enabled = false)")
+            }
+            try await lab.run("analyze")
+            let ids = try await fill(lab)
+            try await lab.run(
+                """
+                insert into grants (transaction_id, purchase_key, period_key, app_id, environment, user_id, receipt_id,
+                  product_id, quantity, goods, binding_source)
+                select id::text, id::text, id::text, app_id, 'Production', user_id, id, 'coins', 1, '[]', 'poster'
+                from receipts
+                """)
+            let entries = (0..<Self.batchRows).map { Verdict.Entry.period("\($0)", of: "o\($0)") }
+            let asking = try await lab.touched {
+                _ = try await EvidenceQuestion.answers(
+                    to: entries.map { lab.question($0.transaction) }, in: lab.database)
+            }
+            let settling = try await lab.touched {
+                let settled = try await lab.ledger.run(
+                    Statements.settle,
+                    SettleBatch(
+                        verdicts: zip(ids, entries).map {
+                            lab.verdict(Posted(id: $0, userID: "u1", appID: "game"), .transactions([$1]))
+                        }, parking: .init()))
+                #expect(settled.count == Self.batchRows)
+            }
+            print("periods: \(Self.batchRows) verdicts touch \(settling) blocks, as many questions \(asking)")
+            #expect((Self.batchRows..<Self.batchRows * Self.blocksOfVerdictMax).contains(settling))
+            #expect((Self.batchRows..<Self.batchRows * Self.blocksOfQuestionMax).contains(asking))
+        }
+    }
+
     @Test("256 verdicts and questions among 100,000 refunds and the statistics of a time without any")
     func refunds() async throws {
         try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in

@@ -69,6 +69,54 @@ import Testing
         }
     }
 
+    @Test("F12: two ids of a period, of which one names its billing event, are one purchase to wait for")
+    func periodUnderTwoIDs() async throws {
+        try await LedgerLab.with { lab in
+            for (month, isCommitted) in [true, false].enumerated() {
+                let rival = try await lab.post("u2")
+                let ours = try await lab.post("u1")
+                let bare = Verdict.Entry.period("bare\(month)", month: month + 1)
+                let named = Verdict.Entry.period("named\(month)", month: month + 1, lineItem: "\(month)")
+                try await lab.withSession { session in
+                    try await session.run(.begin)
+                    try await lab.settle(lab.verdict(rival, .transactions([bare])), on: session)
+                    async let blocked = lab.ledger.settle(lab.verdict(ours, .transactions([named])))
+                    try await lab.untilBlocked()
+                    try await session.run(isCommitted ? .commit : .rollback)
+                    #expect(try await blocked?.state == (isCommitted ? nil : .granted))
+                }
+                if isCommitted { #expect(try await lab.settle(ours, named) == .alreadyGranted) }
+            }
+            #expect(try await lab.grants == ["bare0 u2", "named1 u1"])
+        }
+    }
+
+    @Test("F12: workers that bring forty periods at once, each under two ids, grant each once")
+    func periodsAtOnce() async throws {
+        try await LedgerLab.with { lab in
+            var verdicts: [Verdict] = []
+            for number in 0..<40 {
+                for lineItem in [nil, "w\(number)"] {
+                    let entry = Verdict.Entry.period(
+                        lineItem ?? "t\(number)", of: "o\(number % 5)", month: number, lineItem: lineItem)
+                    verdicts.append(
+                        lab.verdict(try await lab.post("u\(number % 3)"), .transactions([entry])))
+                }
+            }
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for verdict in verdicts {
+                    group.addTask { while try await lab.ledger.settle(verdict) == nil {} }
+                }
+                try await group.waitForAll()
+            }
+            #expect(try await lab.number("select count(*) from grants") == 40)
+            #expect(try await lab.number("select count(*) from events where type = 'purchase.granted'") == 40)
+            #expect(
+                try await lab.texts("select state || ' ' || count(*) from outcomes group by state order by 1")
+                    == ["already_granted 40", "granted 40"])
+        }
+    }
+
     @Test("a locked receipt does not stop its neighbours")
     func lockedNeighbour() async throws {
         try await LedgerLab.with { lab in

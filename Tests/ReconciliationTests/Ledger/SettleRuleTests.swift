@@ -113,6 +113,75 @@ import Testing
         }
     }
 
+    @Test("F12: a period under two ids, of which only one names its billing event, is granted once, in whatever order")
+    func periodKey() async throws {
+        try await LedgerLab.with { lab in
+            let shown: [(String?, String?)] = [("1", nil), (nil, "2"), ("3", "4")]
+            for (month, lineItems) in shown.enumerated() {
+                let entry = { (id: String, lineItem: String?) in
+                    Verdict.Entry.period("\(id)\(month)", month: month + 1, lineItem: lineItem)
+                }
+                #expect(try await lab.settle(try await lab.post("u1"), entry("a", lineItems.0)) == .granted)
+                let again = try await lab.post("u1")
+                #expect(try await lab.settle(again, entry("b", lineItems.1)) == .alreadyGranted)
+                #expect(try await lab.outcomes(again) == ["b\(month)": "already_granted"])
+                let stranger = try await lab.post("u2")
+                #expect(try await lab.settle(stranger, entry("c", nil)) == .alreadyGranted)
+                #expect(try await lab.outcomes(stranger) == ["c\(month)": "already_granted owned_by_another_user"])
+            }
+            #expect(try await lab.grants == ["a0 u1", "a1 u1", "a2 u1"])
+            #expect(
+                try await lab.texts("select distinct granted_as from outcomes where granted_as is not null order by 1")
+                    == ["a0", "a1", "a2"])
+            // Both in one receipt, and in one batch.
+            let posted = try await lab.post("u1")
+            let (named, bare) = (
+                Verdict.Entry.period("x", month: 9, lineItem: "9"), Verdict.Entry.period("y", month: 9)
+            )
+            #expect(try await lab.settle(posted, named, bare) == nil, "the second id waits for its owner")
+            #expect(try await lab.settle(posted, named, bare) == .granted)
+            #expect(try await lab.outcomes(posted) == ["x": "granted", "y": "already_granted"])
+            #expect(try await lab.number("select count(*) from events where type = 'purchase.granted'") == 4)
+        }
+    }
+
+    @Test("F13: a consumable that meets another one's key is held for a person; one of the same second is the same one")
+    func keyInUse() async throws {
+        try await LedgerLab.with { lab in
+            let coins = { (id: String, seconds: Double) in
+                Verdict.Entry.purchase(id, of: "o") { $0.purchasedAt += seconds }
+            }
+            try await lab.settle(try await lab.post("u1"), coins("t1", 0))
+            for user in ["u1", "u2"] {
+                let posted = try await lab.post(user)
+                #expect(try await lab.settle(posted, coins("t2", 60)) == .held)
+                #expect(try await lab.outcomes(posted) == ["t2": "held review"])
+                // A worker that knows of the grant says so itself; what else it is held for stays.
+                #expect(try await lab.settle(posted, coins("t2", 60).with(.held(.review))) == .held)
+                #expect(try await lab.outcomes(posted) == ["t2": "held review"])
+            }
+            #expect(
+                try await lab.texts("select distinct array_to_string(reasons, ' ') from outcomes where state = 'held'")
+                    == ["key_in_use"])
+            #expect(try await lab.number("select count(*) from transactions where transaction_id = 't2'") == 1)
+            let unsold = try await lab.post("u1")
+            #expect(try await lab.settle(unsold, coins("t3", 60).with(.held(.productUnknown))) == .held)
+            #expect(try await lab.outcomes(unsold) == ["t3": "held product_unknown"])
+            let refunded = try await lab.post("u1")
+            #expect(try await lab.settle(refunded, coins("t4", 60).with(.rejected(.refunded))) == .rejected)
+            let same = try await lab.post("u1")
+            #expect(try await lab.settle(same, coins("t5", 0.5)) == .alreadyGranted)
+            // Both in one receipt.
+            let both = try await lab.post("u3")
+            let first = Verdict.Entry.purchase("a", of: "p")
+            let second = Verdict.Entry.purchase("b", of: "p") { $0.purchasedAt += 60 }
+            #expect(try await lab.settle(both, first, second) == nil)
+            #expect(try await lab.settle(both, first, second) == .held)
+            #expect(try await lab.outcomes(both) == ["a": "granted", "b": "held review"])
+            #expect(try await lab.grants == ["a u3", "t1 u1"])
+        }
+    }
+
     @Test("note 5: a bare id is answered only to the user it was granted to; nobody else gets a hint")
     func bareID() async throws {
         try await LedgerLab.with { lab in

@@ -26,11 +26,19 @@ extension Invariant {
               where c.conrelid = 'grants'::regclass and c.contype in ('p', 'u') and c.convalidated and i.indisvalid
                 and i.indisready and cardinality(c.conkey) = 1 and a.attname = k.name)
             union all
+            select 'grants has no unique index of period_key' where not exists (
+              select from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
+              where i.indrelid = 'grants'::regclass and i.indisunique and i.indisvalid and i.indisready
+                and i.indnkeyatts = 1 and a.attname = 'period_key')
+            union all
             select 'transaction …' || right(transaction_id, 4) from grants
             where granted_at >= \(since) group by transaction_id having count(*) > 1
             union all
             select 'purchase …' || right(purchase_key, 4) from grants
             where granted_at >= \(since) group by purchase_key having count(*) > 1
+            union all
+            select 'period …' || right(period_key, 4) from grants
+            where granted_at >= \(since) and period_key is not null group by period_key having count(*) > 1
             """),
         Invariant(
             "I5", "owners_of_grants", "who was found as the poster is the user of the receipt or of the order it names",
