@@ -22,10 +22,14 @@ package enum DerivedID {
         return Array(SHA256.hash(data: bytes))
     }
 
-    /// The id of an event: a grant made again after a restored backup is the same event.
-    package static func event(appID: String, transactionID: String, type: String, revokedAt: Date? = nil) -> UUID {
-        // Rounded: a date that went through the database's microseconds is the same millisecond.
-        let revoked = revokedAt.map { String(Int64(($0.timeIntervalSince1970 * 1000).rounded())) }
-        return make([appID, transactionID, type, revoked ?? ""])
+    /// The id of the first event of its type that a purchase has: what is done again after a restored backup is the same
+    /// event.
+    ///
+    /// That of `purchase.granted` never changes, or goods would be handed out twice. That of `purchase.revoked` held the
+    /// refund's date once, where there was one; Apple corrects that date, and a refund is told once. The owner is no part
+    /// of either: a purchase is given to one user, whom a merge or an erasure gives another name. Where a purchase may
+    /// have several events of a type, `type` holds the user, the receipt or the decision as well.
+    package static func event(appID: String, transactionID: String, type: String) -> UUID {
+        make([appID, transactionID, type, ""])
     }
 }

@@ -48,7 +48,7 @@ extension Statements {
         package var limit: Int
     }
 
-    /// The SQL of ``DerivedID/event(appID:transactionID:type:revokedAt:)``, for events that nearly no verdict tells. Texts.
+    /// The SQL of ``DerivedID/event(appID:transactionID:type:)``, for events that nearly no verdict tells. Texts.
     static func derivedEvent(_ app: String, _ transaction: String, _ type: String) -> String {
         let parts = [app, transaction, type].map {
             "int8send(octet_length(convert_to(\($0), 'UTF8'))::int8) || convert_to(\($0), 'UTF8')"

@@ -85,11 +85,8 @@ struct SettleColumns {
 
     /// Of what this decision tells if it is carried out: of the grant, or that Apple took it back.
     private static func eventID(_ appID: String, _ transaction: Transaction, _ decision: Decision) -> UUID {
-        if case .rejected = decision {
-            return DerivedID.event(
-                appID: appID, transactionID: transaction.id, type: "purchase.revoked", revokedAt: transaction.revokedAt)
-        }
-        return DerivedID.event(appID: appID, transactionID: transaction.id, type: "purchase.granted")
+        let type = if case .rejected = decision { "purchase.revoked" } else { "purchase.granted" }
+        return DerivedID.event(appID: appID, transactionID: transaction.id, type: type)
     }
 
     /// - Returns: what gives it, where it is given.

@@ -101,7 +101,6 @@ import Testing
             let id = try await lab.sell().purchase.transactionId
             let posted = try await lab.post(try lab.receipt([id]))
             try await lab.give(.purchase(id), by: posted)
-            let revokedAt = Date(timeIntervalSince1970: 1_790_000_000)
             try await lab.lab.run(
                 """
                 update transactions set revoked_at = to_timestamp(1790000000), signed_at = now() + interval '1 minute'
@@ -109,8 +108,7 @@ import Testing
             await bench.settle(posted)
             #expect(try await lab.lab.state(posted) == "granted refunded")
             #expect(try await lab.lab.texts("select state from v_provisional") == ["revoked"])
-            let event = DerivedID.event(
-                appID: VerifyLab.appID, transactionID: id, type: "purchase.revoked", revokedAt: revokedAt)
+            let event = DerivedID.event(appID: VerifyLab.appID, transactionID: id, type: "purchase.revoked")
             #expect(
                 try await lab.lab.texts("select upper(event_id::text) from events where type = 'purchase.revoked'")
                     == [event.uuidString])
