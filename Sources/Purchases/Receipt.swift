@@ -125,6 +125,9 @@ package struct Submission: Sendable, Equatable {
     package var showsRecordOfUser = false
     /// Where it waits first: by the shape of its proof, and with Apple's where the app's policy is to ask in any case.
     package var lane: Lane
+    /// Its user posts so many at once that this one comes in turn with other users' receipts, by the scheduler: no message
+    /// is published for it when it is stored.
+    package var waitsForTurn = false
     /// One proof of one user is one row, whatever is said beside it: no read is needed to find it again (S1-2, P5).
     package let receiptID: UUID
 

@@ -59,6 +59,9 @@ package struct RetrySchedule: Sendable, Equatable {
 
     package func rescueDelay(_ lane: Lane) -> Duration { lane.rescueDelay * scale }
 
+    /// When a new row is due for which no message was published.
+    package var turnDelay: Duration { .seconds(1) * scale }
+
     /// A held receipt waits as long as it is old, within bounds: 10 min, 10, 20, 40 min, then every hour.
     package func heldDelay(age: Duration) -> Duration {
         min(max(age, Self.heldMin * scale), Self.heldMax * scale)

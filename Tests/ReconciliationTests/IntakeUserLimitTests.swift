@@ -175,6 +175,28 @@ import Testing
         }
     }
 
+    @Test("Of one user 64 receipts a second are published at once; more are due in a second and come by the scheduler")
+    func turns() async throws {
+        try await RunningIntake.run { intake in
+            let entries = (["other"] + Array(repeating: "eager", count: 100)).map {
+                #"{"userId":"\#($0)",\#(Self.proof().dropFirst())"#
+            }
+            let batch = #"{"receipts":[\#(entries.joined(separator: ","))]}"#
+            let answer = try await intake.send("POST", "/v1/receipts/batch", body: batch)
+            #expect(answer.status == 200)
+            let due = { (user: String, isSoon: Bool) in
+                try await intake.count(
+                    """
+                    select count(*) from receipts
+                    where user_id = '\(user)' and due_at - received_at \(isSoon ? "=" : ">") interval '1 second'
+                    """)
+            }
+            #expect(try await due("eager", false) == 64)
+            #expect(try await due("eager", true) == 36)
+            #expect(try await due("other", false) == 1)
+        }
+    }
+
     @Test("Installation tokens of a user and day are places: twenty of thirty that are asked for at once")
     func installations() async throws {
         try await TestGateway.run(limits: "{rate: {perSecond: 100, burst: 400}}") { intake, gateway in

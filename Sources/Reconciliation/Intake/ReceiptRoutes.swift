@@ -27,6 +27,7 @@ package struct ReceiptRoutes: Sendable {
     private let door: Door
     private let users: UserRegister
     private let quota: UserQuota
+    private let rings = UserShares.rings
     private let records: RecordApps
     private let longPoll: LongPoll
     private let bodies: BodyReader
@@ -140,6 +141,9 @@ package struct ReceiptRoutes: Sendable {
                 if let policy = configuration.apps[submission.appID]?.policy {
                     submission.lane = await lane(of: submission, by: policy)
                 }
+                if let user = submission.user {
+                    submission.waitsForTurn = !rings.take(of: user.key, app: user.appID, at: .now)
+                }
                 accepted.append((place, request, submission))
             } catch {
                 answers[place] = .failure(error)
@@ -211,9 +215,9 @@ package struct ReceiptRoutes: Sendable {
         return policy.lane(of: submission.proof, isAwaited: true)
     }
 
-    /// The rows are committed when this returns. New: their bells ring. Known: an open one goes by what this post says,
-    /// and a held or parked one becomes due (P5). A bare id is a question to Apple: a user who asks for many of others is
-    /// stopped.
+    /// The rows are committed when this returns. New: their bells ring, unless they wait for their turn. Known: an open one
+    /// goes by what this post says, and a held or parked one becomes due (P5). A bare id is a question to Apple: a user who
+    /// asks for many of others is stopped.
     private func store(_ submissions: [Submission], linesMax: Int) async throws -> [Result<ReceiptView, Problem>] {
         let rows = try await ledger.store(submissions)
         if rows.contains(where: { if case .new = $0 { true } else { false } }) {
@@ -226,7 +230,9 @@ package struct ReceiptRoutes: Sendable {
             if let trace = TraceContext.current {
                 logger.log(level: trace.level, "receipt stored", metadata: LogKeys.receipt(row.id))
             }
-            doorbell.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
+            if !submission.waitsForTurn {
+                doorbell.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
+            }
         }
         var known = try await known(zip(submissions, rows).filter { $1 == .known }.map(\.0), linesMax: linesMax)[...]
         return zip(submissions, rows).map { submission, row in

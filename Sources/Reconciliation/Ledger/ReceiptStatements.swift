@@ -138,7 +138,11 @@ extension Statements {
                 .texts(submissions.map(\.transactionID)), .texts(submissions.map(\.originalTransactionID)),
                 .bools(submissions.map(\.isVouched)), .jsons(submissions.map(\.details)),
                 .bytesArray(submissions.map(\.proof.payloadSHA256)),
-                .doubles(lanes.map { insertion.schedule.rescueDelay($0).inSeconds }),
+                .doubles(
+                    submissions.map {
+                        ($0.waitsForTurn ? insertion.schedule.turnDelay : insertion.schedule.rescueDelay($0.lane))
+                            .inSeconds
+                    }),
                 .texts(bodies.map(\.body)), .bytesArray(bodies.map(\.header?.sha256)),
                 .bytesArray(headers.map(\.sha256)), .texts(headers.map(\.text)),
                 .jsons(submissions.map(\.target)), .jsons(submissions.map { $0.declared?.json }),

@@ -26,8 +26,13 @@ extension Statements {
     /// Every lane: what names none would read all open rows, because the index of due ones begins with it.
     static let lanes = Lane.allCases.map { "'\($0.rawValue)'" }.joined(separator: ", ")
 
-    /// Claims due rows for publishing: apps in turn, oldest first, rows that another scheduler holds are skipped. The
-    /// claim is a lease: due again after the rescue delay, doubled with every rescue that brought no verdict.
+    /// Due rows of an app that take turns, the oldest: more than two users may have open by default (`limits.user`), and
+    /// what is claimed makes room for the next.
+    static let turnsMax = 2400
+
+    /// Claims due rows for publishing: apps in turn, in each app users in turn, of each user the oldest first. A row
+    /// that names no user counts for the order it names. A row that another scheduler holds or has claimed is left out.
+    /// The claim is a lease: due again after the rescue delay, doubled with every rescue that brought no verdict.
     ///
     /// A row with eight rescues is parked instead and not returned for publishing: its payload kills its worker, or
     /// nobody works.
@@ -36,13 +41,19 @@ extension Statements {
         """
         with due as (
           select c.id from (
-            select r.id, row_number() over (partition by a.app order by r.due_at) as turn, r.due_at
+            select w.id, w.due_at, row_number() over (partition by a.app order by w.turn, w.due_at) as turn
             from unnest($2::text[]) as a(app)
             cross join lateral (
-              select id, due_at from receipts
-              where lane = $1 and app_id = a.app and due_at is not null and due_at <= now() and ($8 or rescues = 0)
-              order by due_at limit $3 for no key update skip locked) r) c
-          order by c.turn, c.due_at limit $3)
+              select id, due_at, row_number() over (partition by coalesce(user_id, order_id) order by due_at) as turn
+              from (
+                select id, due_at, user_id, order_id from receipts
+                where lane = $1 and app_id = a.app and due_at is not null and due_at <= now() and ($8 or rescues = 0)
+                order by due_at limit \(turnsMax)) r) w) c
+          order by c.turn, c.due_at limit $3),
+        -- Looked at again under the lock: what a rival has claimed meanwhile is due later.
+        free as (
+          select l.id from due cross join lateral (
+            select r.id from receipts r where r.id = due.id and r.due_at <= now() for no key update skip locked) l)
         update receipts r set
           state = case when $7 and r.rescues >= $6 and r.state = 'received' then 'parked' else r.state end,
           reason = case when $7 and r.rescues >= $6 and r.state = 'received' then 'never_worked' else r.reason end,
@@ -56,7 +67,7 @@ extension Statements {
             then make_interval(secs => $5 * (1 - random() / 4))
             else make_interval(
               secs => least($4 * power(2, least(r.rescues, 20)) * (1 + random() / 2), $5 * (1 - random() / 4))) end
-        where r.id in (select id from due)
+        where r.id in (select id from free)
         returning r.id, r.attempt, r.rescues = 0
         """,
         bind: { claim in

@@ -4,7 +4,8 @@ import Postgres
 import Purchases
 import ServiceLifecycle
 
-/// Finds what no message told us: due rows are published again, apps in turn, oldest first. Any number may run.
+/// Finds what no message told us: due rows are published again, apps in turn, in each app users in turn. Any number may
+/// run.
 ///
 /// It feeds, it does not flood: each second a queue is filled up to a depth, so a fresh purchase never has more than
 /// that many rescued ones before it, and a backlog, a slow Apple, dead workers all show as depth.

@@ -31,7 +31,7 @@ package struct Unheard: Sendable {
 package final class AppleDesk: Sendable {
     private let halts: HaltBoard
     private let governor: Governor
-    private let shares = UserShares()
+    private let shares = UserShares.calls
     /// When a credential was last proven good, by its hash.
     private let proven = Mutex<[String: ContinuousClock.Instant]>([:])
     /// A refusal this soon after such a proof says something about the receipt, not about the credential.
