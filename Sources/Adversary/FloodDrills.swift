@@ -44,8 +44,10 @@ extension Drill {
             let start = head.joined(separator: "\r\n") + "\r\n\r\n{\"signedTransaction\":\""
             return { _ = await flooder.hold(start, for: .seconds(15)) }
         },
-        flood("29f", "one player reads lists, many at a time", by: ["user.rate", "user.lists", "process.lists"]) {
-            flooder, _ in
+        flood(
+            "29f", "one player reads lists, many at a time",
+            by: ["user.rate", "user.lists", "process.lists", "request.listTime"]
+        ) { flooder, _ in
             { await flooder.send(.GET, "/v1/users/\(flooder.userID)/purchases?appId=\(Shop.app)") }
         },
         flood("29h", "one player sends batches of what nobody can read", by: ["user.rate"]) { flooder, _ in

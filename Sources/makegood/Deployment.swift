@@ -77,11 +77,18 @@ enum Deployment {
             connections: settings.postgresWriters + plainConnections, logger: logger)
         try await checkRights(roles, database)
         let ledger = Ledger(database: database, writers: settings.postgresWriters, schedule: schedule)
+        let lists =
+            hasClients
+            ? Database(
+                try postgres(settings, "\(name)-lists", patience: ListReader.patience),
+                connections: ListReader.connections, logger: logger)
+            : nil
         let security: SecurityLog
         do {
             try await UserProtection.agree(configuration.userKeys, in: database)
             security = try await SecurityLog(in: database, logger: logger)
         } catch {
+            await lists?.close()
             await ledger.close()
             throw error
         }
@@ -98,7 +105,7 @@ enum Deployment {
             role: roles.count == 1 ? roles[0].health : .all, schema: Schema.migrations.count, configuration: holder,
             isDatabaseUp: { database.isReady }, isBrokerUp: { publisher.state == .connected })
         let world = World(
-            settings: settings, shares: shares, configuration: holder, ledger: ledger, apps: apps,
+            settings: settings, shares: shares, configuration: holder, ledger: ledger, lists: lists, apps: apps,
             doorbell: Doorbell(publisher: publisher, queues: queues), publisher: publisher,
             halts: HaltBoard(ledger: ledger, logger: logger),
             catalogues: CatalogueBoard(
@@ -126,6 +133,7 @@ enum Deployment {
 
     private static func close(_ world: World, _ http: HTTPClient) async {
         await world.publisher.close()
+        await world.lists?.close()
         await world.ledger.close()
         try? await http.shutdown()
     }
@@ -270,6 +278,8 @@ struct World {
     let shares: DescriptorShares
     let configuration: ConfigurationHolder
     let ledger: Ledger
+    /// An ingest's, for lists.
+    let lists: Database?
     let apps: AppDirectory
     let doorbell: Doorbell
     let publisher: Publisher
@@ -305,10 +315,11 @@ struct World {
         }
         if roles.contains(.ingest) || roles.contains(.worker) { services.append(catalogues) }
         if roles.contains(.worker) { services.append(worker) }
-        if roles.contains(.ingest) {
+        if let lists {
             services.append(
                 IntakeServer(
-                    ledger: ledger, doorbell: doorbell, configuration: configuration, catalogues: catalogues,
+                    ledger: ledger, lists: lists, doorbell: doorbell, configuration: configuration,
+                    catalogues: catalogues,
                     settings: settings, operations: operations, logger: logger, security: security,
                     connectionsMax: shares.clients))
         } else {

@@ -110,6 +110,9 @@ struct RunningIntake: Sendable {
         variables.merge(environment) { $1 }
         let ledger = Ledger(
             database: Database(database, connections: 3, logger: logger), writers: 2, schedule: RetrySchedule())
+        var patient = database
+        patient.statementTimeout = ListReader.patience
+        let lists = Database(patient, connections: ListReader.connections, logger: logger)
         let queues = Queues()
         let publisher = Publisher(
             try BrokerConfiguration(url: "amqp://guest:guest@127.0.0.1:1/%2f"), topology: queues.topology,
@@ -119,7 +122,8 @@ struct RunningIntake: Sendable {
             isDatabaseUp: { ledger.database.isReady }, isBrokerUp: broker)
         let catalogues = CatalogueBoard(ledger: ledger, logger: logger)
         let server = IntakeServer(
-            ledger: ledger, doorbell: Doorbell(publisher: publisher, queues: queues), configuration: holder,
+            ledger: ledger, lists: lists, doorbell: Doorbell(publisher: publisher, queues: queues),
+            configuration: holder,
             catalogues: catalogues, settings: try Settings(environment: variables),
             operations: OperationsRoutes(health: health, registry: PrometheusRegistry()), logger: logger,
             security: security, connectionsMax: connectionsMax, requestLimit: requestLimit)
@@ -145,6 +149,7 @@ struct RunningIntake: Sendable {
         try await running.value
         try await client.shutdown()
         await publisher.close()
+        await lists.close()
         await ledger.close()
         try result.get()
     }

@@ -197,6 +197,29 @@ import Testing
         }
     }
 
+    @Test("A list that the database needs too long for is 503 with the limit's name, and posts go on beside it")
+    func listTime() async throws {
+        try await RunningIntake.run { intake in
+            let path = "/v1/orders?userId=u1"
+            #expect(try await intake.get(path).status == 200)
+            let slow = Task {
+                try await intake.execute(
+                    "do $$ begin lock table orders in access exclusive mode; perform pg_sleep(4); end $$")
+            }
+            try await Task.sleep(for: .milliseconds(500))
+            let start = ContinuousClock.now
+            async let list = intake.get(path)
+            #expect(try await intake.post(#"{"userId":"u2",\#(Self.proof().dropFirst())"#).status == 202)
+            #expect(ContinuousClock.now - start < .seconds(1))
+            let refused = try await list
+            #expect(refused.status == 503)
+            #expect(refused["limit"] == .string("request.listTime"))
+            #expect(refused.headers["retry-after"] != nil)
+            try await slow.value
+            #expect(try await intake.get(path).status == 200)
+        }
+    }
+
     @Test("Installation tokens of a user and day are places: twenty of thirty that are asked for at once")
     func installations() async throws {
         try await TestGateway.run(limits: "{rate: {perSecond: 100, burst: 400}}") { intake, gateway in

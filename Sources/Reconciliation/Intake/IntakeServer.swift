@@ -2,6 +2,7 @@ import HTTPTypes
 import Hummingbird
 package import Logging
 import NIOCore
+package import Postgres
 import ServiceLifecycle
 
 /// The HTTP server of ingest: receipts, orders, events, stories and lists of purchases, and health and metrics where they
@@ -37,9 +38,12 @@ package struct IntakeServer: Service {
     private let purchases: PurchaseRoutes
     package let address = ListeningAddress()
 
-    /// - Parameter connectionsMax: more wait in the backlog.
+    /// - Parameters:
+    ///   - lists: what lists are read from; who made it closes it.
+    ///   - connectionsMax: more wait in the backlog.
     package init(
-        ledger: Ledger, doorbell: Doorbell, configuration: ConfigurationHolder, catalogues: CatalogueBoard,
+        ledger: Ledger, lists: Database, doorbell: Doorbell, configuration: ConfigurationHolder,
+        catalogues: CatalogueBoard,
         settings: Settings, operations: OperationsRoutes, logger: Logger, security: SecurityLog,
         connectionsMax: Int = HTTPLimits.connectionsMax,
         requestLimit: Duration = RequestClock.limit
@@ -56,7 +60,7 @@ package struct IntakeServer: Service {
         clock = RequestClock(limit: requestLimit)
         gate = ConnectionGate(connectionsMax)
         let door = Door(configuration: configuration)
-        let lists = ListGate(connections: gate)
+        let lists = ListReader(gate: ListGate(connections: gate), database: lists)
         let bodies = BodyReader(bytesMax: settings.bodyBytesMax, clock: clock)
         receipts = ReceiptRoutes(
             ledger: ledger, doorbell: doorbell, configuration: configuration, door: door, longPoll: longPoll,
@@ -71,8 +75,8 @@ package struct IntakeServer: Service {
         reports = ReportRoutes(ledger: ledger, configuration: configuration, door: door, bodies: bodies)
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, door: door)
         events = EventRoutes(ledger: ledger, configuration: configuration, door: door, health: health)
-        explain = ExplainRoutes(ledger: ledger, configuration: configuration, door: door, lists: lists)
-        purchases = PurchaseRoutes(ledger: ledger, configuration: configuration, door: door, lists: lists)
+        explain = ExplainRoutes(configuration: configuration, door: door, lists: lists)
+        purchases = PurchaseRoutes(configuration: configuration, door: door, lists: lists)
     }
 
     /// Serves until graceful shutdown or cancellation; called once.

@@ -4,8 +4,8 @@ import Synchronization
 
 /// Lets lists of purchases and orders and stories be read: one at a time for a user, two at a time for the process.
 ///
-/// Each takes the database more than a post does, and posts share its connections. Who comes meanwhile waits at most
-/// 2 s, in order of arrival; users with a list under way hold up nobody but themselves.
+/// Each takes the database more than a post does. Who comes meanwhile waits at most 2 s, in order of arrival; users with a
+/// list under way hold up nobody but themselves.
 package final class ListGate: Sendable {
     package static let readersMax = 2
     /// More of one user are refused at once.

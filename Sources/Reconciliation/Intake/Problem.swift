@@ -86,6 +86,11 @@ package enum Limit: String, Sendable, CaseIterable {
     case bodies = "process.bodies"
     case bodyRate = "request.bodyRate"
     case requestTime = "request.time"
+    /// What the database may need for one question of a list.
+    case listTime = "request.listTime"
+    // Connections without a request, which are closed without an answer.
+    case silentConnection = "connection.silent"
+    case crowdedConnection = "connection.crowded"
     // Held by workers, not refused at the door: `testers.others` and `makeUp` of an app.
     case userSandbox = "user.sandboxPurchasesPerDay"
     case appSandbox = "app.sandboxPurchasesPerDay"

@@ -109,9 +109,9 @@ extension Caller {
 
     /// The ids whose things this caller's lists of a user hold: for a service key those of the whole person, for the
     /// user's own token as ``mayRead(appID:userID:_:_:)`` says.
-    func idsRead(of user: UserName, _ ledger: Ledger) async throws(LedgerError) -> [String] {
-        guard userID != nil else { return try await ledger.run(Statements.idsOfPerson, user) }
-        return [user.key] + (try await ledger.run(Statements.idsMergedInto, user))
+    func idsRead(of user: UserName, _ database: Database) async throws(PostgresError) -> [String] {
+        guard userID != nil else { return try await database.run(Statements.idsOfPerson, user) }
+        return [user.key] + (try await database.run(Statements.idsMergedInto, user))
     }
 }
 

@@ -88,8 +88,10 @@ package struct CapacityPlan: Sendable, Equatable {
     package static let budgetShare = 0.8
     /// So that one may die, or be replaced.
     package static let processesMin = 2
-    /// Connections of a process beside its writers; those of `makegood_dashboard`; some for people.
+    /// Connections of a process, its writers among them; those of an ingest for lists; those of `makegood_dashboard`, and
+    /// some for people.
     package static let connectionsPerProcess = 4
+    package static let connectionsForLists = ListReader.connections
     package static let otherConnections = 5 + 10
     /// A pointer is at most 64 bytes; what the broker keeps beside it is not measured: a bound.
     package static let messageBytesMax = 1024.0
@@ -214,7 +216,10 @@ package struct CapacityPlan: Sendable, Equatable {
     package static func connections(
         ingests: Int, workers: Int, schedulers: Int
     ) -> (postgres: Int, broker: Int) {
-        ((ingests + workers + schedulers) * connectionsPerProcess, ingests + 2 * workers + schedulers)
+        (
+            (ingests + workers + schedulers) * connectionsPerProcess + ingests * connectionsForLists,
+            ingests + 2 * workers + schedulers
+        )
     }
 
     /// What ends a backlog of purchases that each need one call, faster than which it does not.

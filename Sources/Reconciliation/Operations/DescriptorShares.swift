@@ -22,14 +22,14 @@ package struct DescriptorShares: Sendable, Equatable {
     /// An event loop sleeps on three; a connection to the database is a socket and a pipe that wakes its thread.
     private static let perThread = 3
     /// Left for all these connections at the least: 64 are enough with two loops and two writers.
-    private static let sharedMin = 22
+    private static let sharedMin = 16
 
     /// What a process with these settings can make use of; the roles as below.
     package static func most(_ settings: Settings, hasClients: Bool, callsApple: Bool) -> Int {
         let shared =
             operationsMax + (hasClients ? HTTPLimits.connectionsMax : 0)
             + (callsApple ? appleHosts * settings.appleInFlight : 0)
-        return own(settings) + max(shared, operationsMax * operationsPart)
+        return own(settings, hasClients) + max(shared, operationsMax * operationsPart)
     }
 
     /// - Parameters:
@@ -40,7 +40,7 @@ package struct DescriptorShares: Sendable, Equatable {
     package init(
         files: Int, _ settings: Settings, hasClients: Bool, callsApple: Bool
     ) throws(ConfigurationError) {
-        let own = Self.own(settings)
+        let own = Self.own(settings, hasClients)
         let shared = files - own
         guard shared >= Self.sharedMin else {
             throw ConfigurationError(
@@ -54,7 +54,8 @@ package struct DescriptorShares: Sendable, Equatable {
         clients = hasClients ? min(HTTPLimits.connectionsMax, rest - calls) : 0
     }
 
-    private static func own(_ settings: Settings) -> Int {
-        fixed + perThread * (settings.threads + settings.postgresWriters)
+    private static func own(_ settings: Settings, _ hasClients: Bool) -> Int {
+        let forLists = hasClients ? ListReader.connections : 0
+        return fixed + perThread * (settings.threads + settings.postgresWriters + forLists)
     }
 }

@@ -2,6 +2,7 @@ import Foundation
 import HTTPTypes
 package import Hummingbird
 import Metrics
+import Postgres
 import Purchases
 
 /// `POST /v1/orders`, `GET /v1/orders/{id}` and `GET /v1/orders`: what somebody is about to buy, and what became of it.
@@ -18,13 +19,13 @@ package struct OrderRoutes: Sendable {
     private let users: UserRegister
     private let longPoll: LongPoll
     private let bodies: BodyReader
-    private let lists: ListGate
+    private let lists: ListReader
     private let placed = Counter(label: "makegood_orders_placed_total")
     private let repeated = Counter(label: "makegood_orders_repeated_total")
 
     package init(
         ledger: Ledger, configuration: ConfigurationHolder, catalogues: CatalogueBoard, door: Door, longPoll: LongPoll,
-        bodies: BodyReader, lists: ListGate
+        bodies: BodyReader, lists: ListReader
     ) {
         self.ledger = ledger
         self.configuration = configuration
@@ -142,11 +143,11 @@ package struct OrderRoutes: Sendable {
             return limit
         }
         let user = UserName(appID: appID, key: configuration.userKeys?.key(of: userID, app: appID) ?? userID)
-        let views = try await lists.withTurn(of: userID, context.channel) {
-            try await ledger.run(
+        let views = try await lists.read(of: userID, context.channel) { database throws(PostgresError) in
+            try await database.run(
                 Statements.searchOrders,
                 .init(
-                    appID: appID, userIDs: try await caller.idsRead(of: user, ledger),
+                    appID: appID, userIDs: try await caller.idsRead(of: user, database),
                     productID: productID, state: state,
                     limit: limit ?? Self.searchLimitDefault))
         }

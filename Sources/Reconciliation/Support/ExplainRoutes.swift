@@ -8,13 +8,11 @@ import Postgres
 /// A key with the scope `support` reads all of it, for its apps. A gateway's token reads what is its user's own, without
 /// other users and without anything internal. What is not the caller's is 404, like what does not exist.
 package struct ExplainRoutes: Sendable {
-    private let ledger: Ledger
     private let configuration: ConfigurationHolder
     private let door: Door
-    private let lists: ListGate
+    private let lists: ListReader
 
-    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door, lists: ListGate) {
-        self.ledger = ledger
+    package init(configuration: ConfigurationHolder, door: Door, lists: ListReader) {
         self.configuration = configuration
         self.door = door
         self.lists = lists
@@ -46,21 +44,11 @@ package struct ExplainRoutes: Sendable {
         try caller.require(caller.userID == nil ? .support : .intake)
         let keys = configuration.current.userKeys
         guard let subject else { throw Problem.notFound }
-        let found = try await lists.withTurn(of: caller.userID, context.channel) {
-            try await story(of: subject, for: caller.reader(keys), keys)
+        let found = try await lists.read(of: caller.userID, context.channel) { database throws(PostgresError) in
+            try await Explainer(database: database, keys: keys).story(of: subject, for: caller.reader(keys))
         }
         guard let story = found else { throw Problem.notFound }
         return Response(json: story.json)
-    }
-
-    private func story(
-        of subject: StorySubject, for reader: StoryReader, _ keys: UserKeys?
-    ) async throws(LedgerError) -> Story? {
-        do throws(PostgresError) {
-            return try await Explainer(database: ledger.database, keys: keys).story(of: subject, for: reader)
-        } catch {
-            throw LedgerError(error)
-        }
     }
 }
 

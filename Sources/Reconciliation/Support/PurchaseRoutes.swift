@@ -1,5 +1,6 @@
 import Foundation
 package import Hummingbird
+import Postgres
 import Purchases
 
 /// `GET /v1/users/{id}/purchases`, a player's top-up list, and `GET /v1/users/{id}/spend?month=YYYY-MM`.
@@ -12,13 +13,11 @@ package struct PurchaseRoutes: Sendable {
     /// What the door takes.
     private static let userIDBytesMax = 256
 
-    private let ledger: Ledger
     private let configuration: ConfigurationHolder
     private let door: Door
-    private let lists: ListGate
+    private let lists: ListReader
 
-    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door, lists: ListGate) {
-        self.ledger = ledger
+    package init(configuration: ConfigurationHolder, door: Door, lists: ListReader) {
         self.configuration = configuration
         self.door = door
         self.lists = lists
@@ -34,15 +33,15 @@ package struct PurchaseRoutes: Sendable {
     private func purchases(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let (user, id, caller) = try await user(request, context)
         let (cursor, limit) = (try Self.cursor(request), try Self.limit(request))
-        let list = try await lists.withTurn(of: id, context.channel) {
+        let list = try await lists.read(of: id, context.channel) { database throws(PostgresError) in
             let page = Statements.PurchasePage(
-                appID: user.appID, userIDs: try await caller.idsRead(of: user, ledger), before: cursor,
+                appID: user.appID, userIDs: try await caller.idsRead(of: user, database), before: cursor,
                 limit: limit)
             return PurchaseList(
                 [
-                    try await ledger.run(Statements.grantedPurchases, page),
-                    try await ledger.run(Statements.importedPurchases, page),
-                    try await ledger.run(Statements.postedPurchases, page),
+                    try await database.run(Statements.grantedPurchases, page),
+                    try await database.run(Statements.importedPurchases, page),
+                    try await database.run(Statements.postedPurchases, page),
                 ], limit: limit)
         }
         var members: [JSONValue.Member] = [
@@ -57,11 +56,11 @@ package struct PurchaseRoutes: Sendable {
         guard let month = try request.parameter("month").flatMap(Month.init) else {
             throw Problem.badParameter("month", "a month such as 2026-11")
         }
-        let spendings = try await lists.withTurn(of: id, context.channel) {
-            try await ledger.run(
+        let spendings = try await lists.read(of: id, context.channel) { database throws(PostgresError) in
+            try await database.run(
                 Statements.spending,
                 .init(
-                    appID: user.appID, userIDs: try await caller.idsRead(of: user, ledger), from: month.start,
+                    appID: user.appID, userIDs: try await caller.idsRead(of: user, database), from: month.start,
                     to: month.end))
         }
         return Response(
