@@ -123,23 +123,24 @@ import Testing
         }
     }
 
-    @Test("A user who waits 200 times is answered at once the next time")
+    @Test("A user who waits 200 times is answered at once the next time, and the answer names the limit")
     func flood() async throws {
         try await RunningIntake.run { intake in
             guard case .string(let id)? = try await intake.post(Self.body("u-flood"))["id"] else { return }
             let extra = 20
-            let waits = try await withThrowingTaskGroup(of: Duration.self) { group in
+            let waits = try await withThrowingTaskGroup(of: (time: Duration, limit: String?).self) { group in
                 for _ in 0..<LongPoll.waitersOfUserMax + extra {
                     group.addTask {
                         let start = ContinuousClock.now
                         let answer = try await intake.get("/v1/receipts/\(id)?wait=6")
                         #expect(answer.status == 200)
-                        return ContinuousClock.now - start
+                        return (ContinuousClock.now - start, answer.headers["makegood-limit"])
                     }
                 }
                 return try await group.reduce(into: []) { $0.append($1) }
             }
-            #expect(waits.count { $0 < .seconds(5) } == extra)
+            #expect(waits.count { $0.time < .seconds(5) && $0.limit == "user.waiters" } == extra)
+            #expect(waits.count { $0.time >= .seconds(5) && $0.limit == nil } == LongPoll.waitersOfUserMax)
         }
     }
 

@@ -33,7 +33,8 @@ package struct AnswerMiddleware: RouterMiddleware {
         let start = ContinuousClock.now
         let requestID = Self.requestID(request.headers)
         let trace = TraceContext.of(request.headers)
-        let requester = Requester(requestID: requestID, route: context.coreContext.endpointPath)
+        let requester = Requester(
+            requestID: requestID, route: context.coreContext.endpointPath, channel: context.channel)
         var response: Response
         do {
             try Self.check(request)
@@ -43,6 +44,10 @@ package struct AnswerMiddleware: RouterMiddleware {
                 } else {
                     try await next(request, context)
                 }
+            }
+            if let limit = requester.limit {
+                response.headers[.limit] = limit.rawValue
+                security?.note(.limit(limit), by: requester)
             }
         } catch let broken as RequestBroken {
             throw broken.cause
@@ -136,6 +141,8 @@ package struct AnswerMiddleware: RouterMiddleware {
 extension HTTPField.Name {
     package static let requestID = Self("X-Request-Id")!
     package static let traceparent = Self("traceparent")!
+    /// Of an answer that is right, and would be more without the limit that it names: that of `Problem.limit` otherwise.
+    package static let limit = Self("Makegood-Limit")!
     /// The HTTP library makes `authority` of the first Host.
     fileprivate static let furtherHost = Self("Host")!
 }

@@ -1,5 +1,4 @@
 import HummingbirdCore
-import Metrics
 import NIOCore
 import Synchronization
 
@@ -46,12 +45,14 @@ package final class ConnectionGate: AvailableConnectionsDelegate {
     private let connectionsMax: Int
     private let open = Atomic<Int>(0)
     private let connections = Mutex<[ObjectIdentifier: Connection]>([:])
-    private let closed = Counter(label: "makegood_http_connections_closed_total", dimensions: [("why", "crowded")])
+    private let security: SecurityLog?
     private let crowds: AsyncStream<Void>
     private let crowd: AsyncStream<Void>.Continuation
 
-    init(_ connectionsMax: Int) {
+    /// - Parameter security: told of connections that are closed without an answer; nil where callers need no credential.
+    init(_ connectionsMax: Int, security: SecurityLog? = nil) {
         self.connectionsMax = connectionsMax
+        self.security = security
         (crowds, crowd) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
     }
 
@@ -81,6 +82,13 @@ package final class ConnectionGate: AvailableConnectionsDelegate {
         connections.withLock { $0[ObjectIdentifier(channel)] }?.hasLeft ?? true
     }
 
+    /// Tells that connections were closed for a limit.
+    ///
+    /// - Parameter peer: whose, where it is one.
+    func note(_ limit: Limit, count: Int = 1, of peer: SocketAddress? = nil) {
+        security?.note(.limit(limit), count: count, by: nil, LogKeys.peer(peer))
+    }
+
     /// Closes idle connections while there is a crowd, until it is cancelled.
     package func run() async {
         for await _ in crowds {
@@ -97,6 +105,6 @@ package final class ConnectionGate: AvailableConnectionsDelegate {
             .filter { $0.since <= latest }.sorted { $0.since < $1.since }
         let longest = idle.prefix(max(0, excess))
         for (connection, since) in longest { connection.close(ifIdleSince: since) }
-        closed.increment(by: longest.count)
+        if !longest.isEmpty { note(.crowdedConnection, count: longest.count) }
     }
 }

@@ -7,6 +7,9 @@ import NIOHTTPTypes
 ///
 /// Stands behind the HTTP decoder, and puts a second handler before it. Bytes that came in and have not become a part
 /// of a message (head, piece of a body, end) are an unfinished head. One timer per connection, never one per request.
+///
+/// An unfinished head is answered 408. A silent connection is closed without a word: a gateway that just sends its first
+/// request would take an answer to nothing for the answer to that.
 final class HeadWatch: ChannelDuplexHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPRequestPart
     typealias InboundOut = HTTPRequestPart
@@ -15,8 +18,25 @@ final class HeadWatch: ChannelDuplexHandler, RemovableChannelHandler {
 
     static let firstByteMax: Duration = .seconds(10)
 
-    /// An outbound event: asks the client for the body that it announced (RFC 9110, 10.1.1).
-    struct Continue: Sendable {}
+    /// An outbound event: bytes that go past the HTTP encoder, which knows one head for each request.
+    struct Raw: Sendable {
+        fileprivate let bytes: ByteBuffer
+
+        /// Asks the client for the body that it announced (RFC 9110, 10.1.1).
+        static let goOn = Raw(bytes: ByteBuffer(string: "HTTP/1.1 100 Continue\r\n\r\n"))
+
+        /// The last answer of a connection whose request did not come (RFC 9110, 15.5.9).
+        fileprivate static let timeout: Raw = {
+            let body = Problem.tooSlow.document.bytes
+            let head = [
+                "HTTP/1.1 408 Request Timeout", "Content-Type: \(Problem.mediaType)", "Content-Length: \(body.count)",
+                "Cache-Control: no-store", "Connection: close",
+            ]
+            var bytes = ByteBuffer(string: head.joined(separator: "\r\n") + "\r\n\r\n")
+            bytes.writeBytes(body)
+            return Raw(bytes: bytes)
+        }()
+    }
 
     /// The bytes themselves.
     private final class Bytes: ChannelDuplexHandler {
@@ -32,11 +52,9 @@ final class HeadWatch: ChannelDuplexHandler, RemovableChannelHandler {
             context.fireChannelRead(data)
         }
 
-        /// Past the HTTP encoder, which knows one head for each request.
         func triggerUserOutboundEvent(context: ChannelHandlerContext, event: Any, promise: EventLoopPromise<Void>?) {
-            guard event is Continue else { return context.triggerUserOutboundEvent(event, promise: promise) }
-            context.writeAndFlush(
-                wrapOutboundOut(ByteBuffer(string: "HTTP/1.1 100 Continue\r\n\r\n")), promise: promise)
+            guard let raw = event as? Raw else { return context.triggerUserOutboundEvent(event, promise: promise) }
+            context.writeAndFlush(wrapOutboundOut(raw.bytes), promise: promise)
         }
     }
 
@@ -125,8 +143,17 @@ final class HeadWatch: ChannelDuplexHandler, RemovableChannelHandler {
         timer = context.eventLoop.assumeIsolated().scheduleTask(deadline: deadline) {
             self.timer = nil
             guard let deadline = self.deadline else { return }
-            if deadline <= .now() { return context.close(promise: nil) }
+            if deadline <= .now() { return self.timeIsUp(context) }
             self.startTimer(context)
         }
+    }
+
+    private func timeIsUp(_ context: ChannelHandlerContext) {
+        gate.note(isSilent ? .silentConnection : .requestTime, of: context.remoteAddress)
+        // An answer to an earlier request may be half written.
+        guard !isSilent, requests == 0 else { return context.close(promise: nil) }
+        let written = context.eventLoop.makePromise(of: Void.self)
+        written.futureResult.assumeIsolated().whenComplete { _ in context.close(promise: nil) }
+        context.triggerUserOutboundEvent(Raw.timeout, promise: written)
     }
 }

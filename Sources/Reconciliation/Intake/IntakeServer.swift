@@ -58,7 +58,7 @@ package struct IntakeServer: Service {
         longPoll = LongPoll(ledger: ledger)
         orderPoll = LongPoll(ledger: ledger, finished: Statements.boundOrders, name: "orders")
         clock = RequestClock(limit: requestLimit)
-        gate = ConnectionGate(connectionsMax)
+        gate = ConnectionGate(connectionsMax, security: security)
         let door = Door(configuration: configuration)
         let lists = ListReader(gate: ListGate(connections: gate), database: lists)
         let bodies = BodyReader(bytesMax: settings.bodyBytesMax, clock: clock)

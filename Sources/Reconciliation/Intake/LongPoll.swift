@@ -8,7 +8,7 @@ import Synchronization
 /// One statement every 50 ms for all of them together, none while nobody waits: 5,000 waiters cost the database 20
 /// look-ups by primary key a second. No LISTEN/NOTIFY: it serialises commits and does not pass PgBouncer (design.md 4).
 package final class LongPoll: Sendable {
-    /// One more is answered with the current state at once.
+    /// One more is answered with the current state at once, and the answer's `Makegood-Limit` says so.
     package static let waitersMax = 5000
     /// The same for those who wait for one user's.
     package static let waitersOfUserMax = 200
@@ -79,21 +79,26 @@ package final class LongPoll: Sendable {
     /// A place among those who wait. Register, then read the row, then wait: what ends in between is not missed.
     ///
     /// - Parameter user: whose it is; nil: nobody's, and only the bound of all counts.
-    /// - Returns: nil where there is no room. Give the ticket back with `leave` in any case.
+    /// - Returns: nil where there is no room, which the requester is told, or the process drains. Give the ticket back with
+    ///   `leave` in any case.
     func register(_ awaitedID: UUID, of user: String?, upTo wait: Duration) -> Ticket? {
         let user = user.map { Array($0.utf8) }
-        let id: Int? = state.withLock { state in
-            guard !state.isClosed, state.waiters.count < Self.waitersMax else { return nil }
+        let (id, limit): (Int?, Limit?) = state.withLock { state in
+            guard !state.isClosed else { return (nil, nil) }
+            guard state.waiters.count < Self.waitersMax else { return (nil, .waiters) }
             if let user {
-                guard state.ofUsers[user, default: 0] < Self.waitersOfUserMax else { return nil }
+                guard state.ofUsers[user, default: 0] < Self.waitersOfUserMax else { return (nil, .userWaiters) }
                 state.ofUsers[user, default: 0] += 1
             }
             state.lastID += 1
             state.waiters[state.lastID] = Waiter(
                 awaitedID: awaitedID, user: user, deadline: .now + min(wait, Self.waitMax), continuation: nil)
-            return state.lastID
+            return (state.lastID, nil)
         }
-        guard let id else { return nil }
+        guard let id else {
+            if let limit { Requester.current?.reached(limit) }
+            return nil
+        }
         wakeUp.yield()
         return Ticket(poll: self, id: id)
     }

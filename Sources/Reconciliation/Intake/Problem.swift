@@ -81,8 +81,11 @@ package enum Limit: String, Sendable, CaseIterable {
     case userLists = "user.lists"
     /// Slow bodies of one user at one time.
     case userBodies = "user.bodies"
+    /// Requests of one user's that wait at one time (`wait=`); more are answered at once with what is known.
+    case userWaiters = "user.waiters"
     /// Of the whole process.
     case lists = "process.lists"
+    case waiters = "process.waiters"
     case bodies = "process.bodies"
     case bodyRate = "request.bodyRate"
     case requestTime = "request.time"

@@ -1,5 +1,6 @@
 import Foundation
 import Logging
+import NIOCore
 import Purchases
 
 /// Every metadata key of this module. No key carries a payload, a token or a full user id.
@@ -14,6 +15,11 @@ enum LogKeys {
             "app.id": "\(halt.appID)", "apple.service": "\(halt.service)",
             "apple.environment": "\(halt.environment)", "halt.reason": "\(halt.reason)",
         ]
+    }
+
+    /// Of a connection; as OpenTelemetry names it.
+    static func peer(_ address: SocketAddress?) -> Logger.Metadata {
+        address?.ipAddress.map { ["network.peer.address": "\($0)"] } ?? [:]
     }
 
     static func error(_ error: any Error) -> Logger.Metadata { ["error": "\(error)"] }

@@ -1,5 +1,6 @@
 import Hummingbird
 import Logging
+import NIOCore
 import Synchronization
 
 /// Who sent the request that a task works for, as far as the door has found out; for the security log.
@@ -25,16 +26,25 @@ final class Requester: Sendable {
     private let requestID: String
     /// Without a value until the router has found it.
     private let route: EndpointPath
+    private let channel: any Channel
     private let known = Mutex<Identity?>(nil)
+    private let reached = Mutex<Limit?>(nil)
 
-    init(requestID: String, route: EndpointPath) {
+    init(requestID: String, route: EndpointPath, channel: any Channel) {
         self.requestID = requestID
         self.route = route
+        self.channel = channel
     }
 
     var metadata: Logger.Metadata {
-        ["request.id": "\(requestID)", "http.route": "\(route.value ?? "")"]
+        LogKeys.peer(channel.remoteAddress).merging(
+            ["request.id": "\(requestID)", "http.route": "\(route.value ?? "")"]) { $1 }
     }
+
+    /// A limit that was reached, where the request is answered all the same.
+    var limit: Limit? { reached.withLock { $0 } }
+
+    func reached(_ limit: Limit) { reached.withLock { $0 = limit } }
 
     /// Nil where no credential has counted yet.
     var identity: Identity? { known.withLock { $0 } }
