@@ -132,6 +132,19 @@ extension Verdict.Finding {
 }
 
 extension Reason {
+    /// Whether a proof that is rejected for this was not made by Apple for this app: forged, or taken from elsewhere, where
+    /// the configuration is right.
+    package var isForgery: Bool {
+        switch self {
+        case .algorithm, .chainLength, .certificate, .untrustedRoot, .missingOID, .signature, .unsigned,
+            .certificateRevoked, .wrongApp, .wrongEnvironment, .notAuthenticated:
+            true
+        default: false
+        }
+    }
+}
+
+extension Reason {
     /// Whether a post of somebody else, or one that says less, settles what is held for this: so it has to stay in the
     /// queue of a device.
     package var isSettledByAnotherPost: Bool {

@@ -302,7 +302,8 @@ struct World {
         services += [
             halts,
             ConfigurationReloader(
-                settings: settings, holder: configuration, apps: apps, ledger: ledger, logger: logger),
+                settings: settings, holder: configuration, apps: apps, ledger: ledger, logger: logger,
+                security: security),
             CertificateWatch(apps: apps, configuration: configuration, logger: logger),
         ]
         if roles.contains(.scheduler) {

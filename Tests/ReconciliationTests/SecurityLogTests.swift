@@ -70,6 +70,7 @@ import Testing
                 #expect(line["user.hash"] == (caller == "gatewayJwt" ? log.hash("ann") : nil))
                 #expect(line["request.id"] == answer.headers["x-request-id"])
                 #expect(line["http.route"]?.hasPrefix("/v1/") == true)
+                #expect(line["network.peer.address"] == "127.0.0.1")
                 for secret in ["ann", "bob", "wrong-key", IntakeFixture.key, ann, expired] {
                     #expect(!line.values.contains { $0.contains(secret) }, "\(line)")
                 }
@@ -164,6 +165,117 @@ import Testing
         }
     }
 
+    @Test("accounts that become one are told once, by hashes; a token that is another user's is refused by name")
+    func merges() async throws {
+        let access = IntakeFixture.entry("login", "login-key", "merge", "game")
+        try await RunningIntake.run(access: access, security: log) { intake in
+            let body = #"{"into":"ann"}"#
+            for round in 0..<2 {
+                let answer = try await intake.send("POST", "/v1/users/guest/merge", key: "login-key", body: body)
+                #expect(answer.status == 200)
+                let lines = take()
+                #expect(lines.count == (round == 0 ? 1 : 0))
+                guard let line = lines.first else { continue }
+                #expect(line["security.event"] == "users.merged" && line["caller"] == "login")
+                #expect(line["user.hash"] == log.hash("guest") && line["into.hash"] == log.hash("ann"))
+            }
+            #expect(
+                isCounted(#"makegood_security_events_total{caller="login",event="users.merged",reason=""} 1"#))
+            let token = UUID()
+            #expect(try await intake.send("PUT", "/v1/users/bob/tokens/\(token)").status == 201)
+            #expect(take() == [])
+            #expect(try await intake.send("PUT", "/v1/users/eve/tokens/\(token)").status == 409)
+            #expect(take().map { $0["security.reason"] } == ["tokenTaken"])
+        }
+    }
+
+    @Test("a configuration that is read again is told, whether it is taken or not, with the digests")
+    func configurations() async throws {
+        let file = URL.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString).yaml")
+        defer { try? FileManager.default.removeItem(at: file) }
+        let yaml = "apps:\n  - {id: game, bundleId: com.example.game, environments: [Sandbox]}\n"
+        try Data(yaml.utf8).write(to: file)
+        let settings = try Settings(environment: ["MAKEGOOD_CONFIG": file.path])
+        let holder = ConfigurationHolder(try settings.loadConfiguration())
+        try await VerifyLab.with { lab in
+            let reloader = ConfigurationReloader(
+                settings: settings, holder: holder, apps: AppDirectory(http: lab.http), ledger: lab.lab.ledger,
+                logger: .silent, security: log)
+            let old = holder.current.hash
+            try Data((yaml + "retention: {payloads: 80d}\n").utf8).write(to: file)
+            await reloader.reload()
+            #expect(holder.current.hash != old)
+            #expect(
+                take() == [
+                    [
+                        "security.event": "configuration.reloaded", "security.reason": "taken",
+                        "configuration.sha256": holder.current.hash, "configuration.sha256.before": old,
+                    ]
+                ])
+            try Data("apps: []".utf8).write(to: file)
+            await reloader.reload()
+            #expect(
+                take() == [
+                    [
+                        "security.event": "configuration.reloaded", "security.reason": "refused",
+                        "configuration.sha256": holder.current.hash,
+                    ]
+                ])
+        }
+    }
+
+    @Test("a connection that says nothing is told with its address, and counted")
+    func silence() async throws {
+        try await RunningIntake.run(requestLimit: .milliseconds(300), security: log) { intake in
+            let text = try await RawConnection.exchange(intake.port, "")
+            #expect(text == "")
+            let lines = take()
+            #expect(lines.map { $0["security.reason"] } == ["connection.silent"])
+            #expect(lines.map { $0["network.peer.address"] } == ["127.0.0.1"])
+            #expect(isCounted(#"makegood_limits_reached_total{limit="connection.silent"} 1"#))
+        }
+    }
+
+    /// Posts a signed transaction and judges it once.
+    private func judge(_ proof: String, of user: String, _ bench: VerifyBench, in lab: VerifyLab) async throws -> UUID {
+        let submission = Submission(appID: VerifyLab.appID, userID: user, proof: .signedTransaction(proof))
+        _ = try await lab.lab.ledger.insert(submission)
+        let row = try #require(try await lab.lab.ledger.fetch(submission.receiptID))
+        let message = Array(Pointer(receiptID: row.id, attempt: row.attempt).text.utf8)
+        #expect(await bench.settle(message, redelivered: false) == .done)
+        return row.id
+    }
+
+    @Test("a worker tells a proof that is not Apple's by its reason, and a token that two users show")
+    func proofsAndTokens() async throws {
+        try await VerifyLab.with { lab in
+            let bench = try await lab.bench(try lab.configuration(), security: log)
+            let parts = try await lab.sell().signedTransaction.split(separator: ".")
+            let others = try await lab.sell().signedTransaction.split(separator: ".")
+            let id = try await judge("\(parts[0]).\(parts[1]).\(others[2])", of: "eve", bench, in: lab)
+            #expect(
+                take() == [
+                    [
+                        "security.event": "proof.refused", "security.reason": "signature", "app.id": "game",
+                        "user.hash": log.hash("eve"), "receipt.id": id.text,
+                    ]
+                ])
+            #expect(
+                isCounted(#"makegood_security_events_total{caller="",event="proof.refused",reason="signature"} 1"#))
+            let token = UUID().text
+            let sales = [
+                try await lab.sell { $0.appAccountToken = token }, try await lab.sell { $0.appAccountToken = token },
+            ]
+            _ = try await judge(sales[0].signedTransaction, of: "ann", bench, in: lab)
+            #expect(take() == [])
+            for round in 0..<2 {
+                _ = try await judge(sales[1].signedTransaction, of: "bob", bench, in: lab)
+                let told = take().filter { $0["security.event"] == "token.shared" }
+                #expect(told.map { $0["user.hash"] } == (round == 0 ? [log.hash("bob")] : []))
+            }
+        }
+    }
+
     @Test("a worker tells a dispute, and a limit that holds a purchase, once")
     func workers() async throws {
         try await VerifyLab.with { lab in
@@ -172,13 +284,7 @@ import Testing
                     environments: ["Production", "Sandbox"],
                     more: ["testers: {others: {perUserPerDay: 1, perAppPerDay: 9}}"]), security: log)
             func judge(_ sale: Sale, of user: String) async throws -> UUID {
-                let submission = Submission(
-                    appID: VerifyLab.appID, userID: user, proof: .signedTransaction(sale.signedTransaction))
-                _ = try await lab.lab.ledger.insert(submission)
-                let row = try #require(try await lab.lab.ledger.fetch(submission.receiptID))
-                let message = Array(Pointer(receiptID: row.id, attempt: row.attempt).text.utf8)
-                #expect(await bench.settle(message, redelivered: false) == .done)
-                return row.id
+                try await self.judge(sale.signedTransaction, of: user, bench, in: lab)
             }
             let bought = try await lab.sell()
             _ = try await judge(bought, of: "ann")

@@ -2,22 +2,26 @@ package import Logging
 import ServiceLifecycle
 import UnixSignals
 
-/// SIGHUP reads the configuration again: checked whole, taken or refused whole. A change makes held receipts due.
+/// SIGHUP reads the configuration again: checked whole, taken or refused whole, and the security log told which. A change
+/// makes held receipts due.
 package struct ConfigurationReloader: Service {
     private let settings: Settings
     private let holder: ConfigurationHolder
     private let apps: AppDirectory
     private let ledger: Ledger
     private let logger: Logger
+    private let security: SecurityLog
 
     package init(
-        settings: Settings, holder: ConfigurationHolder, apps: AppDirectory, ledger: Ledger, logger: Logger
+        settings: Settings, holder: ConfigurationHolder, apps: AppDirectory, ledger: Ledger, logger: Logger,
+        security: SecurityLog
     ) {
         self.settings = settings
         self.holder = holder
         self.apps = apps
         self.ledger = ledger
         self.logger = logger
+        self.security = security
     }
 
     package func run() async throws {
@@ -26,7 +30,8 @@ package struct ConfigurationReloader: Service {
         for await _ in signals.cancelOnGracefulShutdown() { await reload() }
     }
 
-    private func reload() async {
+    func reload() async {
+        let old = holder.current.hash
         do {
             let configuration = try settings.loadConfiguration()
             guard configuration.userKeys?.fingerprint == holder.current.userKeys?.fingerprint else {
@@ -37,8 +42,12 @@ package struct ConfigurationReloader: Service {
             try await apps.update(configuration, ledger: ledger)
             holder.replace(configuration)
             logger.notice("configuration taken", metadata: ["configuration.sha256": "\(configuration.hash)"])
+            security.note(
+                .configuration(isTaken: true),
+                ["configuration.sha256": "\(configuration.hash)", "configuration.sha256.before": "\(old)"])
         } catch {
             logger.error("configuration refused, the old one stays", metadata: LogKeys.error(error))
+            security.note(.configuration(isTaken: false), ["configuration.sha256": "\(old)"])
         }
     }
 }

@@ -71,7 +71,8 @@ package struct IntakeServer: Service {
         tokens = TokenRoutes(ledger: ledger, configuration: configuration, door: door)
         installations = InstallationRoutes(
             ledger: ledger, configuration: configuration, door: door, bodies: bodies)
-        merges = MergeRoutes(ledger: ledger, configuration: configuration, door: door, bodies: bodies)
+        merges = MergeRoutes(
+            ledger: ledger, configuration: configuration, door: door, bodies: bodies, security: security)
         reports = ReportRoutes(ledger: ledger, configuration: configuration, door: door, bodies: bodies)
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, door: door)
         events = EventRoutes(ledger: ledger, configuration: configuration, door: door, health: health)

@@ -2,10 +2,15 @@ import Crypto
 package import Logging
 package import Metrics
 package import Postgres
+package import Purchases
 import Synchronization
 
 /// One line for each event that bears on security, and a counter for each kind of it. A line holds no credential, no path
 /// and no body, and names a user by a hash.
+///
+/// The address in a line is that of the connection, a gateway's as a rule. `X-Forwarded-For` is not read: no setting says
+/// which peers are gateways, so whoever reaches the port could write any address there, and the gateways of deploy/gateway
+/// take it out. The gateway's log has the sender under the same request id.
 ///
 /// A flood of refusals must not be a flood of lines: at most ``linesPerSecondMax`` of one event are written in a second.
 /// All are counted, and the next line says how many were not written.
@@ -104,10 +109,10 @@ package final class SecurityLog: Sendable {
 
     private func counter(_ key: Key) -> Counter {
         switch key.event {
-        case .refused(let refusal):
+        case .refused, .proofRefused, .tokenShared, .merged, .configuration:
             Counter(
                 label: "makegood_security_events_total",
-                dimensions: [("event", key.event.name), ("reason", refusal.name), ("caller", key.caller)],
+                dimensions: [("event", key.event.name), ("reason", key.event.reason ?? ""), ("caller", key.caller)],
                 factory: metrics)
         case .limit(let limit):
             Counter(
@@ -118,12 +123,21 @@ package final class SecurityLog: Sendable {
     }
 }
 
-/// What the security log tells: somebody was refused, has reached a limit, or shows what another one has.
+/// What the security log tells: somebody was refused, has reached a limit, shows what another one has or what nobody
+/// bought, or changed whose purchases are whose or what the rules are.
 package enum SecurityEvent: Sendable, Hashable {
     case refused(Refusal)
     case limit(Limit)
     /// A purchase that another user has, or may have, by less than proof.
     case disputed(appID: String)
+    /// A token that nobody registered came with purchases of two users.
+    case tokenShared
+    /// A proof that is not Apple's, or not of this app (``Reason/isForgery``).
+    case proofRefused(Reason)
+    /// An account became part of another one.
+    case merged
+    /// A process was told to read its configuration again. By whom, a signal does not say.
+    case configuration(isTaken: Bool)
 
     var name: String {
         switch self {
@@ -133,6 +147,10 @@ package enum SecurityEvent: Sendable, Hashable {
         case .refused: "access.refused"
         case .limit: "limit.reached"
         case .disputed: "ownership.disputed"
+        case .tokenShared: "token.shared"
+        case .proofRefused: "proof.refused"
+        case .merged: "users.merged"
+        case .configuration: "configuration.reloaded"
         }
     }
 
@@ -141,7 +159,9 @@ package enum SecurityEvent: Sendable, Hashable {
         switch self {
         case .refused(let refusal): refusal.name
         case .limit(let limit): limit.rawValue
-        case .disputed: nil
+        case .proofRefused(let reason): reason.rawValue
+        case .configuration(let isTaken): isTaken ? "taken" : "refused"
+        case .disputed, .tokenShared, .merged: nil
         }
     }
 }
@@ -164,6 +184,8 @@ package enum Refusal: Sendable, Hashable {
     case needsKey
     /// A promotion that the token does not list.
     case promotion
+    /// A token for purchases that is another user's.
+    case tokenTaken
 
     var name: String {
         switch self {
@@ -178,6 +200,7 @@ package enum Refusal: Sendable, Hashable {
         case .notYours: "notYours"
         case .needsKey: "needsKey"
         case .promotion: "promotion"
+        case .tokenTaken: "tokenTaken"
         }
     }
 }

@@ -43,7 +43,8 @@ package struct TokenRoutes: Sendable {
         guard
             try await ledger.isSamePerson(UserName(appID: user.appID, key: user.key), registered.userID)
         else {
-            throw Problem.conflict("token_taken", "is another user's", field: "token")
+            throw Problem(
+                .conflict, "token_taken", "is another user's", field: "token", refusal: .tokenTaken)
         }
         return Self.response(registered)
     }

@@ -1,6 +1,7 @@
 import Foundation
 import HTTPTypes
 package import Hummingbird
+import Logging
 import Metrics
 import Purchases
 
@@ -16,13 +17,17 @@ package struct MergeRoutes: Sendable {
     private let door: Door
     private let users: UserRegister
     private let bodies: BodyReader
+    private let security: SecurityLog
 
-    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door, bodies: BodyReader) {
+    package init(
+        ledger: Ledger, configuration: ConfigurationHolder, door: Door, bodies: BodyReader, security: SecurityLog
+    ) {
         self.ledger = ledger
         self.configuration = configuration
         self.door = door
         users = UserRegister(ledger: ledger)
         self.bodies = bodies
+        self.security = security
     }
 
     package func add(to router: Router<HTTPContext>) {
@@ -47,7 +52,11 @@ package struct MergeRoutes: Sendable {
             UserName(appID: user.appID, key: user.key), into: key, actor: caller.name)
         guard let outcome = try await ledger.run(Statements.mergeUsers, wish).first else { throw Problem.unavailable() }
         try Self.check(outcome)
-        if outcome == .merged { Counter(label: "makegood_users_merged_total").increment() }
+        if outcome == .merged {
+            Counter(label: "makegood_users_merged_total").increment()
+            security.note(
+                .merged, user: user.key, ["app.id": "\(user.appID)", "into.hash": "\(security.hash(key))"])
+        }
         return Response(
             json: .object([
                 .init("userId", .string(user.id)), .init("into", .string(into)),

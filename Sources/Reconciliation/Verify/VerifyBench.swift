@@ -333,7 +333,11 @@ struct VerifyBench: Sendable {
         }
         metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
         if settlement.tellsDispute { note(.disputed(appID: verdict.appID), of: receipt) }
-        // Once: it comes back from time to time, and is held again.
+        if case .receipt(.rejected(let reason)) = verdict.finding, reason.isForgery {
+            note(.proofRefused(reason), of: receipt)
+        }
+        // Once each: it comes back from time to time, and is held again.
+        if verdict.finding.showsSharedToken, receipt.state != .held { note(.tokenShared, of: receipt) }
         if let limit = settlement.lackingLimit, receipt.state != .held { note(.limit(Limit(limit)), of: receipt) }
         if let environment = verdict.environmentGiven(by: settlement, of: receipt) {
             grantTimes.record(
@@ -451,6 +455,13 @@ struct VerifyBench: Sendable {
                 "the database refuses a verdict",
                 metadata: LogKeys.receipt(receiptID).merging(LogKeys.error(error)) { first, _ in first })
         }
+    }
+}
+
+extension Verdict.Finding {
+    fileprivate var showsSharedToken: Bool {
+        guard case .transactions(let entries) = self else { return false }
+        return entries.contains { $0.decision == .held(.tokenDisputed) }
     }
 }
 
