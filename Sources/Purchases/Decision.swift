@@ -38,6 +38,8 @@ package enum Reason: String, Sendable, CaseIterable {
     case transferred
     // Rejected for a purchase that is real: there is nothing left to give, ever.
     case refunded
+    /// What was shared is shared no longer; no money went back.
+    case withdrawn
     case historical
     // Rejected, and possibly our own fault: judged again by `makegood support rejudge`.
     case malformed
@@ -203,7 +205,11 @@ extension Reason {
 extension Reason {
     /// Apple's own word that there is nothing to give: what was given on trust is taken back for it. Whatever else a
     /// proof is rejected for may be our mistake as well.
-    package static let takingBack: [Reason] = [.refunded, .notAuthenticated, .accountNotFound, .appleRefused]
+    package static let takingBack: [Reason] = [
+        .refunded, .withdrawn, .notAuthenticated, .accountNotFound, .appleRefused,
+    ]
+    /// A purchase that is real and rejected for this is over for its client too: nothing can come of another try.
+    package static let leavingNothing: [Reason] = [.refunded, .withdrawn, .historical]
 }
 
 /// What is to become of one transaction of a receipt.
@@ -226,8 +232,8 @@ package enum Decision: Sendable, Equatable {
     }
 
     /// Whether a purchase that was given on trust still waits for Apple's word: a rule of ours that came since says
-    /// nothing of whether it was paid for. That it was refunded is Apple's word.
-    package var leavesTrustOpen: Bool { self != .rejected(.refunded) }
+    /// nothing of whether it was paid for. That it was refunded or withdrawn is Apple's word.
+    package var leavesTrustOpen: Bool { self != .rejected(.refunded) && self != .rejected(.withdrawn) }
 }
 
 /// By which row of design.md 5.1 an owner was found.
@@ -325,6 +331,7 @@ extension AppPolicy {
         var transaction = transaction
         // What it was found to be before may be over.
         transaction.identity = identity(of: transaction, by: evidence)
+        transaction.hasSuccessor = evidence.hasSuccessor
         return judge(transaction, claim, evidence)
     }
 
@@ -348,7 +355,7 @@ extension AppPolicy {
         func held(_ reason: Reason, _ found: Match) -> Verdict.Entry {
             entry(.held(reason), heldBy: .init(found.source, reasons: found.reasons))
         }
-        let nothing = nothingToGive(transaction, kind, claim)
+        let nothing = nothingToGive(transaction, kind, claim, evidence)
         // A person found out that the former system has not given it.
         let isMadeGood = nothing == .held(.beforeCutover) && evidence.supportDecision != nil && !transaction.isShared
         if let nothing, !isMadeGood { return entry(nothing) }
@@ -378,6 +385,11 @@ extension AppPolicy {
         case .made(let found): promise = found
         case .unknown(let reason): return held(reason, match)
         }
+        switch transaction.ending {
+        case .upgraded?: match.reasons.append(.endedByUpgrade)
+        case .refundedInPart?: match.reasons.append(.refundProrated)
+        case .refunded?, .withdrawn?, .unknown?, nil: break
+        }
         match.bonuses = promise.bonuses
         match.item = promise.item == transaction.productID ? nil : promise.item
         match.reasons += declared?.contradictions(of: transaction, given: promise.item) ?? []
@@ -387,6 +399,10 @@ extension AppPolicy {
         let ahead = transaction.purchasedAt.timeIntervalSince(claim.judgedAt)
         if ahead > Self.purchaseAheadMax.inSeconds { return held(.purchaseAhead, match) }
         if transaction.isShared { return entry(.grant(goods: [], source: .shared)) }
+        if transaction.ending == .unknown || evidence.takenBack == .review, evidence.supportDecision == nil {
+            match.reasons.append(.revocationUnknown)
+            return held(.review, match)
+        }
         let age = claim.receivedAt.timeIntervalSince(transaction.purchasedAt)
         if match.source == .poster || match.source == .record, !isOld, makeUpMaxAge > .zero,
             age > makeUpMaxAge.inSeconds
@@ -400,14 +416,23 @@ extension AppPolicy {
         return entry(.grant(goods: all, source: match.source), match)
     }
 
-    /// Rows 0a and 0c: Apple took it back, or it was another system's duty. What lasts longer than that system is still
-    /// its owner's: a non-consumable, and a subscription that was running when it was posted.
-    private func nothingToGive(_ transaction: Transaction, _ kind: Transaction.Kind?, _ claim: Claim) -> Decision? {
-        if transaction.revokedAt != nil { return .rejected(.refunded) }
+    /// Rows 0a, 0a' and 0c: Apple took it back, or it was another system's duty. What lasts longer than that system is
+    /// still its owner's: a non-consumable, and a subscription that was running when it was posted.
+    private func nothingToGive(
+        _ transaction: Transaction, _ kind: Transaction.Kind?, _ claim: Claim, _ evidence: Evidence
+    ) -> Decision? {
+        switch transaction.ending {
+        case .refunded?: return .rejected(.refunded)
+        case .withdrawn?: return .rejected(.withdrawn)
+        case .refundedInPart?, .upgraded?, .unknown?, nil: break
+        }
+        if let reason = evidence.takenBack, Reason.leavingNothing.contains(reason) { return .rejected(reason) }
         guard isBeforeCutover(transaction) else { return nil }
         switch transaction.kind ?? kind ?? .consumable {
         case .nonConsumable: return nil
-        case .autoRenewable where (transaction.expiresAt ?? .distantPast) > claim.receivedAt: return nil
+        case .autoRenewable
+        where (transaction.expiresAt ?? .distantPast) > claim.receivedAt && transaction.ending == nil:
+            return nil
         case .autoRenewable, .nonRenewing: return unfinished(transaction, days: 0)
         case .consumable: return unfinished(transaction, days: Self.cutoverDays)
         }

@@ -115,6 +115,11 @@ package struct Evidence: Sendable, Equatable {
     /// What this purchase was granted by under another id: a period that ends with it, or what was bought anew after the
     /// same refund. Two that come at once are not known here.
     package var grantedKey: String?
+    /// Why Apple took this purchase back under another of its ids, after this one was bought and signed: `refunded`,
+    /// `withdrawn`, or `review` for a reason that is not known here. Asked only of one whose chain may have an owner.
+    package var takenBack: Reason?
+    /// Whether another product of its chain was bought within a minute of its end; asked only where that may explain it.
+    package var hasSuccessor = false
     /// Whether we set the token of this later purchase of its chain at Apple, for an earlier one.
     package var isTokenWritten = false
     /// To whomever, under this id or another one of the same purchase; asked only of one of several.
@@ -126,6 +131,13 @@ package struct Evidence: Sendable, Equatable {
 
     /// Nothing speaks for anybody.
     package static let none = Evidence()
+
+    /// Notes of which purchases another one of the same receipt took the place.
+    package static func explain(_ transactions: [Transaction], _ evidence: inout [String: Evidence]) {
+        for ended in transactions where ended.mayHaveSuccessor && transactions.contains(where: { $0.follows(ended) }) {
+            evidence[ended.id]?.hasSuccessor = true
+        }
+    }
 
     /// As it is when other purchases have bound these orders.
     package func with(bound: [UUID: String]) -> Evidence {

@@ -45,6 +45,12 @@ package enum MatchReason: String, Sendable, CaseIterable {
     case beforeCutover = "before_cutover"
     /// Held: what was bought at another time, with another id, was granted under the key that its ids give.
     case keyInUse = "key_in_use"
+    /// Another product took its place: it was paid for, and ended at once (row 0a').
+    case endedByUpgrade = "ended_by_upgrade"
+    /// Some of the price went back: it was given together with its revocation (row 0a).
+    case refundProrated = "refund_prorated"
+    /// Held: Apple took it back for a reason that this program does not know.
+    case revocationUnknown = "revocation_unknown"
     // Held: the place that it lacks (``LimitPlace/Limit``).
     case limitSandboxUser = "limit_sandbox_user"
     case limitSandboxApp = "limit_sandbox_app"

@@ -71,6 +71,16 @@ extension MatchReason {
                 en:
                     "This purchase was made before a change of our systems: it is your account's, and its goods were the former system's to give."
             )
+        case .endedByUpgrade:
+            PlayerSentence(
+                zh: "这笔购买已被升级后的购买取代。", en: "What you upgraded to has taken the place of this purchase.")
+        case .refundProrated:
+            PlayerSentence(
+                zh: "Apple 已退还这笔购买的部分款项。", en: "Apple has given back a part of what this purchase cost.")
+        case .revocationUnknown:
+            PlayerSentence(
+                zh: "Apple 收回了这笔购买,原因需要人工核对。",
+                en: "Apple has taken this purchase back; our staff has to find out why.")
         case .offerLapsed:
             PlayerSentence(
                 zh: "付款时订单的优惠已过期,商品按购买当天的内容发放。",

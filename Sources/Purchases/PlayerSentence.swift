@@ -70,6 +70,11 @@ package struct PlayerSentence: Sendable, Equatable {
                 zh: "Apple 已为这笔购买退款,相应的商品可能会被收回。",
                 en: "Apple has refunded this purchase, so what it brought may be taken back.")
         }
+        if reason == .withdrawn {
+            return PlayerSentence(
+                zh: "与您共享这项购买的人或组织已停止共享,这项权益已结束。",
+                en: "Whoever shared this purchase with you has stopped sharing it, so it is over.")
+        }
         guard Reason.takingBack.contains(reason) else { return nil }
         return PlayerSentence(
             zh: "Apple 没有确认这笔购买,先行发放的商品可能会被收回。",
@@ -201,6 +206,10 @@ package struct PlayerSentence: Sendable, Equatable {
             PlayerSentence(
                 zh: "Apple 已为这笔购买退款,因此没有发放。",
                 en: "Apple has refunded this purchase, so nothing was credited for it.")
+        case .withdrawn:
+            PlayerSentence(
+                zh: "与您共享这项购买的人或组织已停止共享,因此没有发放。",
+                en: "Whoever shared this purchase with you has stopped sharing it, so nothing was credited for it.")
         case .historical:
             PlayerSentence(
                 zh: "这笔购买发生在本系统启用之前,由之前的系统负责。",

@@ -36,7 +36,7 @@ extension AppPolicy {
     package func mayBeProvisional(_ entry: Verdict.Entry, posterID: String?) -> Bool {
         guard provisional != nil, case .grant(_, let source) = entry.decision, source != .shared else { return false }
         if let match = entry.match, !match.userID.isSameText(as: posterID) { return false }
-        return entry.transaction.environment == Transaction.production
+        return entry.transaction.environment == Transaction.production && entry.transaction.ending == nil
             && products[entry.transaction.productID]?.isProvisional == true
     }
 }

@@ -41,7 +41,11 @@ package struct Transaction: Sendable, Equatable {
     package var quantity: Int
     package var purchasedAt: Date
     package var expiresAt: Date?
+    /// When Apple ended it: ``ending`` says what that means.
     package var revokedAt: Date?
+    package var revocation: Revocation
+    /// Apple's mark on what an upgrade replaced. False where Apple does not say.
+    package var isUpgraded: Bool
     package var webOrderLineItemID: String?
     package var appAccountToken: UUID?
     /// `PURCHASED`, `FAMILY_SHARED`, `ASSIGNED` or a word we do not know.
@@ -56,12 +60,15 @@ package struct Transaction: Sendable, Equatable {
     package var showsToken: Bool
     /// Which purchase it is, as ``AppPolicy/judge(_:claim:evidence:)`` finds it each time.
     package var identity = Identity.ofItsIDs
+    /// Whether another product of its chain was bought within a minute of its end.
+    package var hasSuccessor = false
     /// What else Apple said, as one JSON object: price, currency, storefront, offer, reason.
     package var facts: String
 
     package init(
         id: String, originalID: String?, productID: String, kind: Kind?, environment: String, quantity: Int = 1,
-        purchasedAt: Date, expiresAt: Date? = nil, revokedAt: Date? = nil, webOrderLineItemID: String? = nil,
+        purchasedAt: Date, expiresAt: Date? = nil, revokedAt: Date? = nil, revocation: Revocation = Revocation(),
+        isUpgraded: Bool = false, webOrderLineItemID: String? = nil,
         appAccountToken: UUID? = nil, ownership: String? = nil, customerID: String? = nil,
         signedAt: Date? = nil, reason: String? = nil, offerType: Int? = nil, showsToken: Bool = false,
         facts: String = "{}"
@@ -75,6 +82,8 @@ package struct Transaction: Sendable, Equatable {
         self.purchasedAt = purchasedAt
         self.expiresAt = expiresAt
         self.revokedAt = revokedAt
+        self.revocation = revocation
+        self.isUpgraded = isUpgraded
         self.webOrderLineItemID = webOrderLineItemID
         self.appAccountToken = appAccountToken
         self.ownership = ownership

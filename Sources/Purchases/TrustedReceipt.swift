@@ -31,19 +31,19 @@ package struct TrustedReceipt: Sendable {
 
         /// Refunded by what is on record, after a word of Apple's from then.
         fileprivate func isRefunded(after entry: Verdict.Entry) -> Bool {
-            transaction.revokedAt != nil
+            transaction.isTakenBack
                 && transaction.signedAt ?? .distantPast > entry.transaction.signedAt ?? .distantPast
         }
 
         /// A newer word of Apple's than what was known when it was given, and no refund.
         fileprivate func isConfirmed(by entry: Verdict.Entry) -> Bool {
-            entry.transaction.revokedAt == nil
+            !entry.transaction.isTakenBack && entry.transaction.ending != .unknown
                 && entry.transaction.signedAt ?? .distantPast > transaction.signedAt ?? .distantPast
         }
 
         /// Apple does not know the receipt that listed it.
         fileprivate func denied(_ reason: Reason) -> Verdict.Entry {
-            if transaction.revokedAt != nil { return refund }
+            if transaction.isTakenBack { return refund }
             if grantKey == nil, case .held(let held) = before, held.holdsFacts {
                 return Verdict.Entry(transaction: transaction, decision: .held(held))
             }
@@ -51,7 +51,9 @@ package struct TrustedReceipt: Sendable {
         }
 
         fileprivate var refund: Verdict.Entry {
-            Verdict.Entry(transaction: transaction, decision: .rejected(.refunded))
+            Verdict.Entry(
+                transaction: transaction,
+                decision: .rejected(transaction.ending == .withdrawn ? .withdrawn : .refunded))
         }
     }
 
@@ -83,7 +85,7 @@ package struct TrustedReceipt: Sendable {
                 entries.firstIndex { $0.transaction.id == id }
                 ?? entries.firstIndex { purchase.isSamePurchase(as: $0.transaction) }
             guard let place else {
-                if purchase.transaction.revokedAt != nil { entries.append(purchase.refund) }
+                if purchase.transaction.isTakenBack { entries.append(purchase.refund) }
                 continue
             }
             var entry = entries[place]

@@ -131,8 +131,8 @@ package enum FinishPolicy: Sendable {
 
 /// What a client is told about one transaction or receipt: may it finish (P2)?
 package enum SafeToFinish {
-    /// True where nothing more can come of the client's copy: granted, already granted (to anyone), refunded,
-    /// historical, and held once Apple's verified facts are stored here (the debt is ours then), unless another post of
+    /// True where nothing more can come of the client's copy: granted, already granted (to anyone), rejected for one of
+    /// ``Reason/leavingNothing``, and held once Apple's verified facts are stored here (the debt is ours then), unless another post of
     /// it is what settles it.
     ///
     /// - Parameter isDisputed: another user has it by less than proof, and its poster was told so less than a day ago.
@@ -141,7 +141,7 @@ package enum SafeToFinish {
     ) -> Bool {
         switch state {
         case "granted", "already_granted": !isDisputed
-        case "rejected": reason == Reason.refunded.rawValue || reason == Reason.historical.rawValue
+        case "rejected": reason.flatMap(Reason.init(rawValue:)).map { Reason.leavingNothing.contains($0) } ?? false
         case "held":
             hasFacts && finishHeld && reason.flatMap(Reason.init(rawValue:))?.isSettledByAnotherPost != true
         default: false

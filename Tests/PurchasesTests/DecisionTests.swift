@@ -77,12 +77,14 @@ import Testing
         let revoked = Self.transaction("unknown", ago: 200 * 86_400) {
             $0.revokedAt = Self.received
             $0.environment = Transaction.sandbox
-            $0.ownership = "FAMILY_SHARED"
         }
+        var shared = revoked
+        shared.ownership = "FAMILY_SHARED"
         let nobody = Claim(userID: nil, hasPossession: false, receivedAt: Self.received)
         for policy in [Self.policy(), Self.policy { $0.sandboxPurchases = .hold }] {
             for claim in [Self.claim, nobody] {
                 #expect(policy.decide(revoked, claim: claim) == .rejected(.refunded))
+                #expect(policy.decide(shared, claim: claim) == .rejected(.withdrawn))
             }
         }
     }

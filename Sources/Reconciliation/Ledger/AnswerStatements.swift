@@ -56,7 +56,7 @@ extension Statements {
               'purchasedAt', to_char(f.purchased_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
               'state', \(toldState("o")),
               'reason', coalesce(\(toldReason("o")),
-                case when o.state in ('granted', 'already_granted') and f.revoked_at is not null then 'refunded' end),
+                case when o.state in ('granted', 'already_granted') then f.taken_back end),
               'isOwn', case when o.state in ('granted', 'already_granted')
                 then o.reason is distinct from 'owned_by_another_user' end,
               'safeAt', case when o.reason = 'owned_by_another_user' and \(isUntold("o")) is not true then
@@ -69,7 +69,8 @@ extension Statements {
               order by f.purchased_at, o.transaction_id), '[]'::jsonb) as list
           from outcomes o
           -- A bare id shows nothing of a purchase that others have posted.
-          left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at, revoked_at
+          left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at,
+              nullif(\(takenBack("transactions")), 'review') as taken_back
             from transactions where transaction_id = o.transaction_id and app_id = r.app_id
             and o.reason is distinct from 'possession_missing' and \(isUntold("o")) is not true offset 0) f on true
           left join lateral (select goods from grants where transaction_id = o.transaction_id offset 0) g on true

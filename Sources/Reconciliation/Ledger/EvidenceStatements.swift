@@ -206,12 +206,31 @@ extension Statements {
                 offset 0) had
               cross join lateral (select purchased_at from transactions
                 where transaction_id = had.transaction_id offset 0) t
-            where date_trunc('second', t.purchased_at) <> date_trunc('second', i.purchased_at)) end
+            where date_trunc('second', t.purchased_at) <> date_trunc('second', i.purchased_at)) end,
+          -- Taken back under another id of this purchase: a refund of a restore, or of the same period.
+          case when i.is_chain then (
+            select \(takenBack("t"))
+            from (select * from transactions where original_transaction_id = i.original offset 0) t
+            where t.app_id = i.app and t.environment = i.environment and t.transaction_id <> i.id
+              and t.revoked_at > i.purchased_at and t.signed_at > coalesce(i.signed_at, '-infinity')
+              and (not i.is_period or t.expires_at = i.expires_at)
+              -- Not undone since.
+              and (select true from (
+                  select app_id, environment, purchased_at, expires_at, revoked_at, signed_at from transactions
+                  where original_transaction_id = i.original offset 0) u
+                where u.app_id = i.app and u.environment = i.environment and u.revoked_at is null
+                  and u.signed_at > t.signed_at
+                  and case when i.is_period then u.expires_at = i.expires_at else u.purchased_at < t.revoked_at end
+                limit 1) is null
+            order by t.signed_at desc limit 1) end,
+          case when i.ended_at is not null then (\(successor(original: "i.original", app: "i.app",
+            environment: "i.environment", product: "i.product", endedAt: "i.ended_at"))) end
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
             $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[], $14::bool[],
-            $15::text[], $16::bool[], $17::text[], $18::timestamptz[]) with ordinality
+            $15::text[], $16::bool[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[]) with ordinality
           as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
-            token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, record, expires_at, n)
+            token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, record, expires_at, signed_at,
+            ended_at, n)
         cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
         -- What Apple took back of the chain before it. By the chain alone: the index of refunds may be walked.
         cross join lateral (
@@ -351,7 +370,8 @@ extension Statements {
                 .bools(questions.map(\.isOnTrust)),
                 .texts(questions.map { $0.isPosted ? nil : $0.transaction.customerID }),
                 .bools(questions.map(\.isOneOfSeveral)), .texts(questions.map(\.recordUserID)),
-                .dates(transactions.map(\.expiresAt)),
+                .dates(transactions.map(\.expiresAt)), .dates(transactions.map(\.signedAt)),
+                .dates(transactions.map { $0.mayHaveSuccessor ? $0.revokedAt : nil }),
             ]
         },
         read: { row throws(PostgresError) in
@@ -371,6 +391,8 @@ extension Statements {
             evidence.isRecordOfUnknown = try row.optionalBool(28) ?? false
             evidence.revocations = try row.int(5)
             evidence.grantedKey = try row.optionalText(29)
+            evidence.takenBack = try row.optionalText(31).flatMap(Reason.init(rawValue:))
+            evidence.hasSuccessor = try row.optionalBool(32) ?? false
             evidence.isGranted = try row.optionalBool(6) ?? false
             evidence.isTokenWritten = try row.optionalBool(21) ?? false
             if let order = try row.order(from: 7) { evidence.orders.append(order) }

@@ -56,7 +56,8 @@ extension Statements {
             when exists (select from grants where transaction_id = $2) then 'collision'
             when exists (select from imported_grants where transaction_id = $2 and app_id = $1) then 'imported'
             when exists (select from transactions
-              where transaction_id = $2 and app_id = $1 and revoked_at is not null) then 'refunded'
+              where transaction_id = $2 and app_id = $1
+                and \(takenBack("transactions")) in ('refunded', 'withdrawn')) then 'refunded'
             when exists (select from transactions where transaction_id = $2 and app_id = $1
               and ownership in (\(sharedOwnerships))) then 'shared'
             when not exists (select from held) then coalesce((
@@ -107,5 +108,4 @@ extension Statements {
         })
 
     private static let givenByPerson = Reason.givenByPerson.map { "'\($0.rawValue)'" }.joined(separator: ", ")
-    private static let sharedOwnerships = Transaction.sharedOwnerships.map { "'\($0)'" }.joined(separator: ", ")
 }

@@ -12,7 +12,8 @@ extension Statements {
     static let storedFacts =
         "transaction_id, original_transaction_id, product_id, kind, environment, quantity, purchased_at, "
         + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts, "
-        + "facts ->> 'reason', (facts ->> 'offerType')::int"
+        + "facts ->> 'reason', (facts ->> 'offerType')::int, facts ->> 'isUpgraded' = 'true', "
+        + "(facts ->> 'revocationReason')::int, facts ->> 'revocationType', (facts ->> 'revocationPercentage')::int"
     static let onOlderFacts = """
         on conflict (transaction_id) do update set revoked_at = excluded.revoked_at, facts = excluded.facts,
             expires_at = excluded.expires_at, signed_at = excluded.signed_at, ownership = excluded.ownership,
@@ -214,7 +215,11 @@ extension RowReader {
             kind: try optionalText(column + 3).flatMap(Transaction.Kind.init(rawValue:)),
             environment: try text(column + 4), quantity: try int(column + 5), purchasedAt: try date(column + 6),
             expiresAt: try optionalDate(column + 7), revokedAt: try optionalDate(column + 8),
-            appAccountToken: try optionalUUID(column + 9), ownership: try optionalText(column + 10),
+            revocation: Revocation(
+                reason: try optionalInt(column + 17), type: try optionalText(column + 18),
+                percentage: try optionalInt(column + 19)),
+            isUpgraded: try optionalBool(column + 16) ?? false, appAccountToken: try optionalUUID(column + 9),
+            ownership: try optionalText(column + 10),
             customerID: try optionalText(column + 11), signedAt: try optionalDate(column + 12),
             reason: try optionalText(column + 14), offerType: try optionalInt(column + 15),
             facts: try json(column + 13))

@@ -23,8 +23,9 @@ extension Statements {
             limit $3) confirmed),
           (select min(received_at) from receipts where app_id = $1 and user_id = $2),
           exists (select from grants g cross join lateral (
-                select revoked_at from transactions where transaction_id = g.transaction_id offset 0) t
-              where g.app_id = $1 and g.user_id = $2 and g.environment = 'Production' and t.revoked_at is not null
+                select \(isRefund("transactions")) as is_refund from transactions
+                where transaction_id = g.transaction_id offset 0) t
+              where g.app_id = $1 and g.user_id = $2 and g.environment = 'Production' and t.is_refund
                 -- Another user posted it as this one's.
                 and g.binding_source <> '\(BindingSource.record.rawValue)')
             or exists (select from receipts r join outcomes o on o.receipt_id = r.id

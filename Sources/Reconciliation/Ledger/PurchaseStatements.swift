@@ -96,10 +96,13 @@ extension Statements {
           + ($3 % 1000000) * interval '1 microsecond' else 'infinity' end
         """
 
-    private static let factColumnsShown = "product_id, quantity, environment, purchased_at, revoked_at, facts"
+    private static let factColumnsShown = """
+        product_id, quantity, environment, purchased_at, facts, nullif(\(takenBack("transactions")), 'review') as taken_back,
+              case when \(isRefund("transactions")) then revoked_at end as refunded_at
+        """
     private static let shownFacts = """
         'productId', t.product_id, 'quantity', t.quantity, 'environment', t.environment,
-          'purchasedAt', extract(epoch from t.purchased_at), 'refundedAt', extract(epoch from t.revoked_at),
+          'purchasedAt', extract(epoch from t.purchased_at), 'refundedAt', extract(epoch from t.refunded_at),
           'priceMilliunits', t.facts -> 'price', 'currency', t.facts -> 'currency'
         """
 
@@ -109,9 +112,8 @@ extension Statements {
         """
         select \(microseconds("g.granted_at")), g.transaction_id, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
           'transactionId', g.transaction_id, 'receiptId', r.id, 'state', 'granted',
-          'reason', case when t.revoked_at is not null then 'refunded'
-            -- What is said to whoever posted it for its owner is not said to the owner.
-            else nullif(o.reason, 'owned_by_another_user') end,
+          -- What is said to whoever posted it for its owner is not said to the owner.
+          'reason', coalesce(t.taken_back, nullif(o.reason, 'owned_by_another_user')),
           'goods', g.goods, \(shownFacts))))
         from (
           select l.* from unnest($2::text[]) as person(id)
@@ -250,7 +252,7 @@ extension Statements {
           count(*) filter (where is_refunded),
           coalesce(sum(price * share / 100000) filter (where is_refunded), 0)::int8
         from (
-          select t.environment = 'Production' as is_production, t.revoked_at is not null as is_refunded,
+          select t.environment = 'Production' as is_production, t.is_refunded,
             case when jsonb_typeof(t.facts -> 'price') = 'number' then (t.facts ->> 'price')::numeric end as price,
             case when jsonb_typeof(t.facts -> 'price') = 'number' then t.facts ->> 'currency' end as currency,
             case when jsonb_typeof(t.facts -> 'revocationPercentage') = 'number'
@@ -261,7 +263,7 @@ extension Statements {
             select transaction_id, binding_source from grants
             where app_id = $1 and user_id = person.id and granted_at >= $3::timestamptz - interval '1 day' offset 0) g
           cross join lateral (
-            select environment, purchased_at, revoked_at, facts from transactions
+            select environment, purchased_at, facts, \(isRefund("transactions")) as is_refunded from transactions
             where transaction_id = g.transaction_id and app_id = $1 offset 0) t
           where t.purchased_at >= $3 and t.purchased_at < $4 and g.binding_source <> 'shared') p
         group by 1, 2 order by 1 desc, 2 nulls last

@@ -37,7 +37,7 @@ extension Statements {
             -- Nothing is left to give: no place.
             and (select true from grants where transaction_id = p.transaction) is null
             and (select true from grants where purchase_key = p.purchase_key) is null
-            and (select revoked_at from transactions where transaction_id = p.transaction) is null),
+            and (select \(takenBack("transactions")) from transactions where transaction_id = p.transaction) is null),
         -- In key order in every statement, users' and customers' before the app's, and all before bonuses and grants.
         narrow as materialized (
           select a.receipt, a.transaction, a.name,
@@ -55,12 +55,12 @@ extension Statements {
             select * from narrow where not has union all select * from wide where not has) p),
         verdict as (
           select i.*, lacking.name as lacking,
-            case when k.is_refunded then 'rejected'
+            case when k.word = 'review' then 'held' when k.word is not null then 'rejected'
               when imported.user_id is not null and i.asked in ('grant', 'provisional') then 'held'
               when i.asked = 'provisional' and (place.is_taken is not true or lacking.name is not null) then 'open'
               when lacking.name is not null then 'held'
               else i.asked end as decision,
-            case when k.is_refunded then 'refunded'
+            case when k.word is not null then k.word
               when imported.user_id is not null and i.asked in ('grant', 'provisional') then 'possession_missing'
               when i.asked = 'grant' and lacking.name is not null
                 then case when lacking.name like 'sandbox%' then '\(Reason.sandbox.rawValue)' else '\(Reason.review.rawValue)' end
@@ -83,10 +83,13 @@ extension Statements {
           cross join lateral (select case when i.asked in ('grant', 'provisional') then
             (select of_purchases from lacks) ->> (i.receipt::text || ' ' || i.transaction) end as name offset 0) lacking
           -- By its id alone: the index of refunds is empty to statistics of a time without any, and would be walked.
-          left join lateral (select true as is_refunded from (
-              select app_id, environment, revoked_at, signed_at from transactions
+          -- Not of an end that the proof shows itself: that was judged.
+          left join lateral (select nullif(\(takenBack("t")), case when i.binding = 'support' then 'review' end) as word from (
+              select app_id, environment, original_transaction_id, product_id, kind, expires_at, revoked_at, ownership,
+                signed_at, facts
+              from transactions
               where i.asked in ('grant', 'provisional') and transaction_id = i.transaction offset 0) t
-            where t.app_id = i.app and t.environment = i.environment and t.revoked_at is not null
+            where t.app_id = i.app and t.environment = i.environment and t.revoked_at is distinct from i.revoked_at
               and t.signed_at > coalesce(i.signed_at, '-infinity')) k
             on true
           left join lateral (\(importedGrant("i", id: "transaction"))) imported on true

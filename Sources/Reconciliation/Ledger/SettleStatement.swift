@@ -66,7 +66,8 @@ extension Statements {
     ///   possession only to its own user.
     /// - Purchases that Apple is asked about later, or that somebody may still post, and nothing else open, are no attempt
     ///   (``Reason/waiting``).
-    /// - A refund on record answers a proof that Apple signed before it (row 0a): an old proof is no way around it.
+    /// - A refund or withdrawal on record answers a proof that Apple signed before it (row 0a): an old proof is no way
+    ///   around it.
     /// - What the system before this one has given (`imported_grants`) answers like a grant, and nothing is given again.
     /// - What is given on trust (`provisional`) needs its place within the limits, and that the purchase was not held
     ///   or rejected. Its verdict keeps the receipt open, and of what it does not give it writes only what nothing was

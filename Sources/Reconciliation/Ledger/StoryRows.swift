@@ -153,6 +153,8 @@ package struct StoryRows: Sendable {
         package let signedAt: Date?
         /// A JSON object: what else Apple said.
         package let facts: String
+        /// `refunded`, `withdrawn`, or `review` where Apple's reason is not known here. Nil: it stands, or was paid for.
+        package let takenBack: String?
     }
 
     package struct Grant: Sendable, Decodable {

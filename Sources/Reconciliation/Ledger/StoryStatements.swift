@@ -201,7 +201,7 @@ private enum StoryQueries {
           product_id as "productId", kind, quantity, extract(epoch from purchased_at) as "purchasedAt",
           extract(epoch from expires_at) as "expiresAt", extract(epoch from revoked_at) as "revokedAt",
           app_account_token as "appAccountToken", ownership, extract(epoch from signed_at) as "signedAt",
-          facts::text as facts
+          facts::text as facts, \(Statements.takenBack("transactions")) as "takenBack"
         from transactions where transaction_id = any($3::text[]) and \(isOfApp)
         """
     private static let grants = """

@@ -107,7 +107,9 @@ extension Reason {
         case .beforeCutover:
             "bought before grantFrom: ask the former system whether it gave the goods; import it if so, else an earlier "
                 + "grantFrom gives it here"
-        case .review: "beyond a limit of the app (makeUp), or its proof is gone: a person has to look"
+        case .review:
+            "beyond a limit of the app (makeUp), its proof is gone, or Apple took it back for a reason that is not known here: "
+                + "a person has to look"
         case .purchaseAhead: "Apple's purchase date lies ahead of our clock; it passes by itself"
         case .possessionMissing: "a bare id proves nothing: the app has to post Apple's own proof"
         case .noTransactionYet: "a genuine receipt without a purchase: the app has to refresh it and post it again"
@@ -136,6 +138,7 @@ extension Reason {
         case .imported: "the former system gave it (makegood import grants)"
         case .transferred: "it was another user's, and is the poster's since, by the app's transfer"
         case .refunded: "Apple has given the money back"
+        case .withdrawn: "whoever shared it, a family member or an organization, shares it no longer"
         case .historical: "bought long before grantFrom: the former system's"
         case .malformed, .unsigned, .signature:
             "what was posted is not what Apple signed: ask the app for its proof again"

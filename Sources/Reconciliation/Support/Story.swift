@@ -110,11 +110,11 @@ package struct Story: Sendable {
 
     private static func standing(_ transaction: String, _ rows: StoryRows, _ audience: Audience) -> Standing? {
         if let grant = rows.grant(of: transaction) {
-            let isRefunded = rows.transactions.contains { $0.transactionId == transaction && $0.revokedAt != nil }
+            let takenBack = rows.transactions.first { $0.transactionId == transaction }?.takenBack
             let outcome = rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == transaction }
             // What is said to whoever posted it for its owner is not said of the grant.
             let reason = outcome?.reason == Reason.ownedByAnotherUser.rawValue ? nil : outcome?.reason
-            return Standing(.granted, isRefunded ? Reason.refunded.rawValue : reason)
+            return Standing(.granted, takenBack == Reason.review.rawValue ? reason : takenBack ?? reason)
         }
         guard
             let outcome = rows.outcomes.filter({ $0.transactionId == transaction }).max(by: {

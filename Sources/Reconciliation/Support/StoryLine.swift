@@ -135,9 +135,18 @@ private struct StoryTeller {
         return [
             bought,
             StoryLine(
-                revokedAt, .refunded, "Apple took transaction \(id) back (refund or revocation)",
+                revokedAt, .refunded, Self.ending(transaction.takenBack.flatMap(Reason.init(rawValue:)), of: id),
                 [("transactionId", .string(id))]),
         ]
+    }
+
+    private static func ending(_ takenBack: Reason?, of id: String) -> String {
+        switch takenBack {
+        case .refunded: "Apple took transaction \(id) back: it was refunded"
+        case .withdrawn: "Apple took transaction \(id) back: it is shared no longer"
+        case nil: "Apple ended transaction \(id): upgraded, or refunded in part"
+        default: "Apple took transaction \(id) back, for a reason that is not known here"
+        }
     }
 
     private func receipts(_ receipt: StoryRows.Receipt) -> [StoryLine] {

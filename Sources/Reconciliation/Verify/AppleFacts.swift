@@ -10,7 +10,10 @@ extension Transaction {
             id: signed.transactionId, originalID: signed.originalTransactionId, productID: signed.productId,
             kind: signed.type.flatMap(Kind.init(rawValue:)), environment: environment.rawValue,
             quantity: signed.quantity ?? 1, purchasedAt: purchasedAt, expiresAt: signed.expiresDate,
-            revokedAt: signed.revocationDate, webOrderLineItemID: signed.webOrderLineItemId,
+            revokedAt: signed.revocationDate,
+            revocation: Revocation(
+                reason: signed.revocationReason, type: signed.revocationType, percentage: signed.revocationPercentage),
+            isUpgraded: signed.isUpgraded ?? false, webOrderLineItemID: signed.webOrderLineItemId,
             appAccountToken: signed.appAccountToken, ownership: signed.inAppOwnershipType,
             customerID: signed.appTransactionId, signedAt: signed.signedDate,
             reason: signed.transactionReason, offerType: signed.offerType, showsToken: true,
@@ -42,7 +45,8 @@ extension Transaction {
             id: entry.transactionId, originalID: entry.originalTransactionId, productID: entry.productId,
             kind: entry.isAutoRenewable ? .autoRenewable : nil, environment: environment.rawValue,
             quantity: entry.quantity ?? 1, purchasedAt: purchasedAt, expiresAt: entry.expiresDate,
-            revokedAt: entry.cancellationDate, webOrderLineItemID: entry.webOrderLineItemId,
+            revokedAt: entry.cancellationDate, revocation: Revocation(reason: entry.cancellationReason),
+            isUpgraded: entry.isUpgraded ?? false, webOrderLineItemID: entry.webOrderLineItemId,
             appAccountToken: entry.appAccountToken, ownership: entry.ownershipType, signedAt: signedAt,
             facts: Facts(isUpgraded: entry.isUpgraded, revocationReason: entry.cancellationReason).json)
     }

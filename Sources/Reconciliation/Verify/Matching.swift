@@ -55,6 +55,7 @@ extension Examiner {
         if app.policy.mode == .shadow { answers = try await ledger.shadowed(answers, of: questions) }
         var evidence = Dictionary(zip(asked.map(\.id), answers), uniquingKeysWith: { first, _ in first })
         Evidence.assign(named: named, meant: receipt.transactionID, by: receipt.userID, to: transactions, &evidence)
+        Evidence.explain(transactions, &evidence)
         return Judge(
             policy: app.policy, claim: claim, evidence: evidence,
             meantID: receipt.declared?.meant(of: transactions, named: receipt.transactionID, sold: app.policy.sold))

@@ -332,6 +332,7 @@ struct VerifyBench: Sendable {
                 ])
         }
         metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
+        if receipt.state != .held { reportUnknownRevocations(verdict) }
         if settlement.tellsDispute { note(.disputed(appID: verdict.appID), of: receipt) }
         if case .receipt(.rejected(let reason)) = verdict.finding, reason.isForgery {
             note(.proofRefused(reason), of: receipt)
@@ -350,6 +351,21 @@ struct VerifyBench: Sendable {
             metadata: [
                 "app.id": "\(verdict.appID)", "receipt.reason": "\(reason.rawValue)", "configuration.key": "\(setting)",
             ])
+    }
+
+    /// Once: what is held comes back from time to time, and is held again.
+    private func reportUnknownRevocations(_ verdict: Verdict) {
+        guard case .transactions(let entries) = verdict.finding else { return }
+        for entry in entries where entry.heldBy?.reasons.contains(.revocationUnknown) == true {
+            let revocation = entry.transaction.revocation
+            var metadata = LogKeys.receipt(verdict.receiptID)
+            metadata["app.id"] = "\(verdict.appID)"
+            metadata["revocation.reason"] = "\(revocation.reason.map(String.init) ?? "")"
+            metadata["revocation.type"] = "\(revocation.type ?? "")"
+            logger.warning(
+                "Apple took a purchase back for a reason that this version does not know; a person decides about it",
+                metadata: metadata)
+        }
     }
 
     private func note(_ event: SecurityEvent, of receipt: StoredReceipt) {

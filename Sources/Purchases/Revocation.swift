@@ -1,0 +1,81 @@
+import Foundation
+
+/// What Apple says beside the day on which it ended a purchase. Each is nil where Apple does not say it.
+package struct Revocation: Sendable, Equatable {
+    /// Apple's types of a refund.
+    package static let full = "REFUND_FULL"
+    package static let prorated = "REFUND_PRORATED"
+    /// Apple's types of what was shared and is shared no longer: no money went back.
+    package static let withdrawals = ["FAMILY_REVOKE", "ASSIGNMENT_REVOKE"]
+    /// Apple's reasons that are refunds: another one (0), an issue in the app (1).
+    package static let refundReasons = [0, 1]
+    /// Everything, in thousandths of a percent.
+    package static let whole = 100_000
+
+    package var reason: Int?
+    package var type: String?
+    /// Of the price, in thousandths of a percent.
+    package var percentage: Int?
+
+    package init(reason: Int? = nil, type: String? = nil, percentage: Int? = nil) {
+        self.reason = reason
+        self.type = type
+        self.percentage = percentage
+    }
+
+    fileprivate var isWithdrawal: Bool { type.map { Self.withdrawals.contains($0) } ?? false }
+    fileprivate var isInPart: Bool { type == Self.prorated && percentage.map { $0 < Self.whole } ?? false }
+    /// A word or number of Apple's that is newer than this program.
+    fileprivate var isUnknown: Bool {
+        reason.map { !Self.refundReasons.contains($0) } ?? false
+            || type.map { $0 != Self.full && $0 != Self.prorated && !Self.withdrawals.contains($0) } ?? false
+    }
+}
+
+extension Transaction {
+    /// What it means that Apple ended a purchase (design.md 5.1, rows 0a and 0a').
+    package enum Ending: Sendable, Equatable, CaseIterable {
+        /// The money went back.
+        case refunded
+        /// Some of it did: what was bought is given, together with its revocation.
+        case refundedInPart
+        /// What was shared is shared no longer.
+        case withdrawn
+        /// Another product of its chain took its place: the period was paid for, and is over.
+        case upgraded
+        /// For a reason that this program does not know.
+        case unknown
+    }
+
+    /// Another product took a purchase's place if it was bought this long before or after its end at most, in seconds.
+    package static let successorWithin = 60.0
+
+    /// Nothing of it is left to give.
+    package var isTakenBack: Bool { ending == .refunded || ending == .withdrawn }
+
+    /// Nil: it stands.
+    package var ending: Ending? {
+        if revokedAt != nil, isShared || revocation.isWithdrawal { return .withdrawn }
+        if isUpgraded || revokedAt != nil && hasSuccessor { return .upgraded }
+        guard revokedAt != nil else { return nil }
+        if revocation.isInPart { return .refundedInPart }
+        return revocation.isUnknown ? .unknown : .refunded
+    }
+
+    /// Whether another product of its chain would explain its end: of a legacy receipt's entry, and where Apple's reason is
+    /// newer than this program. Otherwise signed data says itself what was upgraded.
+    package var mayHaveSuccessor: Bool {
+        guard isPeriod, !isUpgraded, !isShared, revokedAt != nil, !revocation.isWithdrawal else { return false }
+        return revocation.isUnknown || reason == nil && revocation.type == nil
+    }
+
+    /// Whether this took the other one's place: another product of its chain, bought within a minute of its end.
+    package func follows(_ other: Transaction) -> Bool {
+        guard let endedAt = other.revokedAt, productID != other.productID, environment == other.environment else {
+            return false
+        }
+        return isOfChain(of: other) && abs(purchasedAt.timeIntervalSince(endedAt)) <= Self.successorWithin
+    }
+
+    private func isOfChain(of other: Transaction) -> Bool { originalID == other.originalID }
+}

@@ -1,0 +1,82 @@
+import Purchases
+
+// What Apple's end of a purchase means, in SQL: as ``Transaction/ending``, and held against it by a test.
+extension Statements {
+    /// Of a row of `transactions`: why nothing of it is left to give, `refunded` or `withdrawn`; `review` where Apple took
+    /// it back for a reason that is not known here; null where it stands, or was paid for all the same.
+    ///
+    /// - Parameter row: has all columns of the table.
+    static func takenBack(_ row: String) -> String { "nullif(\(ending(row)), 'in_part')" }
+
+    /// Of a row of `transactions`: whether Apple gave money back for it, all or in part, or may have.
+    static func isRefund(_ row: String) -> String {
+        "coalesce(\(ending(row)) in ('refunded', 'in_part', 'review'), false)"
+    }
+
+    private static func ending(_ row: String) -> String {
+        let type = "\(row).facts ->> 'revocationType'"
+        return """
+            case when \(row).revoked_at is null then null
+              when \(row).ownership in (\(sharedOwnerships)) or \(type) in (\(withdrawals)) then '\(Reason.withdrawn.rawValue)'
+              when \(row).facts ->> 'isUpgraded' = 'true' or \(hasSuccessor(row)) then null
+              when \(type) = '\(Revocation.prorated)'
+                and \(row).facts -> 'revocationPercentage' < '\(Revocation.whole)'::jsonb then 'in_part'
+              when \(type) not in ('\(Revocation.full)', '\(Revocation.prorated)')
+                or \(row).facts ->> 'revocationReason' not in (\(refundReasons)) then '\(Reason.review.rawValue)'
+              else '\(Reason.refunded.rawValue)' end
+            """
+    }
+
+    /// Another product of its chain was bought within a minute of its end, where that may explain it. By its chain alone:
+    /// hardly any row is asked.
+    private static func hasSuccessor(_ row: String) -> String {
+        let type = "\(row).facts ->> 'revocationType'"
+        return """
+            case when \(row).expires_at is not null and \(row).kind is distinct from '\(Transaction.Kind.nonRenewing.rawValue)'
+              and (\(type) is null and \(row).facts ->> 'reason' is null
+                or \(type) not in ('\(Revocation.full)', '\(Revocation.prorated)')
+                or \(row).facts ->> 'revocationReason' not in (\(refundReasons)))
+              then (\(successor(original: "\(row).original_transaction_id", app: "\(row).app_id",
+                environment: "\(row).environment", product: "\(row).product_id", endedAt: "\(row).revoked_at"))) is true
+              else false end
+            """
+    }
+
+    /// True, or no row.
+    static func successor(
+        original: String, app: String, environment: String, product: String, endedAt: String
+    ) -> String {
+        """
+        select true from (select app_id, environment, product_id, purchased_at from transactions
+            where original_transaction_id = \(original) offset 0) s
+          where s.app_id = \(app) and s.environment = \(environment) and s.product_id <> \(product)
+            and s.purchased_at between \(endedAt) - \(successorWithin) and \(endedAt) + \(successorWithin)
+          limit 1
+        """
+    }
+
+    /// Of a question `i` of ``evidence``: why its purchase was taken back under another of its ids, a restore's or the same
+    /// period's, after it was bought and its proof was signed. By its chain alone.
+    static let takenBackUnderAnotherID = """
+        case when i.is_chain then (
+          select \(takenBack("t"))
+          from (select * from transactions where original_transaction_id = i.original offset 0) t
+          where t.app_id = i.app and t.environment = i.environment and t.transaction_id <> i.id
+            and t.revoked_at > i.purchased_at and t.signed_at > coalesce(i.signed_at, '-infinity')
+            and (not i.is_period or t.expires_at = i.expires_at)
+            -- Not undone since.
+            and (select true from (
+                select app_id, environment, purchased_at, expires_at, revoked_at, signed_at from transactions
+                where original_transaction_id = i.original offset 0) u
+              where u.app_id = i.app and u.environment = i.environment and u.revoked_at is null
+                and u.signed_at > t.signed_at
+                and case when i.is_period then u.expires_at = i.expires_at else u.purchased_at < t.revoked_at end
+              limit 1) is null
+          order by t.signed_at desc limit 1) end
+        """
+
+    static let sharedOwnerships = Transaction.sharedOwnerships.map { "'\($0)'" }.joined(separator: ", ")
+    private static let withdrawals = Revocation.withdrawals.map { "'\($0)'" }.joined(separator: ", ")
+    private static let refundReasons = Revocation.refundReasons.map { "'\($0)'" }.joined(separator: ", ")
+    private static let successorWithin = "interval '\(Int(Transaction.successorWithin)) seconds'"
+}

@@ -1,0 +1,96 @@
+import AppStore
+import AppStoreSimulator
+import Foundation
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: what the App Store says of a purchase that it ended decides, however it says it (design.md 5.1, rows 0a and 0a').
+/// Method: one subscription, ended in each of the ways that the App Store knows, by signed transaction and by receipt.
+@Suite(.timeLimit(.minutes(8))) struct ExaminerRevocationTests {
+    private static let given = Decision.grant(goods: [.init(item: "pass", amount: 1)], source: .poster)
+
+    private static func app(_ lab: VerifyLab) async throws -> AppServices {
+        try await lab.app {
+            for id in ["pass", "gold"] {
+                $0.products[id] = .init(id: id, kind: .autoRenewable, goods: [.init(item: id, amount: 1)])
+            }
+        }
+    }
+
+    private static func entry(
+        _ lab: VerifyLab, _ id: String, _ app: AppServices
+    ) async throws -> Verdict.Entry {
+        let row = lab.row(.signedTransaction(try lab.store.sign(id)))
+        guard case .finding(.transactions(let entries)) = await lab.examiner().examine(row, for: app) else {
+            throw UnexpectedFinding()
+        }
+        return try #require(entries.first)
+    }
+
+    private struct UnexpectedFinding: Error {}
+
+    @Test("F4: each way to end a signed transaction")
+    func signed() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await Self.app(lab)
+            for (type, percentage, isUpgraded, decision, reason) in [
+                (nil, nil, nil, Decision.rejected(.refunded), nil),
+                ("REFUND_FULL", 100_000, nil, .rejected(.refunded), nil),
+                ("REFUND_PRORATED", 67_932, nil, Self.given, .refundProrated),
+                ("REFUND_PRORATED", 100_000, nil, .rejected(.refunded), nil),
+                ("FAMILY_REVOKE", nil, nil, .rejected(.withdrawn), nil),
+                ("ASSIGNMENT_REVOKE", nil, nil, .rejected(.withdrawn), nil),
+                ("REFUND_PRORATED", 100_000, true, Self.given, .endedByUpgrade),
+            ] as [(String?, Int?, Bool?, Decision, MatchReason?)] {
+                let sale = try await lab.sell {
+                    $0.type = .autoRenewable
+                    $0.productId = "pass"
+                    $0.isUpgraded = isUpgraded
+                }
+                var refund = RefundRequest()
+                (refund.revocationType, refund.revocationPercentage) = (type, percentage)
+                try lab.store.refund(sale.purchase.transactionId, refund)
+                let entry = try await Self.entry(lab, sale.purchase.transactionId, app)
+                #expect(entry.decision == decision, "\(type ?? "-") \(percentage ?? -1)")
+                #expect(
+                    entry.match?.reasons.contains { [.refundProrated, .endedByUpgrade].contains($0) } ?? false
+                        == (reason != nil))
+                if let reason { #expect(entry.match?.reasons.contains(reason) == true) }
+            }
+        }
+    }
+
+    @Test(
+        "F4: a receipt that marks no upgrade: the cancelled period is given where another product followed it at once")
+    func legacy() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await Self.app(lab)
+            for seconds in [0, 3600] as [Int64] {
+                let basic = try await lab.sell {
+                    $0.type = .autoRenewable
+                    $0.productId = "pass"
+                }.purchase
+                let plus = try await lab.sell {
+                    $0.type = .autoRenewable
+                    $0.productId = "gold"
+                    $0.originalTransactionId = basic.transactionId
+                    $0.transactionReason = "PURCHASE"
+                }
+                try lab.store.refund(
+                    basic.transactionId,
+                    RefundRequest(revocationDate: plus.purchase.purchaseDate + seconds * 1000))
+                let row = lab.row(.receipt(plus.receipt))
+                guard case .finding(.transactions(let entries)) = await lab.examiner().examine(row, for: app) else {
+                    throw UnexpectedFinding()
+                }
+                let ended = try #require(entries.first { $0.transaction.id == basic.transactionId })
+                #expect(ended.decision == (seconds == 0 ? Self.given : .rejected(.refunded)))
+                #expect((ended.match?.reasons.contains(.endedByUpgrade) ?? false) == (seconds == 0))
+                // Apple's signed word has a mark for upgrades, and does not show it.
+                #expect(try await Self.entry(lab, basic.transactionId, app).decision == .rejected(.refunded))
+            }
+        }
+    }
+}
