@@ -20,6 +20,7 @@ package enum ProductType: String, Codable, Sendable, CaseIterable {
 package struct Purchase: Codable, Sendable, Equatable {
     package let transactionId: String
     package let originalTransactionId: String
+    package var previousOriginalTransactionId: String?
     package let app: String
     package let productId: String
     package let type: ProductType
@@ -102,6 +103,7 @@ package struct Purchase: Codable, Sendable, Equatable {
     func writeAll(_ json: inout JSONWriter) {
         json.field("transactionId", transactionId)
         json.field("originalTransactionId", originalTransactionId)
+        json.field("previousOriginalTransactionId", ifPresent: previousOriginalTransactionId)
         json.field("app", app)
         json.field("productId", productId)
         json.field("type", type.rawValue)
@@ -141,6 +143,7 @@ package struct Purchase: Codable, Sendable, Equatable {
         JSONWriter.object(capacity: 1024) { json in
             json.field("transactionId", transactionId)
             json.field("originalTransactionId", originalTransactionId)
+            json.field("previousOriginalTransactionId", ifPresent: previousOriginalTransactionId)
             json.field("webOrderLineItemId", ifPresent: webOrderLineItemId)
             json.field("bundleId", bundleId ?? app)
             json.field("productId", productId)

@@ -20,6 +20,8 @@ package struct SaleRequest: ControlBody, Sendable {
     package var originalPurchaseDate: Int64?
     /// Default: the new transaction's own id.
     package var originalTransactionId: String?
+    /// The chain that this one continues, after a migration or a change between a subscription and a bundle.
+    package var previousOriginalTransactionId: String?
     /// Subscriptions only; default for auto-renewables: 30 days after purchaseDate.
     package var expiresDate: Int64?
     package var subscriptionGroupIdentifier: String?
@@ -65,7 +67,8 @@ package struct SaleRequest: ControlBody, Sendable {
 
     package enum CodingKeys: String, CodingKey, CaseIterable {
         case app, productId, quantity, appAccountToken, environment, type, purchaseDate, originalPurchaseDate
-        case originalTransactionId, expiresDate, subscriptionGroupIdentifier, webOrderLineItemId, inAppOwnershipType
+        case originalTransactionId, previousOriginalTransactionId, expiresDate, subscriptionGroupIdentifier,
+            webOrderLineItemId, inAppOwnershipType
         case transactionReason, storefront, storefrontId, currency, price, isUpgraded, signedDate, count, receiptOf
         case receipts, receiptStyle, customer, family, orderId, offerType, offerIdentifier, offerDiscountType,
             offerPeriod
@@ -120,6 +123,9 @@ package struct SaleRequest: ControlBody, Sendable {
             throw ControlError(field: "appAccountToken", "must be a UUID")
         }
         if let originalTransactionId { try Self.checkId(originalTransactionId, "originalTransactionId") }
+        if let previousOriginalTransactionId {
+            try Self.checkId(previousOriginalTransactionId, "previousOriginalTransactionId")
+        }
         if let inAppOwnershipType, !["PURCHASED", "FAMILY_SHARED", "ASSIGNED"].contains(inAppOwnershipType) {
             throw ControlError(field: "inAppOwnershipType", "must be PURCHASED, FAMILY_SHARED or ASSIGNED")
         }
@@ -176,6 +182,7 @@ package struct SaleRequest: ControlBody, Sendable {
         return Purchase(
             transactionId: transactionId,
             originalTransactionId: originalTransactionId ?? transactionId,
+            previousOriginalTransactionId: previousOriginalTransactionId,
             app: app,
             productId: productId,
             type: type,

@@ -50,6 +50,16 @@ package struct AppPolicy: Sendable, Equatable {
         case hold
     }
 
+    /// What becomes of what another customer bought and shares with its user (Family Sharing, seats of an organization).
+    package enum Shared: String, Sendable, CaseIterable {
+        /// It is his, without goods: they were paid for once.
+        case entitlement
+        /// It gives what its buyer gets.
+        case goods
+        /// It counts for nothing in this app.
+        case reject
+    }
+
     package struct Goods: Sendable, Equatable, Codable {
         package var item: String
         package var amount: Int
@@ -99,6 +109,7 @@ package struct AppPolicy: Sendable, Equatable {
     package var makeUpPerUserPerDay: Int
     package var confirmWithApple: ConfirmWithApple
     package var transfer: Transfer = .keep
+    package var shared: Shared = .entitlement
     /// Whether the `uid` of the old clients' records is a user as `userId` names one (row 5a).
     package var recordsNameUsers = true
     /// In the order they are tried; empty where Apple cannot be asked.

@@ -40,6 +40,8 @@ package enum Reason: String, Sendable, CaseIterable {
     case refunded
     /// What was shared is shared no longer; no money went back.
     case withdrawn
+    /// Another customer shares it, and the app's policy gives nothing for that (``AppPolicy/Shared``).
+    case sharedNotServed = "shared_not_served"
     case historical
     // Rejected, and possibly our own fault: judged again by `makegood support rejudge`.
     case malformed
@@ -209,7 +211,7 @@ extension Reason {
         .refunded, .withdrawn, .notAuthenticated, .accountNotFound, .appleRefused,
     ]
     /// A purchase that is real and rejected for this is over for its client too: nothing can come of another try.
-    package static let leavingNothing: [Reason] = [.refunded, .withdrawn, .historical]
+    package static let leavingNothing: [Reason] = [.refunded, .withdrawn, .sharedNotServed, .historical]
 }
 
 /// What is to become of one transaction of a receipt.
@@ -262,7 +264,7 @@ package enum BindingSource: String, Sendable, CaseIterable {
     case poster
     /// Row 11: nobody posted it; an order of, or the only one among, the users known for its Apple customer.
     case customer
-    /// Row 0d: shared by another customer; an entitlement, no goods.
+    /// Row 0d: shared by another customer. Whose it is says its chain, or its poster.
     case shared
     /// Row 1: given to somebody else before, and moved by the app's policy. Of ownerships, never of grants.
     case transfer
@@ -359,20 +361,18 @@ extension AppPolicy {
         // A person found out that the former system has not given it.
         let isMadeGood = nothing == .held(.beforeCutover) && evidence.supportDecision != nil && !transaction.isShared
         if let nothing, !isMadeGood { return entry(nothing) }
+        if transaction.isShared, shared == .reject { return entry(.rejected(.sharedNotServed)) }
         let isOld = isBeforeCutover(transaction) && !isMadeGood
         var match: Match
-        if transaction.isShared {
-            guard claim.hasPossession else { return entry(.held(.possessionMissing), heldBy: .init(.shared)) }
-            guard let userID = claim.userID else { return entry(.held(.orderUnknown), heldBy: .init(.shared)) }
-            match = Match(userID: userID, source: .shared)
-        } else {
-            let matcher = Matcher(transaction, kind: kind, claim: claim, evidence: evidence)
-            switch isOld ? matcher.answerBeforeCutover : matcher.answer {
-            case .owner(let found): match = found
-            case .held(let reason, let rival):
-                return entry(.held(reason), heldBy: reason.holdingRow, rival: rival)
-            case .open(let reason): return entry(.open(reason))
-            }
+        let matcher = Matcher(transaction, kind: kind, claim: claim, evidence: evidence)
+        let answer =
+            transaction.isShared ? matcher.answerOfShared : isOld ? matcher.answerBeforeCutover : matcher.answer
+        switch answer {
+        case .owner(let found): match = found
+        case .held(let reason, let rival):
+            let row = transaction.isShared ? Verdict.Entry.HoldingRow(.shared) : reason.holdingRow
+            return entry(.held(reason), heldBy: row, rival: rival)
+        case .open(let reason): return entry(.open(reason))
         }
         // Which item it was, only the owner can say, or the owner's record: no user chooses what another user gets.
         let isOwners = match.userID.isSameText(as: claim.userID) || match.source == .record
@@ -398,7 +398,6 @@ extension AppPolicy {
         }
         let ahead = transaction.purchasedAt.timeIntervalSince(claim.judgedAt)
         if ahead > Self.purchaseAheadMax.inSeconds { return held(.purchaseAhead, match) }
-        if transaction.isShared { return entry(.grant(goods: [], source: .shared)) }
         if transaction.ending == .unknown || evidence.takenBack == .review, evidence.supportDecision == nil {
             match.reasons.append(.revocationUnknown)
             return held(.review, match)
@@ -466,7 +465,9 @@ extension AppPolicy {
         for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?, _ declaredItem: String?,
         decided: String?
     ) -> Promise.Search {
-        if transaction.isShared { return kind == nil ? .unknown(.productUnknown) : .made(Promise(goods: [])) }
+        if transaction.isShared, shared != .goods {
+            return kind == nil ? .unknown(.productUnknown) : .made(Promise(goods: []))
+        }
         if let order = match.offer, let goods = order.goods, decided == nil || decided == order.item {
             return .made(Promise(goods: goods, bonuses: order.bonuses, item: order.item))
         }

@@ -57,16 +57,22 @@ package struct PlacedOrder: Sendable, Equatable {
 
 /// What the database knows about whose a purchase is: the input of ``Matcher``, as of one moment.
 package struct Evidence: Sendable, Equatable {
-    /// A chain of transactions (one originalTransactionId) of which something was granted.
+    /// A chain of transactions (one originalTransactionId, and the one that it was called by before) of which something
+    /// was granted.
     package struct Chain: Sendable, Equatable {
         /// Whose it is since its latest granted purchase.
         package var userID: String
         /// Whether it became his after that purchase was given to somebody else.
         package var isMoved: Bool
+        /// Of the chain's latest purchase before this one, and when it ends or ended; asked only where nobody posted it.
+        package var productID: String?
+        package var runsUntil: Date?
 
-        package init(userID: String, isMoved: Bool = false) {
+        package init(userID: String, isMoved: Bool = false, productID: String? = nil, runsUntil: Date? = nil) {
             self.userID = userID
             self.isMoved = isMoved
+            self.productID = productID
+            self.runsUntil = runsUntil
         }
     }
 
@@ -189,7 +195,7 @@ extension Evidence {
         if let proven = transactions.first(where: { $0.appAccountToken == orderID }) { return proven.id }
         if let transactionID, transactions.contains(where: { $0.id == transactionID }) { return transactionID }
         let order = evidence.values.lazy.flatMap(\.orders).first { $0.id == orderID }
-        let ungranted = transactions.filter { evidence[$0.id]?.isGranted == false }
+        let ungranted = transactions.filter { !$0.isShared && evidence[$0.id]?.isGranted == false }
         let ofProduct = ungranted.filter { $0.productID == order?.productID }
         let isAnothers = order.map { !$0.userID.isSameText(as: poster) } ?? false
         return (ofProduct.isEmpty && isAnothers ? ungranted : ofProduct)

@@ -80,6 +80,21 @@ package struct Matcher: Sendable {
         return .owner(finished(match))
     }
 
+    /// Of what another customer shares (row 0d): its own chain's owner, whoever posts it; else its poster; else, as row 11,
+    /// the only user who is known for the Apple customer it is shared with. No token, order or write-back is its own.
+    package var answerOfShared: Answer {
+        if let chain = evidence.chain {
+            return .owner(Match(userID: chain.userID, source: .shared, reasons: [.chainKnown]))
+        }
+        guard claim.isPosted else {
+            guard isADayOld else { return .open(.unclaimedYet) }
+            guard let found = onlyUserOfCustomer else { return .held(.unclaimed) }
+            return .owner(Match(userID: found.userID, source: .shared, reasons: found.reasons))
+        }
+        guard claim.hasPossession else { return .held(.possessionMissing) }
+        return claim.userID.map { .owner(Match(userID: $0, source: .shared)) } ?? .held(.orderUnknown)
+    }
+
     // MARK: The rows
 
     /// A person has said whose it is, and that comes before all that would only be concluded. An order of his is bound by
@@ -105,7 +120,7 @@ package struct Matcher: Sendable {
     /// Row 4 before rows 2 and 3, of a chain that was moved: its renewals carry the token of the purchase from before,
     /// which would take it back each month.
     private var renewalOfMoved: Match? {
-        guard let chain = evidence.chain, chain.isMoved, isRenewal else { return nil }
+        guard let chain = evidence.chain, chain.isMoved, isRenewal || isChangeOfProduct else { return nil }
         return ofChain(chain, .chain)
     }
 
@@ -186,9 +201,9 @@ package struct Matcher: Sendable {
         return match
     }
 
-    /// Row 4: a renewal or a restore, in a chain we know.
+    /// Row 4: a renewal, a restore or a change of product, in a chain we know.
     private var chain: Match? {
-        guard let chain = evidence.chain, isRenewal || isRestore else { return nil }
+        guard let chain = evidence.chain, isRenewal || isRestore || isChangeOfProduct else { return nil }
         return ofChain(chain, .chain)
     }
 
@@ -441,6 +456,12 @@ package struct Matcher: Sendable {
 
     private var isRestore: Bool {
         !transaction.isPeriod && !isFirstOfChain && evidence.revocations == 0
+    }
+
+    /// An upgrade, a cross-grade or a bundle while the chain runs, which nobody posted.
+    private var isChangeOfProduct: Bool {
+        guard !claim.isPosted, transaction.isPeriod, let productID = evidence.chain?.productID else { return false }
+        return productID != transaction.productID && evidence.chain?.runsUntil ?? .distantPast > transaction.purchasedAt
     }
 
     private func ofChain(_ chain: Evidence.Chain, _ source: BindingSource) -> Match {

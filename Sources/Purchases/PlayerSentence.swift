@@ -210,6 +210,10 @@ package struct PlayerSentence: Sendable, Equatable {
             PlayerSentence(
                 zh: "与您共享这项购买的人或组织已停止共享,因此没有发放。",
                 en: "Whoever shared this purchase with you has stopped sharing it, so nothing was credited for it.")
+        case .sharedNotServed:
+            PlayerSentence(
+                zh: "这是他人与您共享的购买,在这个应用里不发放。",
+                en: "Somebody else bought this and shares it with you; this app gives nothing for what is shared.")
         case .historical:
             PlayerSentence(
                 zh: "这笔购买发生在本系统启用之前,由之前的系统负责。",

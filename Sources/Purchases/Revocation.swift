@@ -77,5 +77,7 @@ extension Transaction {
         return isOfChain(of: other) && abs(purchasedAt.timeIntervalSince(endedAt)) <= Self.successorWithin
     }
 
-    private func isOfChain(of other: Transaction) -> Bool { originalID == other.originalID }
+    private func isOfChain(of other: Transaction) -> Bool {
+        [other.originalID, other.previousOriginalID].contains(originalID) || previousOriginalID == other.originalID
+    }
 }

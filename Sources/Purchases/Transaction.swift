@@ -32,6 +32,9 @@ package struct Transaction: Sendable, Equatable {
 
     package var id: String
     package var originalID: String
+    /// What the chain was called before a migration to Advanced Commerce, or a change between a subscription and a bundle:
+    /// one chain under two ids.
+    package var previousOriginalID: String?
     package var productID: String
     /// Nil where Apple does not say (receipts): the catalogue's type holds.
     package var kind: Kind?
@@ -66,8 +69,9 @@ package struct Transaction: Sendable, Equatable {
     package var facts: String
 
     package init(
-        id: String, originalID: String?, productID: String, kind: Kind?, environment: String, quantity: Int = 1,
-        purchasedAt: Date, expiresAt: Date? = nil, revokedAt: Date? = nil, revocation: Revocation = Revocation(),
+        id: String, originalID: String?, previousOriginalID: String? = nil, productID: String, kind: Kind?,
+        environment: String, quantity: Int = 1, purchasedAt: Date, expiresAt: Date? = nil, revokedAt: Date? = nil,
+        revocation: Revocation = Revocation(),
         isUpgraded: Bool = false, webOrderLineItemID: String? = nil,
         appAccountToken: UUID? = nil, ownership: String? = nil, customerID: String? = nil,
         signedAt: Date? = nil, reason: String? = nil, offerType: Int? = nil, showsToken: Bool = false,
@@ -75,6 +79,7 @@ package struct Transaction: Sendable, Equatable {
     ) {
         self.id = id
         self.originalID = originalID ?? id
+        self.previousOriginalID = previousOriginalID
         self.productID = productID
         self.kind = kind
         self.environment = environment
@@ -108,7 +113,7 @@ package struct Transaction: Sendable, Equatable {
     package var isFirstOfChain: Bool { originalID == id }
 
     /// Its chain may have an owner: a subscription's, or one that another purchase began.
-    package var isOfChain: Bool { isPeriod || !isFirstOfChain }
+    package var isOfChain: Bool { isPeriod || !isFirstOfChain || previousOriginalID != nil }
 
     /// What one purchase has in common under all the ids Apple lists it by: StoreKit 1 gives each device and each
     /// restore its own transaction id, so the id alone would grant a period or a product twice (design.md 6).

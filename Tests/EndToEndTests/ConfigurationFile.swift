@@ -51,6 +51,7 @@ struct ConfigurationFile: Encodable, Sendable {
         var grantFrom: String
         var confirmWithApple = "stale"
         var transfer: String?
+        var shared: String?
         var sandboxPurchases: String?
         var provisional: Provisional?
         var rootCertificates = ["root.der"]

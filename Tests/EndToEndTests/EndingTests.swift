@@ -3,8 +3,8 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// What Apple ended is told by what it means: refunded, withdrawn, upgraded (design.md 5.1, rows 0a and 0a'). Over HTTP,
-    /// with real processes.
+    /// What Apple ended, what it shares and what continues under another id, told by what it means (design.md 5.1, rows 0a,
+    /// 0a', 0d, 4 and 8). Over HTTP, with real processes.
     @Suite struct EndingTests {
         /// Goal: what was paid for and replaced or refunded in part is given; what was given back or withdrawn is not, and is
         /// safe to finish (F4).
@@ -50,6 +50,73 @@ extension EndToEnd {
                 #expect(
                     Set(try await system.texts("select unnest(reasons) from outcomes where state = 'granted'"))
                         .isSuperset(of: ["ended_by_upgrade", "refund_prorated"]))
+            }
+        }
+
+        /// Goal: what is shared is its chain's owner's, whoever posts it, and gives what the app's policy says (row 0d).
+        /// Method: a family member's period and the next one, posted under another login; then the policies.
+        @Test func whatIsSharedHasAnOwner() async throws {
+            try await System.run { system in
+                try await system.startAll()
+                func share(
+                    _ product: String, _ ownership: String = "FAMILY_SHARED", of original: Sale? = nil
+                ) async throws -> Sale {
+                    try await system.appStore.sell(product) {
+                        $0.type = .autoRenewable
+                        $0.inAppOwnershipType = ownership
+                        $0.originalTransactionId = original?.purchase.transactionId
+                    }
+                }
+                let first = try await share(ConfigurationFile.pass)
+                system.owe(first, promised: 0, to: "u1")
+                let own = try await system.submit(first, user: "u1", wait: 20)
+                #expect(own.state == "granted" && own.safeToFinish == true, "\(own.text)")
+                #expect((own.transactions[0]["goods"] as? [Any])?.isEmpty == true)
+                let next = try await share(ConfigurationFile.pass, of: first)
+                system.owe(next, promised: 0, to: "u1")
+                let other = try await system.submit(next, user: "u2", wait: 20)
+                #expect(other.state == "already_granted" && other.reason == "owned_by_another_user", "\(other.text)")
+
+                try system.configureGame { $0.shared = "goods" }
+                try await system.reload()
+                let seat = try await share(ConfigurationFile.gold, "ASSIGNED")
+                system.owe(seat, to: "u3")
+                #expect(try await system.submit(seat, user: "u3", wait: 20).state == "granted")
+
+                try system.configureGame { $0.shared = "reject" }
+                try await system.reload()
+                let refused = try await system.submit(
+                    try await share(ConfigurationFile.gold), user: "u3", wait: 20)
+                #expect(refused.state == "rejected" && refused.reason == "shared_not_served")
+                #expect(refused.safeToFinish == true)
+            }
+        }
+
+        /// Goal: a subscription that goes on in a bundle, under an original id of its own, stays its owner's (rows 4 and 8).
+        /// Method: the bundle and its renewal are posted by another login than the subscription.
+        @Test func aBundleContinuesItsChain() async throws {
+            try await System.run { system in
+                try await system.startAll()
+                func sell(
+                    _ product: String, of original: Sale? = nil, after previous: Sale? = nil
+                ) async throws -> Sale {
+                    try await system.appStore.sell(product) {
+                        $0.type = .autoRenewable
+                        $0.originalTransactionId = original?.purchase.transactionId
+                        $0.previousOriginalTransactionId = previous?.purchase.transactionId
+                    }
+                }
+                let single = try await sell(ConfigurationFile.pass)
+                system.owe(single, to: "u1")
+                #expect(try await system.submit(single, user: "u1", wait: 20).state == "granted")
+                let bundle = try await sell(ConfigurationFile.gold, after: single)
+                let renewal = try await sell(ConfigurationFile.gold, of: bundle)
+                for sale in [bundle, renewal] {
+                    system.owe(sale, to: "u1")
+                    let answer = try await system.submit(sale, user: "u2", wait: 20)
+                    #expect(answer.state == "already_granted", "\(answer.text)")
+                    #expect(answer.reason == "owned_by_another_user")
+                }
             }
         }
     }

@@ -240,6 +240,74 @@ import Testing
         #expect(Self.policy().decide(shared, claim: bare) == .held(.possessionMissing))
     }
 
+    @Test(
+        "row 0d: what is shared is its chain's owner's, else its poster's with possession, else its customer's only user's"
+    )
+    func ownersOfShared() {
+        let shared = Self.transaction("pass", kind: .autoRenewable) {
+            $0.ownership = "FAMILY_SHARED"
+            // Neither says anything of what another customer paid for.
+            $0.appAccountToken = UUID()
+        }
+        let day = Self.received.addingTimeInterval(Matcher.unpostedFor)
+        let none = [String]()
+        for (chain, poster, possession, isPosted, isADayOld, users, expected) in [
+            ("owner", "u1", true, true, false, none, "owner"), ("owner", "u1", false, true, false, none, "owner"),
+            ("owner", nil, true, false, false, none, "owner"), (nil, "u1", true, true, false, ["u2"], "u1"),
+            (nil, "u1", false, true, false, none, "possession_missing"),
+            (nil, nil, true, true, false, none, "order_unknown"),
+            (nil, nil, true, false, false, ["u2"], "unclaimed_yet"), (nil, nil, true, false, true, ["u2"], "u2"),
+            (nil, nil, true, false, true, ["u2", "u3"], "unclaimed"), (nil, nil, true, false, true, none, "unclaimed"),
+        ] as [(String?, String?, Bool, Bool, Bool, [String], String)] {
+            let claim = Claim(
+                userID: poster, hasPossession: possession, receivedAt: Self.received,
+                judgedAt: isADayOld ? day : Self.received, isPosted: isPosted)
+            var evidence = Evidence()
+            evidence.chain = chain.map { .init(userID: $0) }
+            evidence.customerUserIDs = users
+            evidence.registeredUserID = "registered"
+            evidence.orders = [
+                PlacedOrder(
+                    id: UUID(), userID: "u1", productID: "pass", placedAt: shared.purchasedAt - 60,
+                    payBy: Self.received, goods: [.init(item: "pass", amount: 9)])
+            ]
+            evidence.namedOrderID = evidence.orders[0].id
+            let entry = Self.policy().judge(shared, claim: claim, evidence: evidence)
+            switch entry.decision {
+            case .grant(let goods, let source):
+                #expect(source == .shared && goods.isEmpty)
+                #expect(entry.match?.userID == expected && entry.match?.order == nil)
+                #expect(entry.match?.takesChain == false && entry.transfer == nil)
+            case .held(let reason):
+                #expect(reason.rawValue == expected && entry.heldBy?.source == .shared)
+            case .open(let reason): #expect(reason.rawValue == expected)
+            case .provisional, .rejected: Issue.record("\(entry.decision)")
+            }
+        }
+    }
+
+    @Test("row 0d: what is shared gives nothing, what its buyer gets, or counts for nothing, as the app says")
+    func sharedPolicy() {
+        let shared = Self.transaction("pass", kind: .autoRenewable) { $0.ownership = "ASSIGNED" }
+        for (policy, expected) in [
+            (AppPolicy.Shared.entitlement, Decision.grant(goods: [], source: .shared)),
+            (.goods, .grant(goods: Self.pass.goods, source: .shared)), (.reject, .rejected(.sharedNotServed)),
+        ] {
+            #expect(Self.policy { $0.shared = policy }.decide(shared, claim: Self.claim) == expected)
+            // What Apple took back comes first; what is the user's own is none of its business.
+            var taken = shared
+            taken.revokedAt = Self.received
+            #expect(Self.policy { $0.shared = policy }.decide(taken, claim: Self.claim) == .rejected(.withdrawn))
+            #expect(Self.policy { $0.shared = policy }.decide(Self.transaction(), claim: Self.claim) == Self.granted)
+        }
+        var unknown = shared
+        unknown.productID = "unknown"
+        for policy in [AppPolicy.Shared.entitlement, .goods] {
+            #expect(
+                Self.policy { $0.shared = policy }.decide(unknown, claim: Self.claim) == .held(.productUnknown))
+        }
+    }
+
     @Test("row 0d: other words of ownership are purchases", arguments: [nil, "PURCHASED", "SOMETHING_NEW"])
     func purchased(ownership: String?) {
         let transaction = Self.transaction { $0.ownership = ownership }

@@ -78,7 +78,7 @@ import Testing
                 case .given(let reason):
                     entry.decision.gives
                         && reasons.filter { [.endedByUpgrade, .refundProrated].contains($0) }
-                            == (c.transaction.isShared ? reasons.filter { $0 == reason } : reason.map { [$0] } ?? [])
+                            == (reason.map { [$0] } ?? [])
                 }
             #expect(isRight, "\(c) \(entry.decision) \(reasons), not \(expected)")
         }
@@ -147,6 +147,12 @@ import Testing
         }
         #expect(!plus(0) { $0.productID = "basic" }.follows(basic))
         #expect(!plus(0) { $0.originalID = "2" }.follows(basic))
+        // A bundle begins a chain of its own, and names the one before.
+        #expect(
+            plus(0) {
+                $0.originalID = "2"
+                $0.previousOriginalID = "1"
+            }.follows(basic))
         #expect(!plus(0) { $0.environment = Transaction.sandbox }.follows(basic))
         var standing = basic
         standing.revokedAt = nil

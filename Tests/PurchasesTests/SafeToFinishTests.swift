@@ -13,7 +13,9 @@ import Testing
                 let expected =
                     switch (state, reason) {
                     case ("granted", _), ("already_granted", _): true
-                    case ("rejected", "refunded"), ("rejected", "withdrawn"), ("rejected", "historical"): true
+                    case ("rejected", "refunded"), ("rejected", "withdrawn"), ("rejected", "historical"),
+                        ("rejected", "shared_not_served"):
+                        true
                     // Another post settles it, which nobody could make after it was finished.
                     case ("held", "foreign_order"), ("held", "foreign_record"), ("held", "foreign_token"),
                         ("held", "token_disputed"):

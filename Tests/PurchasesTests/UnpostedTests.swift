@@ -16,6 +16,8 @@ import Testing
         case ofNobodyKnown
     }
     enum Age: CaseIterable { case fresh, almostADay, aDay }
+    /// What the chain's purchase before this one was, and whether it was running.
+    enum Before: CaseIterable { case unknown, sameProduct, another, anotherThatEnded }
 
     private static func orders(_ orders: Orders) -> [PlacedOrder] {
         switch orders {
@@ -39,12 +41,14 @@ import Testing
     }
 
     private static func expected(
-        _ token: Token, _ kind: Table.Kind, _ chain: Table.Chain, _ customer: Customer, _ age: Age, _ t: Transaction,
-        _ e: Evidence
+        _ token: Token, _ kind: Table.Kind, _ chain: Table.Chain, _ before: Before, _ customer: Customer, _ age: Age,
+        _ t: Transaction, _ e: Evidence
     ) -> Expected {
         // Nobody ordered it "just now": there is no poster.
         let isRenewal = kind == .renewal || kind == .legacyPeriod
         let isRestore = kind == .restore && chain != .yoursTakenBack
+        // "nobody having posted, a change of product while the chain runs".
+        let isChange = before == .another && kind != .restore && kind != .consumable
         /// "as row 7": the latest that fits; of different promises, or of different users, only if it alone is near.
         func row7(_ users: [String]) -> PlacedOrder? {
             guard t.offerType != 3, !isRenewal, !isRestore else { return nil }
@@ -57,7 +61,7 @@ import Testing
             let near = all.filter { Table.bought.timeIntervalSince($0.placedAt) <= 900 }
             return promises.count <= 1 || near.count == 1 ? all.first : nil
         }
-        if chain == .yoursMoved, isRenewal { return Expected(row: 4, user: you) }
+        if chain == .yoursMoved, isRenewal || isChange { return Expected(row: 4, user: you) }
         if token == .order || token == .boundOrder {
             let order = e.orders.first { $0.id == t.appAccountToken }
             let isFirst = t.id == t.originalID
@@ -75,11 +79,11 @@ import Testing
             return Expected(row: 3, user: you, order: row7([you])?.id)
         }
         // A chain that is known is proof; a token that was merely used before waits for its user.
-        if token == .rememberedOfOne, chain == .none || !isRenewal && !isRestore {
+        if token == .rememberedOfOne, chain == .none || !isRenewal && !isRestore && !isChange {
             guard age == .aDay else { return Expected(row: 11, reason: .unclaimedYet) }
             return Expected(row: 3, user: you, order: row7([you])?.id)
         }
-        if chain != .none, isRenewal || isRestore { return Expected(row: 4, user: you) }
+        if chain != .none, isRenewal || isRestore || isChange { return Expected(row: 4, user: you) }
         // The 24 hours of rows 8 and 11.
         guard age == .aDay else { return Expected(row: 11, reason: .unclaimedYet) }
         if chain != .none { return Expected(row: 8, user: you) }
@@ -94,9 +98,11 @@ import Testing
         for kind in Table.Kind.allCases {
             for chain in Table.Chain.allCases
             where chain != .mine && (chain == .none || kind != .consumable && kind != .firstPeriod) {
-                for customer in Customer.allCases {
-                    for orders in Orders.allCases {
-                        for age in Age.allCases { judge(token, kind, chain, customer, orders, age) }
+                for before in Before.allCases where chain != .none || before == .unknown {
+                    for customer in Customer.allCases {
+                        for orders in Orders.allCases {
+                            for age in Age.allCases { judge(token, kind, chain, before, customer, orders, age) }
+                        }
                     }
                 }
             }
@@ -104,7 +110,8 @@ import Testing
     }
 
     private func judge(
-        _ token: Token, _ kind: Table.Kind, _ chain: Table.Chain, _ customer: Customer, _ orders: Orders, _ age: Age
+        _ token: Token, _ kind: Table.Kind, _ chain: Table.Chain, _ before: Before, _ customer: Customer,
+        _ orders: Orders, _ age: Age
     ) {
         var transaction = Table.transaction(kind)
         if orders == .oneButOfferCode { transaction.offerType = 3 }
@@ -122,7 +129,12 @@ import Testing
         if token == .registered { evidence.registeredUserID = Self.you }
         if token == .rememberedOfOne { evidence.rememberedUserIDs = [Self.you] }
         if token == .grantedToTwo { evidence.rememberedUserIDs = [Self.you, Self.third] }
-        if chain != .none { evidence.chain = .init(userID: Self.you, isMoved: chain == .yoursMoved) }
+        if chain != .none {
+            evidence.chain = .init(
+                userID: Self.you, isMoved: chain == .yoursMoved,
+                productID: before == .unknown ? nil : before == .sameProduct ? "coins" : "basic",
+                runsUntil: before == .anotherThatEnded ? Table.bought : Table.bought.addingTimeInterval(1))
+        }
         if chain == .yoursTakenBack { evidence.revocations = 1 }
         evidence.customerUserIDs =
             customer == .unknown ? [] : customer == .onlyYou ? [Self.you] : [Self.you, Self.third]
@@ -132,7 +144,7 @@ import Testing
             judgedAt: found.addingTimeInterval(age == .fresh ? 1 : age == .almostADay ? 86_399 : 86_400),
             isPosted: false)
         let answer = Matcher(transaction, kind: nil, claim: claim, evidence: evidence).answer
-        let expected = Self.expected(token, kind, chain, customer, age, transaction, evidence)
+        let expected = Self.expected(token, kind, chain, before, customer, age, transaction, evidence)
         let seen: Expected =
             switch answer {
             case .owner(let match):
@@ -141,8 +153,30 @@ import Testing
             case .open(let reason): Expected(row: 11, reason: reason == .unclaimedYet ? reason : nil)
             }
         if seen != expected {
-            Issue.record("\(token) \(kind) \(chain) \(customer) \(orders) \(age): \(answer), not \(expected)")
+            Issue.record("\(token) \(kind) \(chain) \(before) \(customer) \(orders) \(age): \(answer), not \(expected)")
         }
+    }
+
+    @Test("row 4: what begins a chain of its own is a change of product too, where it continues one that runs")
+    func bundle() {
+        let bundle = Table.transaction(.firstPeriod)
+        let found = DecisionTests.received
+        var claim = Claim(userID: nil, hasPossession: true, receivedAt: found, isPosted: false)
+        var evidence = Evidence()
+        evidence.chain = .init(userID: Self.you, productID: "basic", runsUntil: Table.bought.addingTimeInterval(60))
+        var answer: Matcher.Answer { Matcher(bundle, kind: nil, claim: claim, evidence: evidence).answer }
+        guard case .owner(let match) = answer, match.source == .chain else {
+            Issue.record("\(answer)")
+            return
+        }
+        #expect(match.userID == Self.you && !match.takesChain)
+        // A post says more: it may be another user's.
+        claim = Claim(userID: "poster", hasPossession: true, receivedAt: found)
+        guard case .owner(let posted) = answer else {
+            Issue.record("\(answer)")
+            return
+        }
+        #expect(posted.source == .chainOwner)
     }
 
     @Test("a day later the goods are those of the order that was found, else of the day it was bought")

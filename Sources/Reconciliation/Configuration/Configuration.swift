@@ -191,6 +191,7 @@ package struct AppConfiguration: Sendable {
         policy.sandboxPurchases = try reader.word("sandboxPurchases") ?? .testers
         policy.confirmWithApple = try reader.word("confirmWithApple") ?? .stale
         policy.transfer = try reader.word("transfer") ?? .keep
+        policy.shared = try reader.word("shared") ?? .entitlement
         policy.recordsNameUsers = try reader.boolean("recordsNameUsers") ?? true
         // Nothing is given in shadow, on trust least of all, and nothing moves.
         if policy.mode == .shadow { (policy.provisional, policy.transfer) = (nil, .keep) }
@@ -247,6 +248,7 @@ package struct AppConfiguration: Sendable {
         if ocsp != .off { hash.update(data: Data("ocsp \(ocsp)".utf8)) }
         if policy.mode != .live { hash.update(data: Data("mode \(policy.mode)".utf8)) }
         if policy.transfer != .keep { hash.update(data: Data("transfer \(policy.transfer)".utf8)) }
+        if policy.shared != .entitlement { hash.update(data: Data("shared \(policy.shared)".utf8)) }
         if !policy.recordsNameUsers { hash.update(data: Data("records".utf8)) }
         // What is held may be finished now.
         if policy.finishAtApple != .never { hash.update(data: Data("finish \(policy.finishAtApple)".utf8)) }

@@ -196,41 +196,28 @@ extension Statements {
           case when i.named is not null and i.is_one_of_several then coalesce(
             (select true from grants where transaction_id = i.id),
             (select true from grants where purchase_key = i.purchase_key),
-            case when y.purchase_key is not null then true end,
+            case when same.purchase_key is not null then true end,
             (select true from (\(importedGrant("i"))) imported)) end,
           \(orderColumns(isProven: "o.installation_id = i.installation and v.is_proof and w.decides is not true")), s.is_written, c.is_moved,
           coalesce(b.users, '{}'), d.user_id, d.item, d.token, x.user_id,
           case when i.record is not null and x.user_id is null then (select true from record_apps where app_id = i.app) end,
-          y.purchase_key, case when d.user_id is not null then (
+          same.purchase_key, case when d.user_id is not null then (
             select true from (select transaction_id from grants where purchase_key = i.purchase_key and transaction_id <> i.id
                 offset 0) had
               cross join lateral (select purchased_at from transactions
                 where transaction_id = had.transaction_id offset 0) t
             where date_trunc('second', t.purchased_at) <> date_trunc('second', i.purchased_at)) end,
-          -- Taken back under another id of this purchase: a refund of a restore, or of the same period.
-          case when i.is_chain then (
-            select \(takenBack("t"))
-            from (select * from transactions where original_transaction_id = i.original offset 0) t
-            where t.app_id = i.app and t.environment = i.environment and t.transaction_id <> i.id
-              and t.revoked_at > i.purchased_at and t.signed_at > coalesce(i.signed_at, '-infinity')
-              and (not i.is_period or t.expires_at = i.expires_at)
-              -- Not undone since.
-              and (select true from (
-                  select app_id, environment, purchased_at, expires_at, revoked_at, signed_at from transactions
-                  where original_transaction_id = i.original offset 0) u
-                where u.app_id = i.app and u.environment = i.environment and u.revoked_at is null
-                  and u.signed_at > t.signed_at
-                  and case when i.is_period then u.expires_at = i.expires_at else u.purchased_at < t.revoked_at end
-                limit 1) is null
-            order by t.signed_at desc limit 1) end,
+          \(takenBackUnderAnotherID),
           case when i.ended_at is not null then (\(successor(original: "i.original", app: "i.app",
-            environment: "i.environment", product: "i.product", endedAt: "i.ended_at"))) end
+            environment: "i.environment", product: "i.product", endedAt: "i.ended_at"))) end,
+          y.product_id, y.expires_at
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
             $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[], $14::bool[],
-            $15::text[], $16::bool[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[]) with ordinality
+            $15::text[], $16::bool[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[],
+            $21::text[], $22::bool[], $23::bool[]) with ordinality
           as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
             token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, record, expires_at, signed_at,
-            ended_at, n)
+            ended_at, previous, is_shared, is_unposted, n)
         cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
         -- What Apple took back of the chain before it. By the chain alone: the index of refunds may be walked.
         cross join lateral (
@@ -251,7 +238,7 @@ extension Statements {
             and t.environment = i.environment
             and case when i.is_period then t.expires_at = i.expires_at
               else t.purchased_at > q.last end
-          order by t.purchased_at limit 1) y on true
+          order by t.purchased_at limit 1) same on true
         -- A person's word.
         left join lateral (
           select \(person("support_decisions.user_id", of: "i.app")) as user_id, item, token from support_decisions
@@ -297,35 +284,8 @@ extension Statements {
             union all
             (select user_id from grants where app_id = i.app and user_id = i.record limit 1)
             limit 1) k offset 0) x on true
-        left join lateral (
-          select h.user_id, o.is_moved and h.user_id = \(person("o.user_id", of: "i.app")) as is_moved
-          from (
-            (select user_id, move > 0 as is_moved, purchased_at, decided_at as at from ownerships
-              where i.is_chain and app_id = i.app and environment = i.environment
-                and original_transaction_id = i.original
-              order by purchased_at desc, transaction_id desc, move desc limit 1)
-            union all
-            -- What was granted before ownerships were written down.
-            (select g.user_id, false, t.purchased_at, g.granted_at from transactions t
-              cross join lateral (select user_id, granted_at from grants where transaction_id = t.transaction_id
-                and binding_source <> 'shared' offset 0) g
-              where i.is_chain and t.original_transaction_id = i.original and t.app_id = i.app
-                and t.environment = i.environment
-              order by t.purchased_at desc limit 1)
-            limit 1) o
-          -- Bought anew by its owner while another's claim moved it: his again from that purchase on.
-          left join lateral (
-            select g.user_id, g.granted_at as at from transactions t
-              cross join lateral (select user_id, granted_at from grants where transaction_id = t.transaction_id
-                and binding_source <> 'shared' offset 0) g
-            where o.is_moved and t.original_transaction_id = i.original and t.app_id = i.app
-              and t.environment = i.environment and t.purchased_at > o.purchased_at
-            order by t.purchased_at desc limit 1) l on true
-          cross join lateral (
-            select \(person("coalesce(l.user_id, o.user_id)", of: "i.app")) as user_id, coalesce(l.at, o.at) as at
-            offset 0) h
-          -- Where its owner was erased, what it renews is a purchase that nobody is known for: it was paid for all the same.
-          where not \(isForgotten("h.user_id", since: "h.at")) offset 0) c on true
+        left join lateral (\(ownerOfChain)) c on true
+        left join lateral (\(purchaseBefore)) y on true
         left join lateral (
           select array_agg(user_id) as users from (
             select distinct \(person("grants.user_id", of: "i.app")) as user_id from grants
@@ -372,6 +332,8 @@ extension Statements {
                 .bools(questions.map(\.isOneOfSeveral)), .texts(questions.map(\.recordUserID)),
                 .dates(transactions.map(\.expiresAt)), .dates(transactions.map(\.signedAt)),
                 .dates(transactions.map { $0.mayHaveSuccessor ? $0.revokedAt : nil }),
+                .texts(transactions.map(\.previousOriginalID)), .bools(transactions.map(\.isShared)),
+                .bools(questions.map { !$0.isPosted }),
             ]
         },
         read: { row throws(PostgresError) in
@@ -381,7 +343,11 @@ extension Statements {
             evidence.posterHasToken = try row.optionalBool(3) ?? false
             evidence.customerUserIDs = try row.texts(23)
             let isMoved = try row.optionalBool(22) ?? false
-            evidence.chain = try row.optionalText(4).map { Evidence.Chain(userID: $0, isMoved: isMoved) }
+            if let userID = try row.optionalText(4) {
+                evidence.chain = Evidence.Chain(
+                    userID: userID, isMoved: isMoved, productID: try row.optionalText(33),
+                    runsUntil: try row.optionalDate(34))
+            }
             if let userID = try row.optionalText(24) {
                 evidence.supportDecision = Evidence.SupportDecision(
                     userID: userID, item: try row.optionalText(25), token: try row.optionalUUID(26),
@@ -414,7 +380,7 @@ extension Statements {
     }
 
     /// Whether a user was erased after this was his. In a protected database his name is what it was.
-    private static func isForgotten(_ user: String, since: String) -> String {
+    static func isForgotten(_ user: String, since: String) -> String {
         """
         (\(user) ~ '\(UserErasure.tombstonePattern)'
           or coalesce((select erased_at from users where app_id = i.app and user_key = \(user)) >= \(since), false))

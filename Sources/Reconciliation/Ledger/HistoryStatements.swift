@@ -13,7 +13,8 @@ extension Statements {
         "transaction_id, original_transaction_id, product_id, kind, environment, quantity, purchased_at, "
         + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts, "
         + "facts ->> 'reason', (facts ->> 'offerType')::int, facts ->> 'isUpgraded' = 'true', "
-        + "(facts ->> 'revocationReason')::int, facts ->> 'revocationType', (facts ->> 'revocationPercentage')::int"
+        + "(facts ->> 'revocationReason')::int, facts ->> 'revocationType', (facts ->> 'revocationPercentage')::int, "
+        + "facts ->> 'previousOriginalTransactionId'"
     static let onOlderFacts = """
         on conflict (transaction_id) do update set revoked_at = excluded.revoked_at, facts = excluded.facts,
             expires_at = excluded.expires_at, signed_at = excluded.signed_at, ownership = excluded.ownership,
@@ -211,7 +212,8 @@ extension RowReader {
     func transaction(from column: Int) throws(PostgresError) -> Transaction? {
         guard let id = try optionalText(column) else { return nil }
         return Transaction(
-            id: id, originalID: try text(column + 1), productID: try text(column + 2),
+            id: id, originalID: try text(column + 1), previousOriginalID: try optionalText(column + 20),
+            productID: try text(column + 2),
             kind: try optionalText(column + 3).flatMap(Transaction.Kind.init(rawValue:)),
             environment: try text(column + 4), quantity: try int(column + 5), purchasedAt: try date(column + 6),
             expiresAt: try optionalDate(column + 7), revokedAt: try optionalDate(column + 8),

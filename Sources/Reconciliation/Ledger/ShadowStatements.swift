@@ -70,12 +70,13 @@ extension Statements {
         "shadow.evidence",
         """
         select c.user_id, coalesce(t.users, '{}')
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) with ordinality
-          as i(app, id, environment, original, token_text, n)
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bool[]) with ordinality
+          as i(app, id, environment, original, token_text, is_shared, n)
         left join lateral (
           select \(person("s.user_id", of: "i.app")) as user_id from (
             select * from shadow_decisions where original_transaction_id = i.original offset 0) s
-          where app_id = i.app and environment = i.environment and transaction_id <> i.id and binding_source <> 'shared'
+          where app_id = i.app and environment = i.environment and transaction_id <> i.id
+            and (binding_source <> 'shared' or i.is_shared)
           order by purchased_at desc, transaction_id desc limit 1) c on true
         left join lateral (
           select array_agg(user_id) as users from (
@@ -90,6 +91,7 @@ extension Statements {
                 .texts(questions.map(\.appID)), .texts(questions.map(\.transaction.id)),
                 .texts(questions.map(\.transaction.environment)), .texts(questions.map(\.transaction.originalID)),
                 .texts(questions.map(\.transaction.appAccountToken?.text)),
+                .bools(questions.map(\.transaction.isShared)),
             ]
         },
         read: { row throws(PostgresError) in

@@ -139,6 +139,7 @@ extension Reason {
         case .transferred: "it was another user's, and is the poster's since, by the app's transfer"
         case .refunded: "Apple has given the money back"
         case .withdrawn: "whoever shared it, a family member or an organization, shares it no longer"
+        case .sharedNotServed: "another customer shares it, and the app's shared is reject"
         case .historical: "bought long before grantFrom: the former system's"
         case .malformed, .unsigned, .signature:
             "what was posted is not what Apple signed: ask the app for its proof again"

@@ -7,7 +7,8 @@ extension Transaction {
     package init?(_ signed: SignedTransaction) {
         guard let purchasedAt = signed.purchaseDate, let environment = signed.environment else { return nil }
         self.init(
-            id: signed.transactionId, originalID: signed.originalTransactionId, productID: signed.productId,
+            id: signed.transactionId, originalID: signed.originalTransactionId,
+            previousOriginalID: signed.previousOriginalTransactionId, productID: signed.productId,
             kind: signed.type.flatMap(Kind.init(rawValue:)), environment: environment.rawValue,
             quantity: signed.quantity ?? 1, purchasedAt: purchasedAt, expiresAt: signed.expiresDate,
             revokedAt: signed.revocationDate,

@@ -29,9 +29,8 @@ extension Examiner {
         let named = receipt.orderID.map { OrderID.named($0, of: receipt.appID) }
         let recordUserID = app.policy.recordsNameUsers ? receipt.declared?.uid : nil
         let asked = transactions.filter {
-            !$0.isShared
-                && (!claim.isPosted || receipt.appHasOrders || recordUserID != nil || $0.appAccountToken != nil
-                    || $0.isOfChain)
+            $0.isOfChain || !claim.isPosted
+                || !$0.isShared && (receipt.appHasOrders || recordUserID != nil || $0.appAccountToken != nil)
         }
         if let id = receipt.installationID, claim.hasPossession {
             try await installations.show(id, asked, in: ledger)

@@ -15,7 +15,7 @@ import Testing
             try await Self.fill(lab)
             if isAnalyzed { try await lab.run("analyze") }
             let types =
-                "text[], text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], bool[], bool[], bool[], text[], bool[], text[], timestamptz[], timestamptz[], timestamptz[]"
+                "text[], text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], bool[], bool[], bool[], text[], bool[], text[], timestamptz[], timestamptz[], timestamptz[], text[], bool[], bool[]"
             try await lab.run("set plan_cache_mode = force_generic_plan")
             try await lab.run("prepare short (text[], uuid[], text[]) as \(Statements.orderOfToken.sql)")
             let short = try await lab.texts(
@@ -48,6 +48,7 @@ import Testing
                     "array[now()]", one.replacing("%", with: UUID().uuidString), "array[true]", "array[false]",
                     "array[true]", one.replacing("%", with: "c7"), "array[true]",
                     one.replacing("%", with: "u8"), "array[now()]", "array[now()]", "array[now()]",
+                    one.replacing("%", with: "o8"), "array[true]", "array[true]",
                 ]
             let plan = try await lab.texts("explain execute evidence(\(arguments.joined(separator: ", ")))")
             #expect(plan.count > 20)
