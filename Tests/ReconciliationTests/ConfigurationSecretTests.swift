@@ -174,7 +174,8 @@ import Testing
                 ("id: game", "id: game\n    finishAtApple: afterGrant"),
                 ("id: game", "id: game\n    makeUp: {maxAge: 8d}"),
                 ("id: game", "id: game\n    grantFrom: 2026-03-01T00:00:00Z"),
-                ("id: game", "id: game\n    confirmWithApple: never"), ("    rootCertificates: [roots/test.der]\n", ""),
+                ("id: game", "id: game\n    confirmWithApple: never"), ("id: game", "id: game\n    shared: reject"),
+                ("    rootCertificates: [roots/test.der]\n", ""),
             ] {
                 let changed = try parse(Self.yaml().replacing(from, with: to, maxReplacements: 1))
                 #expect(seen.insert(try #require(changed.apps["game"]?.hash)).inserted, "\(to)")

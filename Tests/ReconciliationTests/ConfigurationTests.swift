@@ -346,6 +346,7 @@ import Testing
             ("usersPerCustomer: 3", "usersPerCustomer: 3.5", "apps[0].makeUp.usersPerCustomer"),
             ("confirmWithApple: stale", "confirmWithApple: sometimes", "apps[0].confirmWithApple"),
             ("confirmWithApple: stale", "ocsp: false", "apps[0].ocsp"),
+            ("confirmWithApple: stale", "shared: never", "apps[0].shared"),
             ("[roots/test.der]", "[roots/none.der]", "apps[0].rootCertificates"),
             ("[roots/test.der]", "[gateway.pem]", "apps[0].rootCertificates"),
             ("privateKeyFile: key.p8", "privateKeyFile: none.p8", "apps[0].serverApi.privateKeyFile"),
