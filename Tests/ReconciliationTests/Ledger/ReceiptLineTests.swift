@@ -222,7 +222,7 @@ import Testing
 
     @Test("Two orders that name the user are two posters: each keeps its own row, and its name")
     func withoutUser() async throws {
-        try await LedgerLab.with { lab in
+        try await LedgerLab.with { lab async throws in
             let posts = ["a", "b"].map { Words(order: $0).submission("p", nil) }
             for post in posts { #expect(try await lab.ledger.insert(post)) }
             var more = Words(order: "a", transaction: "1", item: "x").submission("p", nil)
