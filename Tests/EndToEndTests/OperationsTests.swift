@@ -227,9 +227,12 @@ extension EndToEnd {
         @Test func twoSchedulersAtOnceShareTheWork() async throws {
             try await System.run(.init(timeScale: 0.2)) { system in
                 try await system.start(.ingest)
-                let sales = try await system.appStore.sell(200)
-                system.owe(sales, to: "u1")
-                for sale in sales { try await system.submit(sale, user: "u1") }
+                // Of ten users: of one alone not so many are published at once.
+                for (number, sale) in try await system.appStore.sell(200).enumerated() {
+                    let user = "u\(number % 10)"
+                    system.owe(sale, to: user)
+                    try await system.submit(sale, user: user)
+                }
                 let queue = system.queues.verify(.local)
                 try await system.waitForRings(200, in: queue)
                 #expect(try system.purge(queue) > 0)

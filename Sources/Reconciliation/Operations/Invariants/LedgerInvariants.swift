@@ -47,7 +47,7 @@ extension Invariant {
               select g.* from (
                 select id, app_id, user_id from receipts where received_at >= \(since)) r
               full join (
-                select transaction_id, receipt_id, app_id, user_id, true as is_grant from grants
+                select transaction_id, receipt_id, app_id, user_id, binding_source, true as is_grant from grants
                 where granted_at >= \(since) and binding_source in ('poster', 'shared')) g on g.receipt_id = r.id
               where coalesce(is_grant, false) and (g.app_id, g.user_id) is distinct from (r.app_id, r.user_id)
               offset 0) g
@@ -59,6 +59,10 @@ extension Invariant {
                   select o.user_id from orders o
                   where o.id::text = lower(receipts.order_id) and o.app_id = receipts.app_id)) as poster
                 from receipts where id = g.receipt_id offset 0) r)
+              -- What is shared may be the chain's or the customer's: then reasons stand with its outcome.
+              and (g.binding_source = 'poster' or (
+                select o.reasons from outcomes o
+                where o.receipt_id = g.receipt_id and o.transaction_id = g.transaction_id) is null)
             """),
         Invariant(
             "B7", "orders_and_grants", "one purchase is granted by an order, to the order's user",
