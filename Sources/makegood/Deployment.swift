@@ -86,6 +86,7 @@ enum Deployment {
         let security: SecurityLog
         do {
             try await UserProtection.agree(configuration.userKeys, in: database)
+            try await DatabasePurpose.agree(configuration, in: database)
             security = try await SecurityLog(in: database, logger: logger)
         } catch {
             await lists?.close()

@@ -245,9 +245,28 @@ struct Doctor {
             schema = .fail("schema", "\(error)", Self.toDo(error))
         }
         let database = Database(configuration, connections: 1, logger: logger)
-        let findings = await server(database)
+        var findings = await server(database)
+        if schema.verdict == .ok, let ours = try? settings.loadConfiguration() {
+            findings.append(await Self.agreement(of: ours, database))
+        }
         await database.close()
         return findings.first?.verdict == .fail ? findings : [findings[0], schema] + findings.dropFirst()
+    }
+
+    /// What all services of a database have to agree on.
+    private static func agreement(of configuration: Configuration, _ database: Database) async -> Finding {
+        do {
+            // The first service that starts decides.
+            if try await database.run(Statements.userProtection).first != nil {
+                try await UserProtection.check(configuration.userKeys, in: database)
+            }
+            try await DatabasePurpose.check(configuration, in: database)
+            return .ok("agreement", "the configuration and the database agree")
+        } catch let error as ConfigurationError {
+            return .fail("agreement", "\(error)", "use the configuration of this database, or another database")
+        } catch {
+            return .fail("agreement", "\(error)", "look at the log of the database, and at the role's rights")
+        }
     }
 
     private static func toDo(_ error: MigrationError) -> String {

@@ -257,7 +257,7 @@ extension EndToEnd {
                 let report = try await system.command("doctor")
                 for line in [
                     "ok    libpq", "ok    librabbitmq", "ok    settings", "ok    configuration", "ok    database",
-                    "ok    schema",
+                    "ok    schema", "ok    agreement",
                     "ok    writable", "ok    clock", "ok    broker", "ok    queues",
                 ] {
                     #expect(report.contains(line), "\(line) in\n\(report)")

@@ -39,6 +39,7 @@ package struct ConfigurationReloader: Service {
             }
             // Whole or not at all: the gateway's keys are read before anything is changed.
             if let section = configuration.gatewayJWT { _ = try await GatewayVerifier(section) }
+            try await DatabasePurpose.agree(configuration, in: ledger.database)
             try await apps.update(configuration, ledger: ledger)
             holder.replace(configuration)
             logger.notice("configuration taken", metadata: ["configuration.sha256": "\(configuration.hash)"])

@@ -27,14 +27,16 @@ extension Statements {
     package typealias KnownBareID = (stored: Transaction?, isGranted: Bool, mayBeAsked: Bool)
 
     /// What is known of a bare id's transaction, whoever posted it, and whether Apple may be asked about it: three times in
-    /// all, and once a day when it is a day old, where a post or a person brings it back. Key look-ups only.
+    /// all, and once a day when it is a day old, where a post or a person brings it back. What Apple answered is forgotten
+    /// after thirty days without another answer. Key look-ups only.
     package static let knownBareID = Statement<BareID, KnownBareID>(
         "asked.known_bare_id",
         """
         select exists (select from grants where transaction_id = $3),
           a.of_all < \(bareIDAnswersMax) or $4 and a.of_today = 0, t.*
         from (
-          select count(*) filter (where day = '-infinity') as of_all, count(*) filter (where day > '-infinity') as of_today
+          select coalesce(max(n) filter (where day = '-infinity'), 0) as of_all,
+            count(*) filter (where day > '-infinity') as of_today
           from limit_places
           where app_id = $2 and limit_name = '\(bareIDAnswers)' and holder = $1
             and day in ('-infinity', (now() at time zone 'UTC')::date)) a

@@ -1,7 +1,8 @@
 package import Postgres
 
 extension Statements {
-    /// Drops places of days that are over; how many, at most a thousand.
+    /// Drops places of days that are over, and old answers of Apple about bare ids (Migrations/0050): how many, at most
+    /// those of a thousand places and a thousand ids.
     package static let dropLimitPlaces = Statement<Void, Int>(
         "retention.drop_limit_places", "select drop_limit_places()", bind: { _ in [] },
         read: { row throws(PostgresError) in try row.int(0) })

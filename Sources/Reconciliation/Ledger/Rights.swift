@@ -112,6 +112,12 @@ package struct Rights: Sendable {
                 .ingest: [.select, .insert("fingerprint")], .worker: [.select, .insert("fingerprint")],
                 .scheduler: [.select, .insert("fingerprint")], .support: [.select],
             ]),
+        table(
+            "database_purpose",
+            [
+                .ingest: [.select, .insert("purpose")], .worker: [.select, .insert("purpose")],
+                .scheduler: [.select, .insert("purpose")], .support: [.select],
+            ]),
         // What retention remembers between its steps: its functions', which have their owner's rights.
         table("kept_chains", [:]),
         table("payload_passes", [:]),

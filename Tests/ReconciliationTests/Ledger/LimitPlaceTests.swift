@@ -82,6 +82,44 @@ import Testing
         }
     }
 
+    @Test(
+        "Apple's answers about a bare id are forgotten together, thirty days after the last; users of customers never are"
+    )
+    func answers() async throws {
+        try await LedgerLab.with { lab in
+            func question(_ id: UUID) -> Statements.BareID {
+                .init(receiptID: id, appID: "game", transactionID: "t1", isOld: false)
+            }
+            func mayBeAsked(_ id: UUID) async throws -> Bool? {
+                try await lab.ledger.run(Statements.knownBareID, question(id)).first?.mayBeAsked
+            }
+            let (old, recent) = (UUID(), UUID())
+            for id in [old, recent] {
+                for _ in 0..<Statements.bareIDAnswersMax {
+                    #expect(try await mayBeAsked(id) == true)
+                    _ = try await lab.ledger.run(Statements.noteAnswer, question(id))
+                }
+                #expect(try await mayBeAsked(id) == false)
+            }
+            try await lab.run(
+                "insert into limit_places values ('game', 'make_up_customer', 'c1', '-infinity', 1, 'u1')")
+            let forget = { try await lab.ledger.run(Statements.dropLimitPlaces, ()).first }
+            #expect(try await forget() == 0)
+            try await lab.run("update limit_places set taken_at = now() - interval '31 days'")
+            try await lab.run(
+                """
+                update limit_places set taken_at = now() - interval '29 days'
+                where holder = '\(recent.text)' and n = \(Statements.bareIDAnswersMax)
+                """)
+            #expect(try await forget() == Statements.bareIDAnswersMax)
+            #expect(try await forget() == 0)
+            #expect(try await mayBeAsked(old) == true)
+            #expect(try await mayBeAsked(recent) == false)
+            #expect(
+                try await lab.number("select count(*) from limit_places where limit_name = 'make_up_customer'") == 1)
+        }
+    }
+
     @Test("what has nothing left to give takes no place, and the same again takes none twice")
     func noneTwice() async throws {
         try await LedgerLab.with { lab in
