@@ -6,7 +6,7 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: whatever is posted, delivered, delivered twice, rescued, refunded, reopened, given on trust while Apple is away,
+/// Goal: whatever is posted, named beside it, delivered, delivered twice, rescued, refunded, reopened, given on trust while Apple is away,
 /// whichever worker dies or comes late:
 /// each row of the ledger is what a page of plain Swift says it is (P1), no transaction is granted twice (P2), and once
 /// faults stop everything ends (P3).
@@ -46,6 +46,9 @@ private struct MachineModel {
         var attempt = 0
         var rescues = 0
         var reason: String?
+        /// What the newest post named while the row was open, and how often something else was said than before.
+        var order: String?
+        var lines = 0
         /// By transaction; what became of a grant on trust is part of the word.
         var outcomes: [String: String] = [:]
     }
@@ -63,9 +66,23 @@ private struct MachineModel {
     var places: [String: UUID] = [:]
     /// By transaction: `unconfirmed`, `confirmed` or `revoked`.
     var trusted: [String: String] = [:]
+    /// The orders that were ever named beside a receipt.
+    var said: [UUID: Set<String>] = [:]
 
-    mutating func settle(_ id: UUID, attempt: Int, _ finding: Verdict.Finding, signedAt: Int) {
-        guard var row = rows[id], !row.state.isEnded, row.attempt == attempt else { return }
+    mutating func say(_ id: UUID, order: String) {
+        guard var row = rows[id], row.order != order else { return }
+        let isNew = said[id, default: []].insert(order).inserted
+        if row.state.isEnded {
+            guard isNew else { return }
+        } else {
+            row.order = order
+        }
+        row.lines += 1
+        rows[id] = row
+    }
+
+    mutating func settle(_ id: UUID, attempt: Int, lines: Int, _ finding: Verdict.Finding, signedAt: Int) {
+        guard var row = rows[id], !row.state.isEnded, row.attempt == attempt, row.lines == lines else { return }
         var states: [(state: String, reason: String?)] = []
         var isBridge = false
         switch finding {
@@ -197,8 +214,8 @@ private struct MachineModel {
         rows[id] = row
     }
 
-    mutating func postpone(_ id: UUID, attempt: Int, _ reason: Reason) {
-        guard var row = rows[id], !row.state.isEnded, row.attempt == attempt else { return }
+    mutating func postpone(_ id: UUID, attempt: Int, lines: Int, _ reason: Reason) {
+        guard var row = rows[id], !row.state.isEnded, row.attempt == attempt, row.lines == lines else { return }
         row.rescues = 0
         if row.state == .received, row.reason != "unconfirmed" { row.reason = reason.rawValue }
         rows[id] = row
@@ -229,7 +246,8 @@ extension MachineModel.Row {
 /// One world: the ledger, its model, and the workers that have read a row and not written their verdict yet.
 private struct MachineWorld {
     enum Command: CaseIterable {
-        case post, take, crash, finish, strike, rescue, refund, reverse, configure, reopen, appleAway, rootsWrong, trust
+        case post, say, take, crash, finish, strike, rescue, refund, reverse, configure, reopen, appleAway, rootsWrong,
+            trust
     }
 
     private struct Hand {
@@ -269,7 +287,7 @@ private struct MachineWorld {
 
     func command(_ random: inout SeededRandom) -> Command {
         let often: [Command] = [
-            .post, .take, .take, .take, .finish, .finish, .finish, .crash, .strike, .rescue, .rescue,
+            .post, .say, .take, .take, .take, .finish, .finish, .finish, .crash, .strike, .rescue, .rescue,
         ]
         return (Bool.random(using: &random) ? often : Command.allCases).randomElement(using: &random) ?? .post
     }
@@ -277,6 +295,12 @@ private struct MachineWorld {
     mutating func execute(_ command: Command, _ random: inout SeededRandom) async throws {
         switch command {
         case .post: try await post(submissions[Int.random(in: 0..<2, using: &random)].submission)
+        case .say:
+            let posted = submissions[Int.random(in: 0..<2, using: &random)].submission
+            let order = "order \(Int.random(in: 0..<5, using: &random))"
+            let named = Submission(appID: app, userID: posted.userID, orderID: order, proof: posted.proof)
+            _ = try await lab.database.run(Statements.sayLines, [SaidLine(submission: named, linesMax: 16)])
+            model.say(posted.receiptID, order: order)
         case .take: try await take(submissions[Int.random(in: 0..<2, using: &random)], &random)
         case .crash: if let hand = hands.indices.randomElement(using: &random) { hands.remove(at: hand) }
         case .finish:
@@ -331,7 +355,7 @@ private struct MachineWorld {
                 """
                 select id, state, attempt, rescues, reason, (select coalesce(jsonb_object_agg(transaction_id,
                     concat_ws(' ', o.state, case when o.state = 'granted' then o.reason end)), '{}')
-                  from outcomes o where o.receipt_id = id) from receipts where app_id = $1
+                  from outcomes o where o.receipt_id = id), order_id, lines from receipts where app_id = $1
                 """,
                 bind: { [.text($0)] },
                 read: { row throws(PostgresError) in
@@ -339,7 +363,8 @@ private struct MachineWorld {
                         try row.uuid(0),
                         MachineModel.Row(
                             state: try row.state(1), attempt: try row.int(2), rescues: try row.int(3),
-                            reason: try row.optionalText(4), outcomes: try row.decoded(5))
+                            reason: try row.optionalText(4), order: try row.optionalText(6), lines: try row.int(7),
+                            outcomes: try row.decoded(5))
                     )
                 }), app)
         let grants = try await lab.database.run(
@@ -438,13 +463,14 @@ private struct MachineWorld {
 
     private mutating func settle(_ hand: Hand, _ finding: Verdict.Finding) async throws {
         let row = hand.receipt
-        let verdict = Verdict(
+        var verdict = Verdict(
             receiptID: row.id, attempt: row.attempt, appID: app,
             claim: Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt),
             finding: finding, dueIn: .seconds(600))
+        verdict.lines = row.lines
         _ = try await lab.database.run(
             Statements.settle, SettleBatch(verdicts: [verdict], parking: lab.parking))
-        model.settle(row.id, attempt: row.attempt, finding, signedAt: hand.signedAt)
+        model.settle(row.id, attempt: row.attempt, lines: row.lines, finding, signedAt: hand.signedAt)
     }
 
     /// Places first, then the grants that have one; the others are open.
@@ -476,7 +502,10 @@ private struct MachineWorld {
     private mutating func postpone(_ row: StoredReceipt, _ reason: Reason) async throws {
         _ = try await lab.database.run(
             Statements.postpone,
-            [Postponement(receiptID: row.id, attempt: row.attempt, dueIn: .seconds(600), reason: reason)])
-        model.postpone(row.id, attempt: row.attempt, reason)
+            [
+                Postponement(
+                    receiptID: row.id, attempt: row.attempt, dueIn: .seconds(600), reason: reason, lines: row.lines)
+            ])
+        model.postpone(row.id, attempt: row.attempt, lines: row.lines, reason)
     }
 }

@@ -96,7 +96,7 @@ import Testing
                         schedule: RetrySchedule(), headers: headers))
                 #expect(try await database.run(Statements.readReceipts, [id]).count == 1)
                 try await database.run(Statements.finishedReceipts, [id])
-                let named = Submission(appID: "game", userID: "u1", orderID: "a", proof: proof)
+                let named = Submission(appID: "game", userID: "u1", proof: proof, declared: Declaration(item: "x"))
                 let said = try await database.run(Statements.sayLines, [SaidLine(submission: named, linesMax: 16)])
                 #expect(said.map(\.result) == [.taken])
                 try await database.run(Statements.reopenClaim, .init(receiptID: id, payload: "payload", moves: true))
