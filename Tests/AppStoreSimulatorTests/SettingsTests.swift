@@ -174,6 +174,7 @@ import Testing
                     #""type":"Auto-Renewable Subscription","quantity":2,"environment":"Sandbox","customer":"a\"b\\c é","#
                         + #""appAccountToken":"a1b2c3d4-0000-4000-8000-00000000abcd","purchaseDate":1,"#
                         + #""originalPurchaseDate":2,"expiresDate":3,"webOrderLineItemId":"4","#
+                        + #""previousOriginalTransactionId":"1","#
                         + #""subscriptionGroupIdentifier":"5","transactionReason":"RENEWAL","storefront":"DEU","#
                         + #""storefrontId":"6","currency":"EUR","price":7,"isUpgraded":true,"orderId":"M8","#
                         + #""offerType":3,"offerIdentifier":"o","offerDiscountType":"ONE_TIME","offerPeriod":"P1M","#

@@ -71,6 +71,6 @@ import Testing
 
     @Test("only Apple's own word takes back; what may be our mistake does not")
     func takingBack() {
-        #expect(Reason.takingBack == [.refunded, .notAuthenticated, .accountNotFound, .appleRefused])
+        #expect(Reason.takingBack == [.refunded, .withdrawn, .notAuthenticated, .accountNotFound, .appleRefused])
     }
 }
