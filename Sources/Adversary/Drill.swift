@@ -34,7 +34,7 @@ package struct Drill: Sendable {
     /// All of them, in the order of the matrix.
     package static let all =
         (processDrills + brokerDrills + databaseDrills + appleDrills + operationDrills + networkDrills
-        + floodDrills)
+        + floodDrills + theftDrills)
         .sorted { ($0.number, $0.id) < ($1.number, $1.id) }
 
     /// `all`, or numbers, ranges and ids: `1,2,7-9,23a`. Nil if it names nothing that exists.

@@ -1,3 +1,4 @@
+import AppStoreSimulator
 import AsyncHTTPClient
 import Foundation
 import NIOHTTP1
@@ -18,10 +19,9 @@ extension Drill {
             return {
                 // The same receipt: what it names is another order.
                 let order = UUID().uuidString
-                let named = Shop.Post(
-                    submission: "\(post.submission) \(order)", kind: post.kind, userID: post.userID,
-                    transactionID: post.transactionID, proofSHA256: post.proofSHA256,
-                    body: Self.adding(#""orderId":"\#(order)""#, to: post), repetition: .none)
+                var named = post
+                named.submission += " \(order)"
+                named.say(#""orderId":"\#(order)""#)
                 await flooder.send(.POST, "/v1/receipts", named.body, of: named)
             }
         },
@@ -29,9 +29,9 @@ extension Drill {
             flooder, stage in
             let marks = String(repeating: "e\u{301}\u{316}", count: 40_000)
             return {
-                let post = try await stage.world.shop.make(.foreignRoot, user: flooder.userID)
-                await flooder.send(
-                    .POST, "/v1/receipts", Self.adding(#""details":{"note":"\#(marks)"}"#, to: post), of: post)
+                var post = try await stage.world.shop.make(.foreignRoot, user: flooder.userID)
+                post.say(#""details":{"note":"\#(marks)"}"#)
+                await flooder.send(.POST, "/v1/receipts", post.body, of: post)
             }
         },
         flood("29d", "one player sends halves of bodies", by: ["user.bodies", "request.bodyRate", "user.rate"]) {
@@ -44,11 +44,44 @@ extension Drill {
             let start = head.joined(separator: "\r\n") + "\r\n\r\n{\"signedTransaction\":\""
             return { _ = await flooder.hold(start, for: .seconds(15)) }
         },
+        Drill(
+            "29e", "one address holds 256 silent connections, more than the ingests have places",
+            expected: "others wait at most three times as long; who says nothing is closed"
+        ) { stage in
+            try await stage.restartIngests(wrapper: ["/usr/bin/prlimit", "--nofile=192:192", "--"])
+            let seen = try await stage.flood(hands: 256) { flooder, _ in
+                { _ = await flooder.hold("", for: .seconds(15)) }
+            }
+            stage.expect("silent connections are closed", seen.closed > 0 && seen.statuses.isEmpty, seen.text)
+            // A client may have sent a post at the moment in which its idle connection was closed; it comes again.
+            stage.expectAnswers([0])
+            try await stage.restartIngests()
+        },
         flood(
             "29f", "one player reads lists, many at a time",
             by: ["user.rate", "user.lists", "process.lists", "request.listTime"]
         ) { flooder, _ in
             { await flooder.send(.GET, "/v1/users/\(flooder.userID)/purchases?appId=\(Shop.app)") }
+        },
+        Drill(
+            "29g", "one player waits for one receipt, 512 times at once",
+            expected: "others wait at most three times as long; 200 of the flooder's requests wait at an ingest"
+        ) { stage in
+            let seen = try await stage.flood(hands: 512) { flooder, stage in
+                // The receipt is tried for as long as Apple is away.
+                try stage.fault(.status, .verifyReceipt) { $0.status = 503 }
+                let (_, id) = try await stage.buy(.receipt, user: flooder.userID)
+                return { await flooder.send(.GET, "/v1/receipts/\(id)?wait=25") }
+            } meanwhile: { stage in
+                for ingest in stage.ingests {
+                    let name = "makegood_long_poll_waiters"
+                    let waiters = await stage.world.metric(name, #"of="receipts""#, of: ingest) ?? 0
+                    stage.expect("at most 200 wait at \(ingest.name)", (100...200).contains(waiters), "\(Int(waiters))")
+                }
+            }
+            stage.world.store.clearFaults()
+            stage.expect(toldOneOf: ["user.rate"], seen)
+            stage.expectAnswers()
         },
         flood("29h", "one player sends batches of what nobody can read", by: ["user.rate"]) { flooder, _ in
             let batch = #"{"receipts":[\#(Array(repeating: "{}", count: 200).joined(separator: ","))]}"#
@@ -59,11 +92,6 @@ extension Drill {
     fileprivate typealias Attack =
         @Sendable (Flooder, Stage) async throws -> @Sendable () async throws -> Void
 
-    /// The body of a post with one member more.
-    private static func adding(_ member: String, to post: Shop.Post) -> [UInt8] {
-        [UInt8(ascii: "{")] + member.utf8 + [UInt8(ascii: ",")] + post.body.dropFirst()
-    }
-
     /// - Parameters:
     ///   - limits: of which answers must name at least one, and no other.
     ///   - attack: prepares, and returns what each of the flooder's hands does again and again.
@@ -72,54 +100,69 @@ extension Drill {
         _ attack: @escaping Attack
     ) -> Drill {
         Drill(id, name, expected: "others wait at most three times as long; the flooder is told the limit") { stage in
-            let client = HTTPClient(eventLoopGroupProvider: .singleton)
-            do {
-                try await stage.flood(limits, client, attack)
-            } catch {
-                try? await client.shutdown()
-                throw error
-            }
-            try await client.shutdown()
+            let seen = try await stage.flood(hands: 64, attack)
+            stage.expect(toldOneOf: limits, seen)
+            stage.expectAnswers()
         }
     }
 }
 
 extension Stage {
-    private static let hands = 64
     private static let purchases = 30
 
+    /// Expects that other players wait hardly longer beside the flood; what the flooder was answered.
+    ///
+    /// - Parameters:
+    ///   - hands: of the flooder's, each with a connection of its own.
+    ///   - meanwhile: a look at the flood when others have bought beside it.
     fileprivate func flood(
-        _ limits: Set<String>, _ client: HTTPClient, _ attack: @escaping Drill.Attack
-    ) async throws {
-        let quiet = try await delays("quiet", client)
-        let flooder = Flooder("flooder", in: world, client: client)
-        let hand = try await attack(flooder, self)
-        let loud = try await withThrowingTaskGroup(of: [Duration].self) { group in
-            for _ in 0..<Self.hands {
-                group.addTask {
-                    while !Task.isCancelled {
-                        try? await hand()
-                        // A machine that plays both sides must not be the flood's victim itself.
-                        try? await Task.sleep(for: .milliseconds(20))
+        hands: Int, _ attack: @escaping Drill.Attack,
+        meanwhile: (Stage) async throws -> Void = { _ in }
+    ) async throws -> Flooder.Seen {
+        try await HTTPClient.lend(to: 8) { others in
+            try await HTTPClient.lend(to: hands) { client in
+                let quiet = try await delays("quiet", others)
+                let flooder = Flooder("flooder", in: world, client: client)
+                let hand = try await attack(flooder, self)
+                let loud = try await withThrowingTaskGroup(of: Void.self) { group in
+                    for _ in 0..<hands {
+                        group.addTask {
+                            while !Task.isCancelled {
+                                try? await hand()
+                                // A machine that plays both sides must not be the flood's victim itself.
+                                try? await Task.sleep(for: .milliseconds(20 * hands / 64))
+                            }
+                        }
                     }
-                    return []
+                    // Past its first burst, which is what a player has a right to.
+                    try await sleep(.seconds(2))
+                    let loud = try await delays("loud", others)
+                    try await meanwhile(self)
+                    group.cancelAll()
+                    return loud
                 }
+                let (calm, busy) = (Self.high(quiet), Self.high(loud))
+                let most = max(calm * 3, .seconds(1))
+                expect(
+                    "others wait at most \(most.short)", busy <= most, "\(busy.short), without the flood \(calm.short)")
+                return flooder.seen
             }
-            // Past its first burst, which is what a player has a right to.
-            try await sleep(.seconds(2))
-            let loud = try await delays("loud", client)
-            group.cancelAll()
-            return loud
         }
-        let (calm, busy) = (Self.high(quiet), Self.high(loud))
-        let most = max(calm * 3, .seconds(1))
-        expect("others wait at most \(most.short)", busy <= most, "\(busy.short), without the flood \(calm.short)")
-        let seen = flooder.seen
+    }
+
+    fileprivate func expect(toldOneOf limits: Set<String>, _ seen: Flooder.Seen) {
         expect(
             "the flooder is told which limit", !seen.limits.isEmpty && seen.limits.isSubset(of: limits), seen.text)
         expect(
             "nothing else is answered", Set(seen.statuses.keys).isSubset(of: [0, 200, 202, 404, 408, 429]), seen.text)
-        expectAnswers()
+    }
+
+    /// One after the other; clients go to those that are up.
+    fileprivate func restartIngests(wrapper: [String] = []) async throws {
+        for ingest in ingests {
+            _ = try await ingest.terminate(within: .seconds(60))
+            try await ingest.start(wrapper: wrapper)
+        }
     }
 
     /// From a post to its grant, of honest players one after the other.

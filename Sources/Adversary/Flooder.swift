@@ -12,9 +12,12 @@ final class Flooder: Sendable {
         var statuses: [Int: Int] = [:]
         /// The limits that answers named.
         var limits: Set<String> = []
+        /// Connections that the server closed without an answer.
+        var closed = 0
 
         var text: String {
-            let counts = statuses.sorted { $0.key < $1.key }.map { "\($0.value)× \($0.key)" }
+            var counts = statuses.sorted { $0.key < $1.key }.map { "\($0.value)× \($0.key)" }
+            if closed > 0 { counts.append("\(closed)× closed") }
             return (counts + limits.sorted()).joined(separator: ", ")
         }
     }
@@ -64,7 +67,7 @@ final class Flooder: Sendable {
         return (status, json)
     }
 
-    /// A connection of its own on which the start of a request is sent, and no more; closed after a while.
+    /// A connection of its own on which the start of a request is sent, or nothing, and no more; closed after a while.
     ///
     /// - Returns: the status of what was answered meanwhile; nil: nothing was.
     func hold(_ start: String, for time: Duration) async -> Int? {
@@ -75,15 +78,20 @@ final class Flooder: Sendable {
         _ = start.withCString { Glibc.send(socket, $0, strlen($0), Int32(MSG_NOSIGNAL)) }
         let end = ContinuousClock.now + time
         var answer: [UInt8] = []
+        var isClosed = false
         while ContinuousClock.now < end, !Task.isCancelled {
             var buffer = [UInt8](repeating: 0, count: 4096)
             let count = recv(socket, &buffer, buffer.count, Int32(MSG_DONTWAIT))
             if count > 0 { answer += buffer.prefix(count) }
-            if count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR) { break }
+            isClosed = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)
+            if isClosed { break }
             try? await Task.sleep(for: .milliseconds(100))
         }
         let text = String(decoding: answer, as: UTF8.self)
-        guard let status = text.split(separator: " ").dropFirst().first.flatMap({ Int($0) }) else { return nil }
+        guard let status = text.split(separator: " ").dropFirst().first.flatMap({ Int($0) }) else {
+            if isClosed { seenSoFar.withLock { $0.closed += 1 } }
+            return nil
+        }
         note(status, text.firstMatch(of: #/"limit":"([^"]*)"/#).map { String($0.1) })
         return status
     }
@@ -112,6 +120,25 @@ final class Flooder: Sendable {
             return nil
         }
         return descriptor
+    }
+}
+
+extension HTTPClient {
+    /// Lends a client with as many connections to each ingest as there are players.
+    static func lend<Result>(
+        to players: Int, _ body: (HTTPClient) async throws -> Result
+    ) async throws -> Result {
+        var configuration = Configuration()
+        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = players
+        let client = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+        do {
+            let result = try await body(client)
+            try await client.shutdown()
+            return result
+        } catch {
+            try? await client.shutdown()
+            throw error
+        }
     }
 }
 

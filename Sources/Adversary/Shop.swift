@@ -15,12 +15,12 @@ final class Shop: Sendable {
         }
 
         /// The client's key of this submission.
-        let submission: String
+        var submission: String
         let kind: Kind
         let userID: String
         let transactionID: String?
         let proofSHA256: [UInt8]?
-        let body: [UInt8]
+        var body: [UInt8]
         /// Sends it three times at once, or a second time later.
         var repetition: Repetition
 
@@ -30,6 +30,11 @@ final class Shop: Sendable {
         var needsClaim: Bool { kind == .identifier }
         /// The door answers 400 and stores nothing.
         var isRefused: Bool { kind == .unreadable }
+
+        /// Puts members before those of the body, as JSON writes them.
+        mutating func say(_ members: String) {
+            body = [UInt8(ascii: "{")] + members.utf8 + [UInt8(ascii: ",")] + body.dropFirst()
+        }
     }
 
     /// Shares of a hundred; the rest are plain signed transactions.
@@ -99,18 +104,24 @@ final class Shop: Sendable {
         }
         let user = "u\(number)"
         let order = kind == .ordered ? await place(user, Self.product, "o\(number)") : nil
-        var post = try await make(kind, number, user: user, order: order)
+        // Who is logged in when it is posted may be somebody else than who ordered it.
+        let poster = order != nil && number % 2 == 1 ? "friend-of-\(user)" : user
+        var post = try await make(kind, number, user: user, poster: poster, order: order)
         post.repetition = repetition
         return post
     }
 
     /// One post of a kind, by a user of a drill's own.
-    func make(_ kind: Post.Kind, user: String) async throws -> Post {
+    ///
+    /// - Parameters:
+    ///   - order: it is bought with the id of this order of the user.
+    ///   - token: it is bought with this token, which is registered for the user.
+    func make(_ kind: Post.Kind, user: String, order: UUID? = nil, token: UUID? = nil) async throws -> Post {
         let number = state.withLock { state in
             state.count += 1
             return state.count
         }
-        return try await make(kind, number, user: user)
+        return try await make(kind, number, user: user, poster: user, order: order, token: token)
     }
 
     private static func kind(_ random: inout SplitMix64, _ mix: Mix) -> Post.Kind {
@@ -127,7 +138,9 @@ final class Shop: Sendable {
         return .signed
     }
 
-    private func make(_ kind: Post.Kind, _ number: Int, user: String, order: UUID? = nil) async throws -> Post {
+    private func make(
+        _ kind: Post.Kind, _ number: Int, user: String, poster: String, order: UUID?, token: UUID? = nil
+    ) async throws -> Post {
         switch kind {
         case .foreignRoot, .wrongBundle:
             var request = ForgeryRequest(
@@ -144,13 +157,15 @@ final class Shop: Sendable {
                 body: Array("{\"userId\": \"\(user)\", ".utf8), repetition: .none)
         case .period: return try await sellPeriod(number, user)
         case .signed, .ordered, .receipt, .identifier, .refunded, .stolen:
-            return try await sell(kind, number, user, order)
+            return try await sell(kind, number, user, poster, order, token)
         }
     }
 
-    private func sell(_ kind: Post.Kind, _ number: Int, _ user: String, _ order: UUID?) async throws -> Post {
+    private func sell(
+        _ kind: Post.Kind, _ number: Int, _ user: String, _ poster: String, _ order: UUID?, _ token: UUID?
+    ) async throws -> Post {
         var request = SaleRequest(app: Self.bundle, productId: Self.product, quantity: 1 + number % 3)
-        request.appAccountToken = order?.uuidString
+        request.appAccountToken = (order ?? token)?.uuidString
         request.receipts = kind == .receipt
         let sale = try await store.sell(request)[0]
         let id = sale.purchase.transactionId
@@ -165,8 +180,6 @@ final class Shop: Sendable {
         note(
             sale.purchase, owner: kind == .stolen ? nil : user, order: order, isValid: kind != .refunded,
             revokedAt: revokedAt)
-        // Who is logged in when it is posted may be somebody else than who ordered it.
-        let poster = order != nil && number % 2 == 1 ? "friend-of-\(user)" : user
         return post(kind, number, poster, id, proof: proof)
     }
 
