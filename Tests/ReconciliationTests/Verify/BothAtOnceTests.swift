@@ -1,0 +1,195 @@
+import AppStoreSimulator
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Reconciliation
+
+/// Goal: who has a purchase that its buyer and a thief show at the same moment follows from the rules, whosever verdict is
+/// written first: by proof the buyer, else whoever came first, and then the other keeps a copy and both are told.
+/// Method: both posts are judged on a real ledger before either verdict is written. Then both verdicts go into one settle
+/// statement, or two sessions write one each and commit in either order; what is left open is judged again, as a scheduler
+/// sees to it.
+@Suite(.timeLimit(.minutes(8))) struct BothAtOnceTests {
+    /// What speaks for the buyer.
+    fileprivate enum Means: CaseIterable {
+        case nothing, openOrder, orderToken, registeredToken
+
+        var isProof: Bool { self == .orderToken || self == .registeredToken }
+    }
+
+    /// What the thief posts beside the captured proof.
+    fileprivate enum Theft: CaseIterable {
+        case nothing, ownOrder, victimsOrder, recordOfVictim
+
+        /// The thief's own post says that it is not the thief's.
+        var namesVictim: Bool { self == .victimsOrder || self == .recordOfVictim }
+    }
+
+    fileprivate enum Way: CaseIterable { case oneBatch, oneBatchTurned, thiefCommitsFirst, victimCommitsFirst }
+
+    fileprivate static let cases: [(means: Means, theft: Theft)] = Means.allCases.flatMap { means in
+        Theft.allCases.filter { $0 != .recordOfVictim || means == .nothing }.map { (means: means, theft: $0) }
+    }
+
+    @Test("44: a buyer and a thief at once, in one batch and in two sessions: the rules decide, not the moment")
+    func atOnce() async throws {
+        #expect(Self.cases.count * Way.allCases.count == 52)
+        try await VerifyLab.with { lab in
+            let configuration = try lab.configuration()
+            let desk = Desk(
+                lab: lab, app: try await lab.app(), examiner: lab.examiner(), bench: try await lab.bench(configuration))
+            for (means, theft) in Self.cases {
+                for way in Way.allCases { try await desk.play(means, theft, way) }
+            }
+        }
+    }
+}
+
+private struct Desk {
+    let lab: VerifyLab
+    let app: AppServices
+    let examiner: Examiner
+    let bench: VerifyBench
+
+    private var ledger: LedgerLab { lab.lab }
+
+    func play(_ means: BothAtOnceTests.Means, _ theft: BothAtOnceTests.Theft, _ way: BothAtOnceTests.Way) async throws {
+        let about: Comment = "\(means), thief with \(theft), \(way)"
+        let suffix = UUID().uuidString.prefix(8)
+        let (victim, thief) = ("victim-\(suffix)", "thief-\(suffix)")
+        let (sale, hers, his) = try await post(means, theft, victim, thief)
+        let id = sale.purchase.transactionId
+        try await write(try await verdict(hers), try await verdict(his), way, about)
+        for receipt in [his, hers] {
+            let row = try #require(try await ledger.ledger.fetch(receipt))
+            guard !row.state.isEnded else { continue }
+            let message = Array(Pointer(receiptID: row.id, attempt: row.attempt).text.utf8)
+            #expect(await bench.settle(message, redelivered: false) == .done, about)
+        }
+
+        let grants = try await ledger.texts(
+            "select user_id || ' ' || binding_source from grants where transaction_id = '\(id)'")
+        let words = (grants.first ?? "").split(separator: " ").map(String.init)
+        guard grants.count == 1, words.count == 2, let source = BindingSource(rawValue: words[1]) else {
+            Issue.record("\(about): granted \(grants)")
+            return
+        }
+        let owner = words[0]
+        if means.isProof || theft.namesVictim || way == .victimCommitsFirst { #expect(owner == victim, about) }
+        if !means.isProof, !theft.namesVictim, way == .thiefCommitsFirst { #expect(owner == thief, about) }
+        #expect(source.isProof == means.isProof, about)
+
+        let (won, lost) = owner == thief ? (his, hers) : (hers, his)
+        let winner = try #require(try await ledger.ledger.view(won))
+        #expect(winner.state.isEnded && winner.transactions.map(\.isOwn) == [true], about)
+        #expect(winner.transactions.map(\.isDisputed) == [nil], about)
+        let loser = try #require(try await ledger.ledger.view(lost))
+        #expect(loser.state == .alreadyGranted && loser.reason == "owned_by_another_user", about)
+        #expect(loser.transactions.map(\.isOwn) == [false], about)
+        #expect(loser.transactions.map(\.isDisputed) == [source.isProof ? nil : true], about)
+        #expect(loser.transactions.allSatisfy { ($0.safeAt == nil) == source.isProof && $0.goods == nil }, about)
+
+        let told = try await ledger.texts(
+            "select type || ' ' || user_id from events where transaction_id = '\(id)' order by 1")
+        // A record names the buyer by itself, so that nobody claims it against anybody.
+        let isDisputed = !source.isProof && source != .record
+        #expect(
+            told == (isDisputed ? ["ownership.disputed \(thief)", "ownership.disputed \(victim)"] : [])
+                + ["purchase.granted \(owner)"],
+            about)
+    }
+
+    /// What both have in the database, the sale, and the two posts of it.
+    private func post(
+        _ means: BothAtOnceTests.Means, _ theft: BothAtOnceTests.Theft, _ victim: String, _ thief: String
+    ) async throws -> (sale: Sale, hers: UUID, his: UUID) {
+        var token: UUID?
+        var victimsOrder: UUID?
+        if means == .openOrder || means == .orderToken || theft == .victimsOrder {
+            victimsOrder = try await place(victim, minutesAgo: 2)
+        }
+        if means == .orderToken { token = victimsOrder }
+        if means == .registeredToken {
+            let registered = UUID()
+            try await ledger.run(
+                """
+                insert into user_tokens (app_id, token, user_id, source)
+                values ('game', '\(registered)', '\(victim)', 'registered')
+                """)
+            token = registered
+        }
+        // Known here, by something that does not fit.
+        if theft == .recordOfVictim { try await place(victim, product: "gems", minutesAgo: 2) }
+        let named: UUID? =
+            switch theft {
+            case .nothing, .recordOfVictim: nil
+            case .ownOrder: try await place(thief, minutesAgo: 1)
+            case .victimsOrder: victimsOrder
+            }
+        let sale = try await lab.sell { $0.appAccountToken = token?.uuidString.lowercased() }
+        let proof = Proof.signedTransaction(sale.signedTransaction)
+        let hers = Submission(appID: VerifyLab.appID, userID: victim, proof: proof)
+        let his = Submission(
+            appID: VerifyLab.appID, userID: thief, orderID: named?.uuidString, proof: proof,
+            declared: theft == .recordOfVictim ? Declaration(uid: victim) : nil)
+        for submission in [hers, his] { #expect(try await ledger.ledger.insert(submission)) }
+        return (sale, hers.receiptID, his.receiptID)
+    }
+
+    @discardableResult
+    private func place(_ user: String, product: String = "coins", minutesAgo: Int) async throws -> UUID {
+        let order = UUID()
+        try await ledger.run(
+            """
+            insert into orders (id, app_id, user_id, product_id, placed_at)
+            values ('\(order)', 'game', '\(user)', '\(product)', now() - interval '\(minutesAgo) minutes')
+            """)
+        return order
+    }
+
+    /// As a worker finds it now, and does not write it yet.
+    private func verdict(_ receipt: UUID) async throws -> Verdict {
+        let row = try #require(try await ledger.ledger.fetch(receipt))
+        guard case .finding(let finding) = await examiner.examine(row, for: app) else {
+            throw Undecided(receiptID: receipt)
+        }
+        var verdict = Verdict(
+            receiptID: row.id, attempt: row.attempt, appID: row.appID, claim: examiner.claim(row), finding: finding,
+            dueIn: .seconds(600))
+        verdict.places = app.policy.places(for: finding, posterID: row.userID)
+        return verdict
+    }
+
+    private struct Undecided: Error { let receiptID: UUID }
+
+    private func write(_ hers: Verdict, _ his: Verdict, _ way: BothAtOnceTests.Way, _ about: Comment) async throws {
+        switch way {
+        case .oneBatch: _ = try await ledger.ledger.settleTogether([hers, his])
+        case .oneBatchTurned: _ = try await ledger.ledger.settleTogether([his, hers])
+        case .thiefCommitsFirst: try await write(his, before: hers, about)
+        case .victimCommitsFirst: try await write(hers, before: his, about)
+        }
+    }
+
+    /// The second is written while the first is not committed yet; where both give the purchase, it waits for the first.
+    private func write(_ first: Verdict, before second: Verdict, _ about: Comment) async throws {
+        try await ledger.withSession { session in
+            try await session.run(.begin)
+            try await ledger.settle(first, on: session)
+            async let settlement = ledger.ledger.settle(second)
+            if first.gives && second.gives { try await ledger.untilBlocked() }
+            try await session.run(.commit)
+            let written = try await settlement
+            #expect((written == nil) == (first.gives && second.gives), "\(about): \(String(describing: written))")
+        }
+    }
+}
+
+extension Verdict {
+    fileprivate var gives: Bool {
+        guard case .transactions(let entries) = finding else { return false }
+        return entries.contains { $0.decision.gives }
+    }
+}
