@@ -229,6 +229,44 @@ extension EndToEnd {
             }
         }
 
+        /// Goal: an installation token says nothing of an order that was placed before the token was issued.
+        /// Method: two users' orders with one token, the first of them before this server knows the token, which no client can
+        /// bring about; a third user posts with it before and after the second order.
+        @Test func aTokenSaysNothingOfEarlierOrders() async throws {
+            try await System.run { system in
+                try await system.startAll()
+                let token = "issued-later-\(UUID().uuidString)"
+                func place(_ user: String) async throws -> String {
+                    let order = try await system.order(of: user, ["installationToken": token])
+                    try await system.execute(
+                        "update orders set placed_at = placed_at - interval '1 minute' where id = '\(order)'")
+                    return order
+                }
+                func post() async throws -> Sale {
+                    let sale = try await system.appStore.sell { $0.customer = "c1" }
+                    try await system.submit(
+                        .init(userId: "bob", signedTransaction: sale.signedTransaction, installationToken: token),
+                        wait: 20)
+                    return sale
+                }
+                let early = try await place("ann")
+                try await system.execute("insert into installations (id, app_id) values ('device', 'game')")
+                try await system.execute(
+                    """
+                    insert into installation_tokens (token_sha256, installation_id, app_id)
+                    values (sha256(convert_to('\(token)', 'UTF8')), 'device', 'game')
+                    """)
+                let first = try await post()
+                system.owe(first, to: "bob")
+                #expect(try await system.order(of: first) == "- poster")
+                let late = try await place("mei")
+                let second = try await post()
+                system.owe(second, to: "mei")
+                #expect(try await system.order(of: second) == "\(late) order_of_another")
+                #expect(try await system.isOpen(early))
+            }
+        }
+
         /// Goal: a record that names another user is his, and never silently its poster's (S0-24, S0-9).
         @Test func aRecordIsItsUsers() async throws {
             try await System.run { system in

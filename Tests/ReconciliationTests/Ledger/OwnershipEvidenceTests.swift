@@ -93,6 +93,45 @@ import Testing
         }
     }
 
+    @Test(
+        "row 6: a token counts for what is stored after it was issued; orders and posts of before have no installation")
+    func issuedAfterwards() async throws {
+        try await LedgerLab.with { lab in
+            let token = [UInt8](repeating: 7, count: 32)
+            func place(_ number: Int) async throws -> UUID {
+                var order = NewOrder.example(number)
+                (order.userID, order.installationTokenSHA256) = ("ann-\(number)", token)
+                return try #require(try await lab.ledger.place(order)).view.id
+            }
+            func installationOfPost(app: String = "game") async throws -> String? {
+                var submission = Submission(
+                    appID: app, userID: "bob", proof: Proof(kind: .receipt, payload: UUID().uuidString))
+                submission.installationTokenSHA256 = token
+                #expect(try await lab.ledger.insert(submission))
+                return try await lab.ledger.fetch(submission.receiptID)?.installationID
+            }
+            let early = try await place(1)
+            #expect(try await installationOfPost() == nil)
+            _ = try await lab.ledger.run(
+                Statements.issueInstallationToken,
+                Statements.InstallationWish(appID: "game", id: "device", token: token))
+            let late = try await place(2)
+            #expect(try await installationOfPost() == "device")
+            #expect(try await installationOfPost(app: "other") == nil, "the token is not that app's")
+            // It counts no more.
+            try await lab.run("update installation_tokens set expires_at = now()")
+            let tooLate = try await place(3)
+            #expect(try await installationOfPost() == nil)
+
+            let bought = Self.transaction { $0.purchasedAt = .now.addingTimeInterval(5) }
+            let orders = try await lab.evidence(lab.question(bought, by: "bob", installation: "device"))[0].orders
+            #expect(orders.map(\.id) == [late] && orders.first?.isOnProvenInstallation == true)
+            #expect(
+                try await lab.texts("select id::text from orders where installation_id is null order by 1")
+                    == [early, tooLate].map { $0.uuidString.lowercased() }.sorted())
+        }
+    }
+
     @Test("S2: a token is remembered by purchases of Production that stand, and by nothing else")
     func rememberedTokens() async throws {
         try await LedgerLab.with { lab in
