@@ -126,6 +126,46 @@ import Testing
         }
     }
 
+    @Test(
+        "a guest's order lists no receipt of the account to the guest's token, and names none of the account's orders")
+    func receiptsOfAnOrder() async throws {
+        try await TestGateway.run { intake, gateway in
+            let (guest, account) = (try await User("guest", in: intake), try await User("account", in: intake))
+            func post(by user: User) async throws -> String {
+                let proof = IntakeFixture.signedTransaction()
+                return try User.id(
+                    try await intake.post(
+                        #"{"userId":"\#(user.id)","orderId":"\#(guest.order)","signedTransaction":"\#(proof)"}"#))
+            }
+            let (guests, accounts) = (try await post(by: guest), try await post(by: account))
+            try await Self.merge(guest, into: account, in: intake)
+            // The guest's receipt was granted by an order of the account.
+            let bound = "t-bound-\(guest.id)"
+            try await intake.ledger.database.run(
+                Statement<Void, Void>(
+                    "test.bind",
+                    """
+                    with granted as (
+                      insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id,
+                        quantity, goods, binding_source, order_id)
+                      select '\(bound)', '\(bound)', app_id, 'Production', user_id, '\(guests)'::uuid, product_id, 1, '[]',
+                        'named_order', id
+                      from orders where id = '\(account.order)' returning transaction_id)
+                    insert into outcomes (receipt_id, transaction_id, state)
+                    select '\(guests)'::uuid, transaction_id, 'granted' from granted
+                    """))
+            for (token, isWhole) in [
+                (try gateway.token(guest.id), false), (try gateway.token(account.id), true), (IntakeFixture.key, true),
+            ] {
+                let answer = try await intake.get("/v1/orders/\(guest.order)", key: token)
+                #expect(answer.status == 200 && answer.text.contains(guests) && answer.text.contains(bound))
+                for hidden in [accounts, account.order] {
+                    #expect(answer.text.contains(hidden) == isWhole, "\(answer.text)")
+                }
+            }
+        }
+    }
+
     private static func merge(_ guest: User, into account: User, in intake: RunningIntake) async throws {
         let merge = Statements.Merge(UserName(appID: "game", key: guest.id), into: account.id, actor: "backend")
         #expect(try await intake.ledger.database.run(Statements.mergeUsers, merge) == [.merged])

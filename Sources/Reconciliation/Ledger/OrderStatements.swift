@@ -139,25 +139,25 @@ extension Statements {
         cross join lateral (select * from orders where id = i.id offset 0) o
         \(fulfilment(of: "o"))
         cross join lateral (
-          select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('id', r.id, 'state', \(shownState("r")),
-              'reason', r.reason,
+          select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('id', r.id, 'userId', r.user_id,
+              'state', \(shownState("r")), 'reason', r.reason,
               'receivedAt', to_char(r.received_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
               'transactions', t.list)) order by r.received_at), '[]') as list
           from (
-            select id, state, reason, received_at from receipts
+            select id, user_id, state, reason, received_at from receipts
             where lower(order_id) = o.id::text and \(isOfOrder)
             union
-            select id, state, reason, received_at from receipt_lines
+            select id, user_id, state, reason, received_at from receipt_lines
             cross join lateral (select id, app_id, user_id, state, reason, received_at
               from receipts where id = receipt_lines.receipt_id offset 0) receipts
             where lower(order_id) = o.id::text and \(isOfOrder)
             order by received_at desc limit \(OrderView.submissionsMax)) r
           cross join lateral (
             select coalesce(jsonb_agg(jsonb_build_object('transactionId', c.transaction_id, 'state', \(shownState("c")),
-                'orderId', b.id) order by c.transaction_id), '[]') as list
+                'orderId', b.id, 'orderUserId', b.user_id) order by c.transaction_id), '[]') as list
             from (select transaction_id, state, reason from outcomes where receipt_id = r.id order by transaction_id
               limit 100) c
-            left join lateral (select bound.id from grants g join orders bound on bound.id = g.order_id
+            left join lateral (select bound.id, bound.user_id from grants g join orders bound on bound.id = g.order_id
               where g.transaction_id = c.transaction_id and bound.app_id = o.app_id
                 and \(isOneOf("bound.user_id", "o.user_id", of: "o.app_id")) offset 0) b on true) t) s
         """,

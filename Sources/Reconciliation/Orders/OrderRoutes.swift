@@ -111,7 +111,14 @@ package struct OrderRoutes: Sendable {
                     try await ledger.order(id)
                 } ?? view
         }
-        return Response(json: view.json())
+        return Response(json: try await shown(view, to: caller).json())
+    }
+
+    /// An order as this caller may see it: a merged guest's token reads nothing of the account's receipts and orders.
+    private func shown(_ view: OrderView, to caller: Caller) async throws -> OrderView {
+        guard let userID = caller.userID, view != view.shown(to: [view.userID]) else { return view }
+        let key = configuration.current.userKeys?.key(of: userID, app: view.appID) ?? userID
+        return view.shown(to: try await caller.idsRead(of: UserName(appID: view.appID, key: key), ledger))
     }
 
     /// What a client forgot: the newest orders of a user.

@@ -44,15 +44,19 @@ package struct OrderView: Sendable, Equatable {
         package struct Transaction: Sendable, Equatable, Decodable {
             package let transactionId: String
             package let state: String
-            package let orderId: String?
+            package var orderId: String?
+            /// Whose order that is. Told to nobody.
+            package let orderUserId: String?
         }
 
         package let id: String
+        /// Whose receipt it is; nil: nobody's but the order's. Told to nobody.
+        package let userId: String?
         package let state: String
         package let reason: String?
         /// RFC 3339, UTC.
         package let receivedAt: String
-        package let transactions: [Transaction]
+        package var transactions: [Transaction]
     }
 
     package var id: UUID
@@ -99,6 +103,22 @@ extension OrderView {
             environment: order.environment, goods: order.offer?.goods, bonuses: order.offer?.bonuses ?? [],
             price: order.offer?.price, target: order.target, placedAt: placedAt, payBy: payBy, isExpired: false,
             reservedFor: order.reservedFor, debounceKey: order.debounceKey)
+    }
+
+    /// Without the receipts of other ids than these, and without the ids of orders that are of other ones.
+    func shown(to ids: [String]) -> OrderView {
+        func isShown(_ id: String?) -> Bool { id.map { id in ids.contains { $0.isSameText(as: id) } } ?? true }
+        var view = self
+        view.submissions = submissions?.filter { isShown($0.userId) }.map { submission in
+            var submission = submission
+            submission.transactions = submission.transactions.map { transaction in
+                var transaction = transaction
+                if !isShown(transaction.orderUserId) { transaction.orderId = nil }
+                return transaction
+            }
+            return submission
+        }
+        return view
     }
 
     /// The answer of the routes of orders.
