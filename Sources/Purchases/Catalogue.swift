@@ -89,7 +89,8 @@ package struct Catalogue: Sendable, Equatable {
         package func hasBegun(at date: Date) -> Bool { from.map { $0 <= date } ?? true }
     }
 
-    /// How many units one user may buy; nil: as many as he likes. Asked when an order is placed, never when it was paid.
+    /// How many units one user may buy; nil: as many as the user likes. An order beyond it is refused. What is paid is given all
+    /// the same, and its grant says which limit it passed (``LimitPlace``).
     package struct Limits: Sendable, Equatable {
         package var day: Int?
         package var month: Int?

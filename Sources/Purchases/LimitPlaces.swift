@@ -1,8 +1,9 @@
 import Crypto
 import Foundation
 
-/// A place within a limit of an app's policy, which a purchase needs before it is given. The database takes it in the
-/// statement that gives the purchase, so that purchases which come at once pass no limit.
+/// A place within a limit of an app's policy or of its catalogue. The database takes it in the statement that gives the
+/// purchase, so that purchases which come at once pass no limit unnoticed. A purchase that lacks a place of the policy is held; one
+/// that lacks a place of the catalogue is given, because it is paid, and its grant says so.
 package struct LimitPlace: Sendable, Equatable {
     /// The raw value is the word in SQL.
     package enum Limit: String, Sendable, CaseIterable {
@@ -14,6 +15,12 @@ package struct LimitPlace: Sendable, Equatable {
         case makeUpCustomer = "make_up_customer"
         /// Purchases that one user was given by a post alone, per UTC day.
         case makeUpUser = "make_up_user"
+        /// Units of an item of the catalogue that one user was given, per UTC day.
+        case itemDay = "item_day"
+        /// The same per UTC month.
+        case itemMonth = "item_month"
+        /// The same for ever.
+        case itemEver = "item_ever"
     }
 
     package let transactionID: String
@@ -37,8 +44,8 @@ package struct LimitPlace: Sendable, Equatable {
 }
 
 extension AppPolicy {
-    /// What a finding needs places for: sandbox purchases of users who are no testers, and what a post alone is granted
-    /// for (rows 5a and 10). Beyond the limits a purchase is held; nothing is dropped.
+    /// What a finding needs places for: sandbox purchases of users who are no testers, what a post alone is granted for
+    /// (rows 5a and 10), and items that the catalogue limits. Nothing is dropped beyond a limit.
     ///
     /// - Parameter posterID: the owner where a decision names none.
     package func places(for finding: Verdict.Finding, posterID: String?) -> [LimitPlace] {
@@ -61,16 +68,16 @@ extension AppPolicy {
                 takenFor: purpose, places: places)
         }
         guard source != .shared else { return [] }
+        var places = units(of: entry, userID: userID).map { place($0.limit, $0.holder, for: $0.unit, $0.places) }
         if transaction.environment != Transaction.production {
-            guard sandboxPurchases == .testers, !isTester(userID) else { return [] }
-            return [
+            guard sandboxPurchases == .testers, !isTester(userID) else { return places }
+            return places + [
                 place(.sandboxUser, Self.digest(userID), for: transaction.purchaseKey, sandboxPerUserPerDay),
                 place(.sandboxApp, "", for: transaction.purchaseKey, sandboxPerAppPerDay),
             ]
         }
-        guard source == .poster || source == .record else { return [] }
+        guard source == .poster || source == .record else { return places }
         let user = Self.digest(userID)
-        var places: [LimitPlace] = []
         if makeUpUsersPerCustomer > 0, let customer = transaction.customerID {
             places.append(place(.makeUpCustomer, customer, for: user, makeUpUsersPerCustomer))
         }
@@ -80,6 +87,32 @@ extension AppPolicy {
             places.append(place(.makeUpUser, holder, for: transaction.purchaseKey, makeUpPerUserPerDay))
         }
         return places
+    }
+
+    /// The units of an item that the catalogue limits, each once for each limit. The database keeps a digest of the holder, and
+    /// reads by it what the user was given before there were places.
+    private func units(
+        of entry: Verdict.Entry, userID: String
+    ) -> [(limit: LimitPlace.Limit, holder: String, unit: String, places: Int)] {
+        let transaction = entry.transaction
+        guard let product = sold?.products[transaction.productID],
+            let item = product.items[entry.match?.item ?? product.defaultItem ?? product.id], !item.limits.areNone,
+            let holder = try? JSONSerialization.data(
+                withJSONObject: [userID, product.id, item.id, item.id == product.defaultItem])
+        else { return [] }
+        return [
+            (LimitPlace.Limit.itemDay, item.limits.day), (.itemMonth, item.limits.month), (.itemEver, item.limits.ever),
+        ].flatMap { limit, most in
+            // One more than there may be is as telling as a hundred more.
+            most.map { most in
+                (1...max(1, min(transaction.quantity, most + 1))).map { unit in
+                    (
+                        limit, String(decoding: holder, as: UTF8.self),
+                        unit == 1 ? transaction.purchaseKey : "\(transaction.purchaseKey) \(unit)", most
+                    )
+                }
+            } ?? []
+        }
     }
 
     /// SHA-256 in hexadecimal. A place may outlive the erasure of its user, and holds no id that a reader could see.

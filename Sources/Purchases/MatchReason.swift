@@ -56,6 +56,10 @@ package enum MatchReason: String, Sendable, CaseIterable {
     case limitSandboxApp = "limit_sandbox_app"
     case limitMakeUpCustomer = "limit_make_up_customer"
     case limitMakeUpUser = "limit_make_up_user"
+    // Given beyond a limit of the catalogue, because it was paid.
+    case limitItemDay = "limit_item_day"
+    case limitItemMonth = "limit_item_month"
+    case limitItemEver = "limit_item_ever"
     // Row 1, of what somebody else was given.
     case transferred
     /// The policy would move it, but it has moved as often as it may.

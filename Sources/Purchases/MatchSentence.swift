@@ -24,6 +24,10 @@ extension MatchReason {
             PlayerSentence(
                 zh: "Apple 给出的编号与另一笔已发放的购买相同,需要人工核对。",
                 en: "Apple lists it like another purchase that was credited; our staff looks at this one.")
+        case .limitItemDay, .limitItemMonth, .limitItemEver:
+            PlayerSentence(
+                zh: "这件商品的购买数量超过了上限;已付款,因此照常发放。",
+                en: "More of it was bought than one account may buy; it was paid for, so it was credited all the same.")
         case .recordNames:
             PlayerSentence(
                 zh: "应用提交的充值记录写明这笔购买属于您的账号。",

@@ -86,4 +86,49 @@ import Testing
         #expect(places.map(\.takenFor) == [owner, "Production/purchase/1"])
         #expect(places.map(\.places) == [3, 2])
     }
+
+    @Test("of an item with limits each unit needs one of each limit, whatever gives it; without limits none does")
+    func items() {
+        let limits = Catalogue.Limits(day: 2, ever: 9)
+        let catalogue = Catalogue(products: [
+            .init(
+                id: "coins", kind: .consumable, defaultItem: "small",
+                items: [.init(id: "small", limits: limits, versions: []), .init(id: "big", versions: [])])
+        ])
+        let app = Self.policy {
+            $0.sold = catalogue
+            $0.sandboxPurchases = .grant
+        }
+        func places(
+            _ quantity: Int = 1, item: String? = nil, product: String = "coins",
+            environment: String = Transaction.production,
+            decision: Decision = .grant(goods: [], source: .orderToken)
+        ) -> [LimitPlace] {
+            let transaction = Transaction(
+                id: "1", originalID: nil, productID: product, kind: .consumable, environment: environment,
+                quantity: quantity, purchasedAt: .distantPast)
+            var match = Match(userID: "owner", source: .orderToken)
+            match.item = item
+            return app.places(
+                for: .transactions([.init(transaction: transaction, decision: decision, match: match)]),
+                posterID: "poster")
+        }
+        let two = places(2)
+        #expect(two.map(\.limit) == [.itemDay, .itemDay, .itemEver, .itemEver])
+        #expect(
+            two.map(\.takenFor) == [
+                "Production/purchase/1", "Production/purchase/1 2", "Production/purchase/1", "Production/purchase/1 2",
+            ])
+        #expect(Set(two.map(\.holder)) == [#"["owner","coins","small",true]"#])
+        #expect(two.map(\.places) == [2, 2, 9, 9])
+        #expect(places(7).filter { $0.limit == .itemDay }.count == 3, "one more says that it is too many")
+        #expect(places(item: "small").count == 2 && places(item: "big").isEmpty && places(item: "none").isEmpty)
+        #expect(places(product: "other").isEmpty)
+        #expect(places(environment: Transaction.sandbox).count == 2)
+        for decision in [
+            Decision.grant(goods: [], source: .shared), .held(.review), .rejected(.refunded), .open(.appleAnswer),
+        ] {
+            #expect(places(decision: decision).isEmpty)
+        }
+    }
 }

@@ -99,6 +99,8 @@ package enum Limit: String, Sendable, CaseIterable {
     case appSandbox = "app.sandboxPurchasesPerDay"
     case userMakeUps = "user.makeUpsPerDay"
     case customerUsers = "customer.users"
+    /// Units of an item of the catalogue: given all the same, because they are paid.
+    case userItems = "user.itemLimits"
 }
 
 extension Limit {
@@ -109,6 +111,7 @@ extension Limit {
             case .sandboxApp: .appSandbox
             case .makeUpUser: .userMakeUps
             case .makeUpCustomer: .customerUsers
+            case .itemDay, .itemMonth, .itemEver: .userItems
             }
     }
 }

@@ -53,6 +53,7 @@ package enum Schema {
         migration(48, "keys_of_periods", PackageResources._048_keys_of_periods_sql),
         migration(49, "receipt_lines", PackageResources._049_receipt_lines_sql),
         migration(50, "what_a_database_takes", PackageResources._050_what_a_database_takes_sql),
+        migration(51, "limits_of_items", PackageResources._051_limits_of_items_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

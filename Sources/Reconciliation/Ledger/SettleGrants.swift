@@ -29,7 +29,10 @@ extension Statements {
               for no key update skip locked) r
           where (v.receipt in (select receipt from outdated)) is not true),
         asked_places as materialized (
-          select p.*, case when p.name = 'make_up_customer' then '-infinity' else (now() at time zone 'UTC')::date end as day
+          select p.*, case when p.name in ('make_up_customer', 'item_ever') then '-infinity'
+              when p.name = 'item_month'
+                then (date_trunc('month', now() at time zone 'UTC') + interval '1 month' - interval '1 day')::date
+              else (now() at time zone 'UTC')::date end as day
           from unnest(\(places(1))::uuid[], \(places(2))::text[], \(places(3))::text[], \(places(4))::text[],
               \(places(5))::text[], \(places(6))::text[], \(places(7))::text[], \(places(8))::int[])
             as p(receipt, transaction, purchase_key, app, name, holder, taken_for, places)
@@ -48,11 +51,18 @@ extension Statements {
           select a.receipt, a.transaction, a.name,
             take_limit_place(a.app, a.name, a.holder, a.day, a.taken_for, a.places) as has
           from (select * from asked_places where name = 'sandbox_app'
-              and ((receipt, transaction) in (select receipt, transaction from narrow where not has)) is not true
+              and ((receipt, transaction) in (
+                select receipt, transaction from narrow where not has and not starts_with(name, 'item_'))) is not true
             order by app, taken_for, receipt offset 0) a),
         lacks as (
           select jsonb_object_agg(receipt::text || ' ' || transaction, name) as of_purchases from (
-            select * from narrow where not has union all select * from wide where not has) p),
+            select * from narrow where not has and not starts_with(name, 'item_')
+            union all select * from wide where not has) p),
+        -- What is paid is given beyond a limit of the catalogue, and says so.
+        exceeds as (
+          select jsonb_object_agg(purchase, reasons) as of_purchases from (
+            select receipt::text || ' ' || transaction as purchase, string_agg(distinct 'limit_' || name, ',') as reasons
+            from narrow where not has and starts_with(name, 'item_') group by 1) p),
         verdict as (
           select i.*, lacking.name as lacking,
             case when k.word = 'review' then 'held' when k.word is not null then 'rejected'

@@ -26,8 +26,12 @@ extension Statements {
               -- What it was granted by, also where the receipt was not written then for a neighbour's sake.
               when o.state = 'granted' and v.decision <> 'held' and (g.receipt_id is null or g.binding_source = v.binding)
                 or o.state = 'held' and v.decision = 'held'
-                then case when v.lacking is null or v.decision <> 'held' then string_to_array(v.why, ',')
-                  else array_append(coalesce(string_to_array(v.why, ','), '{}'), 'limit_' || v.lacking) end
+                then case when v.lacking is not null and v.decision = 'held'
+                    then array_append(coalesce(string_to_array(v.why, ','), '{}'), 'limit_' || v.lacking)
+                  when (select of_purchases from exceeds) is not null and o.state = 'granted'
+                    then array_cat(string_to_array(v.why, ','), string_to_array(
+                      (select of_purchases from exceeds) ->> (v.receipt::text || ' ' || v.transaction), ','))
+                  else string_to_array(v.why, ',') end
               when o.state = 'already_granted' and c.is_claimed then array['\(MatchReason.transferred.rawValue)']
               when o.state = 'already_granted' and c.fate = 'limit' then array['\(MatchReason.transferLimit.rawValue)']
               end as reasons,

@@ -12,7 +12,7 @@ package struct Settlement: Sendable, Equatable {
     package let age: Double
     /// That somebody has what another one shows, by less than proof, was told by it.
     package let tellsDispute: Bool
-    /// A limit of which a purchase that was held by it lacked a place.
+    /// A limit of which a purchase lacked a place: of the policy, by which it was held, or of the catalogue, where it was given.
     package let lackingLimit: LimitPlace.Limit?
 }
 
@@ -89,7 +89,8 @@ extension Statements {
     ///   gives the purchase or binds its order meanwhile the whole batch is refused (`given_bonuses_have_grants`) and
     ///   written again.
     /// - A place within a limit is taken before its grant, in the same transaction: whoever has none is held, and nobody
-    ///   passes a limit by coming at once. A place whose purchase ended elsewhere meanwhile stays that purchase's.
+    ///   passes a limit by coming at once. A place whose purchase ended elsewhere meanwhile stays that purchase's. Who has none
+    ///   of the catalogue's is given it all the same, for it is paid, with the limit among the reasons.
     /// - What is to be done at Apple afterwards is written with what it is for, so that neither is there alone.
     package static let settle = Statement<SettleBatch, Settlement>(
         "ledger.settle",
@@ -118,7 +119,10 @@ extension Statements {
         returning r.id, r.state, r.attempt, extract(epoch from clock_timestamp() - r.received_at)::float8,
           (r.id in (select receipt_id from disputed union all select receipt_id from claimed_against)) is true,
           case when r.state = 'held' and (select of_purchases from lacks) is not null then (
-            select min(l.value) from lacks, jsonb_each_text(lacks.of_purchases) l where starts_with(l.key, r.id::text)) end
+            select min(l.value) from lacks, jsonb_each_text(lacks.of_purchases) l where starts_with(l.key, r.id::text))
+            when r.state = 'granted' and (select of_purchases from exceeds) is not null then (
+            select substr(split_part(min(l.value), ',', 1), length('limit_') + 1)
+            from exceeds, jsonb_each_text(exceeds.of_purchases) l where starts_with(l.key, r.id::text)) end
         """,
         bind: { batch in
             let columns = SettleColumns(batch.verdicts)

@@ -168,6 +168,91 @@ import Testing
         }
     }
 
+    /// Two units of `coins` a day, three a month, four for ever.
+    private static let limited = policy {
+        $0.sold = Catalogue(products: [
+            .init(
+                id: "coins", kind: .consumable, defaultItem: "coins",
+                items: [.init(id: "coins", limits: .init(day: 2, month: 3, ever: 4), versions: [])])
+        ])
+    }
+
+    /// `transaction limit,limit` of each purchase that passed a limit of the catalogue.
+    private static func flagged(_ lab: LedgerLab) async throws -> [String] {
+        try await lab.texts(
+            "select transaction_id || ' ' || array_to_string(reasons, ',') from outcomes where reasons is not null order by 1"
+        )
+    }
+
+    @Test("R2: what is paid is given beyond the catalogue's limits, and its grant says which it passed")
+    func items() async throws {
+        // Grants are moved to the day before.
+        try await LedgerLab.with(endsSound: false) { lab in
+            func buy(
+                _ id: String, by user: String = "u1", quantity: Int = 1, _ state: ReceiptState = .granted
+            ) async throws -> LimitPlace.Limit? {
+                let entry = Verdict.Entry.purchase(id) { $0.quantity = quantity }
+                let posted = try await lab.post(user)
+                let settled = try await lab.database.run(
+                    Statements.settle,
+                    SettleBatch(verdicts: [Self.verdict(lab, posted, [entry], by: Self.limited)], parking: lab.parking))
+                #expect(settled.map(\.state) == [state], "\(id)")
+                return settled.first?.lackingLimit
+            }
+            // Given before there were places, to a guest who became part of the account.
+            try await lab.settle(try await lab.post("guest"), .purchase("old"))
+            #expect(try await lab.merge("guest", into: "u1") == .merged)
+            #expect(try await buy("a") == nil)
+            #expect(try await buy("b") == .itemDay)
+            #expect(try await buy("b", by: "u2", .alreadyGranted) == nil, "nothing was left to give")
+            // The next day.
+            try await lab.run("update limit_places set day = day - 1 where limit_name = 'item_day'")
+            try await lab.run("update grants set granted_at = granted_at - interval '1 day'")
+            #expect(try await buy("c", quantity: 2) == .itemEver)
+            #expect(try await buy("d", by: "u3", quantity: 2) == nil, "another user has other places")
+            #expect(try await Self.flagged(lab) == ["b limit_item_day", "c limit_item_ever,limit_item_month"])
+        }
+    }
+
+    @Test("R2: a batch of one user's purchases, and eight writers: all are given, and all beyond the limit say so")
+    func itemsAtOnce() async throws {
+        try await LedgerLab.with(connections: 9) { lab in
+            let policy = Self.policy {
+                $0.sold = Catalogue(products: [
+                    .init(
+                        id: "coins", kind: .consumable, defaultItem: "coins",
+                        items: [.init(id: "coins", limits: .init(day: 5), versions: [])])
+                ])
+            }
+            var verdicts: [Verdict] = []
+            for number in 0..<96 {
+                let posted = try await lab.post("u\(number % 3)")
+                verdicts.append(Self.verdict(lab, posted, [.purchase("t\(number)")], by: policy))
+            }
+            let shares = (0..<8).map { writer in verdicts.indices.filter { $0 % 8 == writer }.map { verdicts[$0] } }
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for share in shares {
+                    group.addTask {
+                        for start in stride(from: 0, to: share.count, by: 4) {
+                            let batch = Array(share[start..<min(start + 4, share.count)])
+                            let rows = try await lab.database.run(
+                                Statements.settle, SettleBatch(verdicts: batch, parking: lab.parking))
+                            #expect(rows.count == batch.count)
+                        }
+                    }
+                }
+                try await group.waitForAll()
+            }
+            #expect(try await lab.grants.count == 96)
+            #expect(
+                try await lab.number(
+                    "select count(*) from outcomes where reasons = array['limit_item_day']") == 96 - 3 * 5)
+            #expect(
+                try await lab.texts(
+                    "select max(n) || ' ' || count(*) from limit_places group by holder") == ["5 5", "5 5", "5 5"])
+        }
+    }
+
     @Test(
         "S15: of bare ids those count that lead nowhere; one more is refused, the same again and what others ask are not"
     )

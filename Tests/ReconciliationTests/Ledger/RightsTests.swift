@@ -182,8 +182,8 @@ import Testing
                     try await lab.post(), .transactions([Verdict.Entry.purchase("limited", in: Transaction.sandbox)]))
                 limited.places = LimitPlace.Limit.allCases.map {
                     LimitPlace(
-                        transactionID: "limited", purchaseKey: "limited", limit: $0, holder: "h", takenFor: "p",
-                        places: 1)
+                        transactionID: "limited", purchaseKey: "limited", limit: $0,
+                        holder: #"["u1", "coins", "coins", true]"#, takenFor: "p", places: 1)
                 }
                 #expect(try await lab.settle(limited, on: database).count == 1)
                 let shown = Statements.ShownCustomer(installationID: "i", environment: "Production", customerID: "c")
