@@ -3,6 +3,8 @@
 --   proof were twenty thousand rows to judge. It is one row now, and what a later post says is a bounded line of it.
 -- Locks: access exclusive on receipts for a moment, twice: a constant default rewrites nothing, and a trigger. Cost: nothing for what
 --   is posted once; two small rows for a receipt of which something else is said, one for each thing more.
+--   The ids of receipts change: one from before that its client posts again is a second row, and stays open beside it until it
+--   ends; nothing is given twice, and a bare id may be asked about again.
 --   Programs from before know no lines. An ingest from before makes each order a row of its own, which is never given twice; a
 --   worker from before writes a verdict over older lines, so that the newest counts when the row comes back. Replace the
 --   workers first.
@@ -85,7 +87,9 @@ begin
             return 'same';
         end if;
     end if;
-    if not exists (select from receipt_lines where receipt_id = receipt and line = said)
+    -- What says nothing of its own always comes in: it is how a held purchase is freed of what was said of it.
+    if coalesce(ordr, trans, orig, inst, tgt::text, decl::text) is not null
+        and not exists (select from receipt_lines where receipt_id = receipt and line = said)
         and greatest((select count(*) from receipt_lines where receipt_id = receipt), 1) >= lines_max
     then
         return 'full';

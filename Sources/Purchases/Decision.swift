@@ -166,7 +166,7 @@ extension Verdict.Finding {
         return entries.contains { entry in
             switch entry.decision {
             case .held(.itemUnknown), .held(.foreignOrder), .held(.foreignRecord), .held(.tokenDisputed),
-                .held(.shadow),
+                .held(.review), .held(.shadow),
                 .provisional:
                 true
             default: false
@@ -492,7 +492,7 @@ extension AppPolicy {
     }
 
     /// The type of a product that is sold here.
-    private func kind(of productID: String) -> Transaction.Kind? {
+    package func kind(of productID: String) -> Transaction.Kind? {
         sold?.products[productID]?.kind ?? products[productID]?.kind
     }
 

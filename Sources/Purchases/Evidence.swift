@@ -169,12 +169,14 @@ extension Evidence {
     /// one with the named id; if that is not among them (StoreKit 1 ids differ by device), to the newest ungranted one
     /// of its product, and another user's order that is for none of their products to the newest ungranted one of any.
     /// The others are judged as if it did not exist.
+    ///
+    /// - Parameter spokenOf: purchases that words of their own are about.
     package static func assign(
         named orderID: UUID?, meant transactionID: String?, by poster: String?, to transactions: [Transaction],
-        _ evidence: inout [String: Evidence]
+        except spokenOf: Set<String> = [], _ evidence: inout [String: Evidence]
     ) {
         guard let orderID else { return }
-        let chosen = chosenID(orderID, transactionID, poster, transactions, evidence)
+        let chosen = chosenID(orderID, transactionID, poster, transactions, spokenOf, evidence)
         for id in Array(evidence.keys) {
             if id == chosen {
                 evidence[id]?.namedOrderID = orderID
@@ -188,14 +190,16 @@ extension Evidence {
 
     private static func chosenID(
         _ orderID: UUID, _ transactionID: String?, _ poster: String?, _ transactions: [Transaction],
-        _ evidence: [String: Evidence]
+        _ spokenOf: Set<String>, _ evidence: [String: Evidence]
     ) -> String? {
         if transactions.count == 1 { return transactions[0].id }
         // Proven by its token, whatever the submission says.
         if let proven = transactions.first(where: { $0.appAccountToken == orderID }) { return proven.id }
         if let transactionID, transactions.contains(where: { $0.id == transactionID }) { return transactionID }
         let order = evidence.values.lazy.flatMap(\.orders).first { $0.id == orderID }
-        let ungranted = transactions.filter { !$0.isShared && evidence[$0.id]?.isGranted == false }
+        let ungranted = transactions.filter {
+            !$0.isShared && !spokenOf.contains($0.id) && evidence[$0.id]?.isGranted == false
+        }
         let ofProduct = ungranted.filter { $0.productID == order?.productID }
         let isAnothers = order.map { !$0.userID.isSameText(as: poster) } ?? false
         return (ofProduct.isEmpty && isAnothers ? ungranted : ofProduct)

@@ -67,7 +67,8 @@ extension AppPolicy {
                 transactionID: transaction.id, purchaseKey: transaction.purchaseKey, limit: limit, holder: holder,
                 takenFor: purpose, places: places)
         }
-        guard source != .shared else { return [] }
+        // An entitlement alone takes nothing from anybody.
+        guard source != .shared || shared == .goods else { return [] }
         var places = units(of: entry, userID: userID).map { place($0.limit, $0.holder, for: $0.unit, $0.places) }
         if transaction.environment != Transaction.production {
             guard sandboxPurchases == .testers, !isTester(userID) else { return places }
@@ -76,7 +77,7 @@ extension AppPolicy {
                 place(.sandboxApp, "", for: transaction.purchaseKey, sandboxPerAppPerDay),
             ]
         }
-        guard source == .poster || source == .record else { return places }
+        guard source == .poster || source == .record || source == .shared else { return places }
         let user = Self.digest(userID)
         if makeUpUsersPerCustomer > 0, let customer = transaction.customerID {
             places.append(place(.makeUpCustomer, customer, for: user, makeUpUsersPerCustomer))

@@ -18,6 +18,8 @@ package struct Verdict: Sendable {
         package let heldBy: HoldingRow?
         /// Of what is disputed: the other user whom something less than proof speaks for.
         package let rival: String?
+        /// Where in the game the goods go by the words that are about this purchase alone; nil: by the post's.
+        package var target: String?
 
         package struct HoldingRow: Sendable, Equatable {
             package let source: BindingSource
@@ -47,9 +49,11 @@ package struct Verdict: Sendable {
         package func with(_ decision: Decision) -> Entry {
             var row = heldBy
             if case .held = decision { row = row ?? match.map { HoldingRow($0.source, reasons: $0.reasons) } }
-            return Entry(
+            var entry = Entry(
                 transaction: transaction, soldAs: isConsumable ? .consumable : nil, decision: decision, match: match,
                 transfer: transfer, heldBy: row)
+            entry.target = target
+            return entry
         }
     }
 

@@ -178,7 +178,7 @@ import Testing
     @Test("Of one user 64 receipts a second are published at once; more are due in a second and come by the scheduler")
     func turns() async throws {
         try await RunningIntake.run { intake in
-            let entries = (["other"] + Array(repeating: "eager", count: 100)).map {
+            let entries = (["patient"] + Array(repeating: "eager", count: 100)).map {
                 #"{"userId":"\#($0)",\#(Self.proof().dropFirst())"#
             }
             let batch = #"{"receipts":[\#(entries.joined(separator: ","))]}"#
@@ -193,7 +193,7 @@ import Testing
             }
             #expect(try await due("eager", false) == 64)
             #expect(try await due("eager", true) == 36)
-            #expect(try await due("other", false) == 1)
+            #expect(try await due("patient", false) == 1)
         }
     }
 

@@ -295,7 +295,8 @@ package struct ReceiptRoutes: Sendable {
         switch try await ledger.say(submission, linesMax: linesMax) {
         case .same: return .success(view)
         case .taken: return .success(try await ledger.view(id) ?? view)
-        case .full: return .failure(.tooManyLines)
+        // Of what has ended nothing more has to be said.
+        case .full: return view.state.isEnded ? .success(view) : .failure(.tooManyLines)
         }
     }
 

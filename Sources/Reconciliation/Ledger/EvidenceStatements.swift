@@ -19,10 +19,13 @@ package struct EvidenceQuestion: Sendable {
     package let isPosted: Bool
     /// Of a receipt with others, an order that is named may be another one's: whether this one is granted tells.
     package let isOneOfSeveral: Bool
+    /// What its product is sold as, where Apple does not say it.
+    package let kind: Transaction.Kind?
 
     package init(
         appID: String, userID: String?, namedOrderID: UUID?, installationID: String?, recordUserID: String? = nil,
-        transaction: Transaction, isOnTrust: Bool = false, isPosted: Bool = true, isOneOfSeveral: Bool = false
+        transaction: Transaction, isOnTrust: Bool = false, isPosted: Bool = true, isOneOfSeveral: Bool = false,
+        soldAs kind: Transaction.Kind? = nil
     ) {
         self.appID = appID
         self.userID = userID
@@ -33,6 +36,7 @@ package struct EvidenceQuestion: Sendable {
         self.isOnTrust = isOnTrust
         self.isPosted = isPosted
         self.isOneOfSeveral = isOneOfSeveral
+        self.kind = kind
     }
 }
 
@@ -214,10 +218,10 @@ extension Statements {
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
             $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[], $14::bool[],
             $15::text[], $16::bool[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[],
-            $21::text[], $22::bool[], $23::bool[]) with ordinality
+            $21::text[], $22::bool[], $23::bool[], $24::bool[]) with ordinality
           as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
             token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, record, expires_at, signed_at,
-            ended_at, previous, is_shared, is_unposted, n)
+            ended_at, previous, is_shared, is_unposted, is_consumable, n)
         cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
         -- What Apple took back of the chain before it. By the chain alone: the index of refunds may be walked.
         cross join lateral (
@@ -231,13 +235,15 @@ extension Statements {
           where t.revoked_at < i.purchased_at) q
         -- What it was granted by under another id, also before periods had their second key.
         left join lateral (
-          select g.purchase_key from transactions t
+          select g.purchase_key from (
+              select transaction_id, app_id, environment, purchased_at from transactions
+              where i.is_chain and i.is_period and original_transaction_id = i.original and expires_at = i.expires_at
+              union all
+              select transaction_id, app_id, environment, purchased_at from transactions
+              where i.is_chain and not i.is_period and original_transaction_id = i.original and purchased_at > q.last) t
             cross join lateral (select purchase_key from grants where transaction_id = t.transaction_id
               and binding_source <> 'shared' offset 0) g
-          where i.is_chain and t.original_transaction_id = i.original and t.app_id = i.app
-            and t.environment = i.environment
-            and case when i.is_period then t.expires_at = i.expires_at
-              else t.purchased_at > q.last end
+          where t.app_id = i.app and t.environment = i.environment
           order by t.purchased_at limit 1) same on true
         -- A person's word.
         left join lateral (
@@ -247,7 +253,7 @@ extension Statements {
         -- A token that we set for the purchase's chain ourselves.
         left join lateral (
           select true as is_written from errands
-          where i.is_chain and original_transaction_id = i.original and kind = 'set_token'
+          where i.is_chain and original_transaction_id = any(array[i.original, i.previous]) and kind = 'set_token'
             and (token = i.token or i.token = any(former_tokens))
             and app_id = i.app and environment = i.environment limit 1) s on true
         -- The purchase's token is an unbound order: row 2 decides, and nothing else need be known.
@@ -334,6 +340,7 @@ extension Statements {
                 .dates(transactions.map { $0.mayHaveSuccessor ? $0.revokedAt : nil }),
                 .texts(transactions.map(\.previousOriginalID)), .bools(transactions.map(\.isShared)),
                 .bools(questions.map { !$0.isPosted }),
+                .bools(questions.map { ($0.transaction.kind ?? $0.kind) == .consumable }),
             ]
         },
         read: { row throws(PostgresError) in

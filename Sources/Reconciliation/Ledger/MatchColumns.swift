@@ -22,7 +22,7 @@ struct MatchColumns {
 
     mutating func append(
         _ match: Match?, of transaction: Transaction?, _ transfer: AppPolicy.Transfer?, in verdict: Verdict,
-        givenBy source: BindingSource?, _ heldBy: Verdict.Entry.HoldingRow?
+        givenBy source: BindingSource?, _ heldBy: Verdict.Entry.HoldingRow?, target: String?
     ) {
         let appID = verdict.appID
         owners.append(match?.userID)
@@ -30,7 +30,7 @@ struct MatchColumns {
         let words = (match?.reasons ?? heldBy?.reasons ?? []).map(\.rawValue)
         reasons.append(words.isEmpty ? nil : words.joined(separator: ","))
         chargedOrders.append(match?.secondChargeOf?.text)
-        orderFacts.append(Self.facts(match, verdict.claim))
+        orderFacts.append(Self.facts(match, verdict.claim, posted: target))
         chains.append(match?.takesChain ?? false)
         beside.append(transaction.flatMap { transaction in match.flatMap { Self.beside($0, transaction, appID) } })
         // What a token proves is worth telling where somebody else has it (note 2); one that was only used before proves
@@ -56,11 +56,11 @@ struct MatchColumns {
 
     /// What the event of the grant says of its order: its id, and where in the game the goods go. What the order, or the
     /// one that the purchase's token names, does not say of that, the post does: its own user's, or his record (S0-9).
-    private static func facts(_ match: Match?, _ claim: Claim) -> String? {
+    private static func facts(_ match: Match?, _ claim: Claim, posted: String?) -> String? {
         let isOwners =
             match.map { claim.userID == nil || $0.userID.isSameText(as: claim.userID) || $0.source == .record } ?? true
         let ordered = (match?.order ?? match?.orderOfToken)?.target
-        guard let target = Self.target(ordered, completedBy: isOwners ? claim.target : nil) else { return nil }
+        guard let target = Self.target(ordered, completedBy: isOwners ? posted : nil) else { return nil }
         // As it came from the database: JSON.
         let orderID = match?.order.map { #","orderId":"\#($0.id.text)""# } ?? ""
         return #"{"target":\#(target)\#(orderID)}"#

@@ -45,6 +45,18 @@ package struct StoredReceipt: Sendable, Equatable {
     package var isOnTrust: Bool
     /// How often something else was said of it than its first post says: a verdict from before counts no more.
     package var lines = 0
+    /// What posts said of other purchases of the receipt than the last one means; of each the newest. Not of one that is
+    /// held because of what was said of it: a post that says less frees it.
+    package var otherWords: [Words] = []
+
+    /// By the ids of those purchases that they are about.
+    package func wordsOfOthers(among transactions: [Transaction]) -> [String: Words] {
+        guard !otherWords.isEmpty else { return [:] }
+        let ids = Set(transactions.map(\.id))
+        return Dictionary(
+            otherWords.filter { ids.contains($0.transactionID) }.map { ($0.transactionID, $0) },
+            uniquingKeysWith: { first, _ in first })
+    }
 }
 
 /// What became of a submission that was to be stored.
@@ -172,7 +184,16 @@ extension Statements {
           r.rescues,
           (select bool_or(\(waitsForWord)) from provisional_grants p where p.receipt_id = r.id),
           r.order_id, r.installation_id, r.target, r.declared,
-          (select true from ordering_apps where app_id = r.app_id), coalesce(r.claimed_at, r.received_at), r.lines
+          (select true from ordering_apps where app_id = r.app_id), coalesce(r.claimed_at, r.received_at), r.lines,
+          case when r.lines > 0 then (
+            select jsonb_agg(jsonb_build_object('transactionID', transaction_id, 'orderID', order_id,
+              'target', target::text, 'declared', declared))
+            from (
+              select distinct on (transaction_id) transaction_id, order_id, target, declared from receipt_lines
+              where receipt_id = r.id and transaction_id <> coalesce(r.transaction_id, '')
+              order by transaction_id, said_at desc) l
+            where not exists (select from outcomes o where o.receipt_id = r.id and o.transaction_id = l.transaction_id
+              and o.state = 'held' and o.reason in ('foreign_order', 'foreign_record', 'token_disputed'))) end
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select id, app_id, user_id, order_id, kind, transaction_id, original_transaction_id, is_vouched,
           lane, state, reason, attempt, rescues, received_at, claimed_at, installation_id, target, declared, lines
@@ -198,7 +219,8 @@ extension Statements {
                 rescues: try row.int(15),
                 receivedAt: try row.date(12), claimedAt: try row.date(22), readAt: try row.date(13),
                 isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil,
-                isOnTrust: try row.optionalBool(16) ?? false, lines: try row.int(23))
+                isOnTrust: try row.optionalBool(16) ?? false, lines: try row.int(23),
+                otherWords: try row.optionalJSON(24) == nil ? [] : try row.decoded(24))
         })
 
     /// Moves due times without counting an attempt: a halt, a breaker, a 429. Guarded like a verdict, and like one it

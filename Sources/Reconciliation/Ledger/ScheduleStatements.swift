@@ -50,10 +50,12 @@ extension Statements {
                 where lane = $1 and app_id = a.app and due_at is not null and due_at <= now() and ($8 or rescues = 0)
                 order by due_at limit \(turnsMax)) r) w) c
           order by c.turn, c.due_at limit $3),
-        -- Looked at again under the lock: what a rival has claimed meanwhile is due later.
+        -- Looked at again under the lock: what a rival has claimed meanwhile is due later. By the id alone: by statistics of
+        -- a quiet hour the index of due rows would be walked for each.
         free as (
           select l.id from due cross join lateral (
-            select r.id from receipts r where r.id = due.id and r.due_at <= now() for no key update skip locked) l)
+            select id, due_at from receipts where id = due.id for no key update skip locked limit 1) l
+          where l.due_at <= now())
         update receipts r set
           state = case when $7 and r.rescues >= $6 and r.state = 'received' then 'parked' else r.state end,
           reason = case when $7 and r.rescues >= $6 and r.state = 'received' then 'never_worked' else r.reason end,

@@ -48,7 +48,7 @@ struct SettleColumns {
                 for entry in entries {
                     append(
                         verdict, entry.transaction.id, entry.transaction, entry.decision, entry.match, entry.transfer,
-                        entry.heldBy, entry.rival, isConsumable: entry.isConsumable)
+                        entry.heldBy, entry.rival, target: entry.target, isConsumable: entry.isConsumable)
                 }
             case .identifier(let id, let reason): append(verdict, id, nil, .held(reason))
             case .receipt(let decision): append(verdict, nil, nil, decision)
@@ -59,7 +59,7 @@ struct SettleColumns {
     private mutating func append(
         _ verdict: Verdict, _ transactionID: String?, _ transaction: Transaction?, _ decision: Decision,
         _ match: Match? = nil, _ transfer: AppPolicy.Transfer? = nil, _ heldBy: Verdict.Entry.HoldingRow? = nil,
-        _ rival: String? = nil, isConsumable: Bool = false
+        _ rival: String? = nil, target: String? = nil, isConsumable: Bool = false
     ) {
         receipts.append(verdict.receiptID)
         rivals.append(rival)
@@ -74,7 +74,9 @@ struct SettleColumns {
         transactions.append(transactionID)
         let source = appendDecision(decision, heldBy?.source)
         appendFacts(transaction)
-        matches.append(match, of: transaction, transfer, in: verdict, givenBy: source, heldBy)
+        matches.append(
+            match, of: transaction, transfer, in: verdict, givenBy: source, heldBy,
+            target: target ?? verdict.claim.target)
         eventIDs.append(transaction.map { Self.eventID(verdict.appID, $0, decision).text })
         callServices.append(verdict.call?.service)
         callEnvironments.append(verdict.call?.environment)

@@ -118,7 +118,8 @@ package struct OrderRoutes: Sendable {
     private func shown(_ view: OrderView, to caller: Caller) async throws -> OrderView {
         guard let userID = caller.userID, view != view.shown(to: [view.userID]) else { return view }
         let key = configuration.current.userKeys?.key(of: userID, app: view.appID) ?? userID
-        return view.shown(to: try await caller.idsRead(of: UserName(appID: view.appID, key: key), ledger))
+        let merged = try await ledger.run(Statements.idsMergedInto, UserName(appID: view.appID, key: key))
+        return view.shown(to: [key] + merged)
     }
 
     /// What a client forgot: the newest orders of a user.

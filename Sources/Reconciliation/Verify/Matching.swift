@@ -27,20 +27,30 @@ extension Examiner {
     ) async throws(LedgerError) -> Judge {
         let claim = self.claim(receipt)
         let named = receipt.orderID.map { OrderID.named($0, of: receipt.appID) }
-        let recordUserID = app.policy.recordsNameUsers ? receipt.declared?.uid : nil
+        // Of one purchase the last words count alone.
+        let words = transactions.count > 1 ? receipt.wordsOfOthers(among: transactions) : [:]
+        func recordUserID(of transaction: Transaction) -> String? {
+            guard app.policy.recordsNameUsers else { return nil }
+            return (words[transaction.id].map(\.declared) ?? receipt.declared)?.uid
+        }
         let asked = transactions.filter {
             $0.isOfChain || !claim.isPosted
-                || !$0.isShared && (receipt.appHasOrders || recordUserID != nil || $0.appAccountToken != nil)
+                || !$0.isShared && (receipt.appHasOrders || recordUserID(of: $0) != nil || $0.appAccountToken != nil)
         }
         if let id = receipt.installationID, claim.hasPossession {
             try await installations.show(id, asked, in: ledger)
         }
+        func orderID(of transaction: Transaction) -> UUID? {
+            guard let words = words[transaction.id] else { return named }
+            return words.orderID.map { OrderID.named($0, of: receipt.appID) }
+        }
         let questions = asked.map {
             EvidenceQuestion(
-                appID: receipt.appID, userID: receipt.userID, namedOrderID: named,
-                installationID: receipt.installationID, recordUserID: recordUserID, transaction: $0,
+                appID: receipt.appID, userID: receipt.userID, namedOrderID: orderID(of: $0),
+                installationID: receipt.installationID, recordUserID: recordUserID(of: $0), transaction: $0,
                 isOnTrust: receipt.isOnTrust,
-                isPosted: claim.isPosted, isOneOfSeveral: transactions.count > 1)
+                isPosted: claim.isPosted, isOneOfSeveral: transactions.count > 1,
+                soldAs: app.policy.kind(of: $0.productID))
         }
         var answers: [Evidence] = []
         if questions.count == 1 {
@@ -53,11 +63,21 @@ extension Examiner {
         }
         if app.policy.mode == .shadow { answers = try await ledger.shadowed(answers, of: questions) }
         var evidence = Dictionary(zip(asked.map(\.id), answers), uniquingKeysWith: { first, _ in first })
-        Evidence.assign(named: named, meant: receipt.transactionID, by: receipt.userID, to: transactions, &evidence)
+        let spokenOf = Set(words.keys)
+        Evidence.assign(
+            named: named, meant: receipt.transactionID, by: receipt.userID, to: transactions, except: spokenOf,
+            &evidence)
+        for (id, words) in words {
+            let named = words.orderID.map { OrderID.named($0, of: receipt.appID) }
+            Evidence.assign(named: named, meant: id, by: receipt.userID, to: transactions, &evidence)
+        }
         Evidence.explain(transactions, &evidence)
         return Judge(
             policy: app.policy, claim: claim, evidence: evidence,
-            meantID: receipt.declared?.meant(of: transactions, named: receipt.transactionID, sold: app.policy.sold))
+            meantID: receipt.declared?.meant(
+                of: transactions.filter { !spokenOf.contains($0.id) }, named: receipt.transactionID,
+                sold: app.policy.sold),
+            words: words)
     }
 }
 

@@ -15,7 +15,7 @@ import Testing
             try await Self.fill(lab)
             if isAnalyzed { try await lab.run("analyze") }
             let types =
-                "text[], text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], bool[], bool[], bool[], text[], bool[], text[], timestamptz[], timestamptz[], timestamptz[], text[], bool[], bool[]"
+                "text[], text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], bool[], bool[], bool[], text[], bool[], text[], timestamptz[], timestamptz[], timestamptz[], text[], bool[], bool[], bool[]"
             try await lab.run("set plan_cache_mode = force_generic_plan")
             try await lab.run("prepare short (text[], uuid[], text[]) as \(Statements.orderOfToken.sql)")
             let short = try await lab.texts(
@@ -48,14 +48,15 @@ import Testing
                     "array[now()]", one.replacing("%", with: UUID().uuidString), "array[true]", "array[false]",
                     "array[true]", one.replacing("%", with: "c7"), "array[true]",
                     one.replacing("%", with: "u8"), "array[now()]", "array[now()]", "array[now()]",
-                    one.replacing("%", with: "o8"), "array[true]", "array[true]",
+                    one.replacing("%", with: "o8"), "array[true]", "array[true]", "array[true]",
                 ]
             let plan = try await lab.texts("explain execute evidence(\(arguments.joined(separator: ", ")))")
             #expect(plan.count > 20)
             #expect(plan.filter { $0.contains("Seq Scan") } == [], "\(plan.joined(separator: "\n"))")
             for index in [
                 "orders_of_product", "orders_of_installation", "orders_pkey", "user_tokens_pkey", "granted_tokens_pkey",
-                "ownerships_pkey", "transactions_chain", "merges_pkey", "merges_by_into",
+                "ownerships_pkey", "transactions_chain", "transactions_chain_revoked", "transactions_periods",
+                "merges_pkey", "merges_by_into",
                 "errands_of_chain", "grants_of_customer", "grants_of_order",
                 "imported_grants_pkey", "imported_grants_chain", "support_decisions_pkey", "installations_pkey",
                 "installation_customers_pkey", "grants_purchase_key", "grants_pkey",

@@ -296,7 +296,7 @@ import Testing
             try await lab.settle(try await lab.current(lab.verdict(ended, .transactions([.purchase("t1")]))))
             #expect(try await erasure.erase(name))
             let left =
-                "select count(*) from receipt_lines where coalesce(target, declared) is not null or details <> '{}'"
+                "select count(*) from receipt_lines where (coalesce(target, declared) is not null or details <> '{}')"
             #expect(try await lab.number("\(left) and receipt_id = '\(ended.id)'") == 0)
             #expect(
                 try await lab.number("select count(*) from receipt_lines where details ? 'client'")

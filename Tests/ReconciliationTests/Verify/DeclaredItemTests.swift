@@ -141,6 +141,42 @@ import Testing
         }
     }
 
+    @Test(
+        "of a queue that is posted with one app receipt each post is about its own purchase, said before or after a verdict"
+    )
+    func queueOfOneReceipt() async throws {
+        for isJudgedBetween in [false, true] {
+            try await VerifyLab.with { lab in
+                let shop = try await Shop(lab)
+                try await shop.sell(Self.catalogue())
+                let ids = [try await lab.sell(), try await lab.sell()].map(\.purchase.transactionId)
+                let receipt = try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))
+                func post(_ id: String, _ item: String, _ server: String) -> Submission {
+                    Submission(
+                        appID: VerifyLab.appID, userID: "u1", proof: .receipt(receipt), transactionID: id,
+                        target: #"{"server":"\#(server)"}"#, declared: Declaration(item: item))
+                }
+                let first = post(ids[0], "sword", "s1")
+                #expect(try await lab.lab.ledger.insert(first))
+                if isJudgedBetween {
+                    for _ in 0..<2 { try await shop.settle(first.receiptID) }
+                    #expect(try await shop.state(first) == "held item_unknown")
+                }
+                #expect(try await lab.lab.ledger.say(post(ids[1], "shield", "s2"), linesMax: 16) == .taken)
+                for _ in 0..<3 where try await shop.state(first) != "granted" {
+                    try await shop.settle(first.receiptID)
+                }
+                #expect(try await shop.state(first) == "granted")
+                let given = try await lab.lab.texts(
+                    """
+                    select g.transaction_id || ' ' || g.item || ' ' || (e.body -> 'target' ->> 'server')
+                    from grants g join events e using (transaction_id) order by g.transaction_id
+                    """)
+                #expect(given == zip(ids, ["sword s1", "shield s2"]).map { "\($0) \($1)" }.sorted())
+            }
+        }
+    }
+
     @Test("what is said while Apple is asked counts: the verdict about the older words is judged anew, without a call")
     func saidInFlight() async throws {
         try await VerifyLab.with { lab in

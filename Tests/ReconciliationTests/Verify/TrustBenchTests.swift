@@ -84,9 +84,13 @@ import Testing
     func otherID() async throws {
         try await VerifyLab.with { lab in
             let bench = try await lab.bench(try lab.configuration(more: [Self.limits]))
-            let id = try await lab.sell().purchase.transactionId
+            let bought = try await lab.sell().purchase
+            let id = bought.transactionId
             let posted = try await lab.post(try lab.receipt([id]))
-            try await lab.give(.purchase("restored", of: id), by: posted)
+            let restored = Verdict.Entry.purchase("restored", of: id) {
+                $0.purchasedAt = Date(timeIntervalSince1970: Double(bought.purchaseDate) / 1000)
+            }
+            try await lab.give(restored, by: posted)
             await bench.settle(posted)
             #expect(try await lab.lab.state(posted) == "granted")
             #expect(try await lab.lab.outcomes(posted) == ["restored": "granted"])
