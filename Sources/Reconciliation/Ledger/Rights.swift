@@ -83,7 +83,7 @@ package struct Rights: Sendable {
                 ],
             ]),
         // Written by its function. What else was sent with a post nobody reads.
-        table("receipt_lines", [.ingest: storiesOfLines, .support: storiesOfLines]),
+        table("receipt_lines", [.ingest: storiesOfLines, .worker: storiesOfLines, .support: storiesOfLines]),
         // That a proof is there may be seen; the proof itself only by who judges it. Ingest inserts into the view where
         // it is of a version before the headers were shared.
         table(
@@ -157,7 +157,7 @@ package struct Rights: Sendable {
                     .update("state", "reason", "binding_source", "reasons", "granted_as", "safe_at", "decided_at"),
                 ],
                 .scheduler: [
-                    .select("receipt_id", "transaction_id", "state", "reason", "decided_at", "granted_as")
+                    .select("receipt_id", "transaction_id", "state", "reason", "reasons", "decided_at", "granted_as")
                 ],
                 .support: [.select, .update("state", "reason")],
             ]),
