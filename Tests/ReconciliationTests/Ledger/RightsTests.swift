@@ -411,11 +411,12 @@ import Testing
                   (('kept_payloads', 'body'), ('receipts', 'details'), ('receipts', 'payload_sha256'),
                    ('transactions', 'facts'))
                 """)
-            // One member of each: the app's version and the storefront (B15; DashboardViewTests).
+            // One member of each: the app's version and the storefront (B15; DashboardViewTests). Refunds are counted by what
+            // ended the purchase, and no member is shown.
             #expect(
                 Set(shown) == [
                     "v_grant_times reads receipts.details", "v_grant_times reads transactions.facts",
-                    "v_storefronts reads transactions.facts",
+                    "v_refund_rate_by_user reads transactions.facts", "v_storefronts reads transactions.facts",
                 ])
             // The question finds what there is to find.
             let found = try await columns("(t.relname, a.attname) = ('kept_payloads', 'reason')")
