@@ -115,14 +115,27 @@ import Testing
         try await LedgerLab.with { lab in
             // Nothing explained it then.
             try await lab.settle(
-                try await lab.post("u1"), Self.period("t1", signed: 200, .rejected(.historical), isEnded: true))
+                try await lab.post("u1"), Self.period("t1", signed: 200, .rejected(.refunded), isEnded: true))
+            try await lab.run("update outcomes set decided_at = now() - interval '1 hour'")
             let posted = try await lab.post("u2")
-            let explained = Verdict.Entry.purchase("t1", kind: .autoRenewable) {
+            let ended = Verdict.Entry.purchase("t1", kind: .autoRenewable) {
                 $0.expiresAt = $0.purchasedAt + 86_400
                 $0.revokedAt = Self.endedAt
             }
+            let explained = Verdict.Entry(
+                transaction: ended.transaction, decision: ended.decision,
+                match: Match(userID: "u2", source: .poster, reasons: [.endedByUpgrade]))
             try await lab.settle(posted, explained)
             #expect(try await lab.outcomes(posted) == ["t1": "granted"])
+            // A grant of what was refunded breaks an invariant; one of what is explained by now does not.
+            try await lab.run("update transactions set signed_at = now() - interval '1 minute'")
+            func broken() async throws -> [String] {
+                try await Invariant.check(lab.database, span: .all, scale: 0).map(\.invariant)
+            }
+            #expect(try await broken() == [])
+            try await lab.run("update outcomes set reasons = null where state = 'granted'")
+            #expect(try await broken() == ["refunds"])
+            try await lab.run("update outcomes set reasons = array['ended_by_upgrade'] where state = 'granted'")
         }
     }
 

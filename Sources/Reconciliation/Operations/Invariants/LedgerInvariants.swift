@@ -249,6 +249,10 @@ extension Invariant {
             where o.decided_at >= \(since) and o.state = 'rejected' and o.reason = 'refunded'
               and o.decided_at < g.granted_at - interval '10 seconds'
               and t.revoked_at is not null and t.signed_at <= g.granted_at
+              -- What ended it may be learnt later than that it ended: the purchase that took its place.
+              and not exists (select from outcomes w
+                where w.receipt_id = g.receipt_id and w.transaction_id = g.transaction_id
+                  and w.reasons && array['\(MatchReason.endedByUpgrade.rawValue)', '\(MatchReason.refundProrated.rawValue)'])
             """),
         Invariant(
             "I17", "events_of_grants", "every grant was told, once, and nothing else was",
