@@ -5,8 +5,8 @@
 -- Locks: access exclusive on grants while they are read once for an index of none: verdicts and answers wait, a second for some three
 --   to five million grants; SHARE on transactions while they are read twice: verdicts wait. Cost: one text and two index entries for
 --   each period from now on. Grants from before have
---   no second key and are found by Apple's facts. Programs from before write none, and know what was bought anew after a refund by
---   the refund's date instead of its number: beside them such a purchase under two ids may still be given twice. Replace the workers
+--   no second key and are found by Apple's facts. Programs from before write none, and make the key of a repurchase of the
+--   refund's date, these of its number: while both run, one repurchase under two ids may be given twice. Replace the workers
 --   at one time.
 
 alter table grants add column period_key text;  -- of a period: its chain and its end; null: of anything else, or from before

@@ -33,7 +33,7 @@ create index receipt_lines_of_order on receipt_lines (lower(order_id)) where ord
 -- means another purchase of the receipt, and where what was said before is what holds a purchase. Answers:
 --   same   nothing else is said: a held or parked row becomes due, at most once a minute
 --   taken  an open row goes by it and becomes due, at most once a minute; an ended one has it among its lines and stays as it is
---   full   the receipt has as many lines as it may have, and nothing is changed
+--   full   the receipt has as many lines as it may have: the line is not kept
 create function say_line(receipt uuid, ordr text, trans text, orig text, inst text, tgt jsonb, decl jsonb, det jsonb,
     lines_max integer)
 returns text language plpgsql security definer as $$

@@ -3,7 +3,7 @@
 --   it passed the limit. It is paid, and so it is given; each unit now takes a place where it is granted, and a grant that finds none says so.
 -- Locks: none but the function's own row. Cost: for items with limits alone one small row for each unit and limit; those of a day or a
 --   month are dropped two days after its end, those of ever stay. Programs from before take no such places, so that what they
---   give is counted by nobody until the user's next day: replace the workers.
+--   give is counted by nobody until the user's next day or month, and by a limit of ever never: replace all workers at one time.
 
 -- The holder of an item's limit comes as ["user", "product", "item", whether it is the product's default], and is stored as SHA-256 of
 -- the first three. A month's place is of the month's last day, until which nothing drops it.

@@ -78,7 +78,9 @@ extension Drill {
                 for ingest in stage.ingests {
                     let name = "makegood_long_poll_waiters"
                     let waiters = await stage.world.metric(name, #"of="receipts""#, of: ingest) ?? 0
-                    stage.expect("at most 200 wait at \(ingest.name)", (100...200).contains(waiters), "\(Int(waiters))")
+                    // Who buys waits as well, a few at a time.
+                    stage.expect(
+                        "200 of the flooder's wait at \(ingest.name)", (100...210).contains(waiters), "\(Int(waiters))")
                 }
             }
             stage.world.store.clearFaults()

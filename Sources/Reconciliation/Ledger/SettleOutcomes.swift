@@ -41,7 +41,11 @@ extension Statements {
               -- Where the claimant has proof, that is told below.
               when s.safe_at is not null and (w.is_won or g.receipt_id is not null)
                 and (v.proves_owner and g.user_id <> v.owner) is not true
-                and coalesce(g.binding_source, v.binding) not in ('shared', 'record') then coalesce(c.holder, v.owner)
+                -- Whose own post brought the other user's record takes nothing from himself.
+                and (coalesce(g.binding_source, v.binding) not in ('shared', 'record')
+                  or g.binding_source = 'record'
+                    and (select user_id from receipts where id = g.receipt_id) is distinct from v.usr)
+                then coalesce(c.holder, v.owner)
               end as rival, v.usr, coalesce(v.original, v.transaction) as original,
             case when o.state = 'again' then 0
               when o.state = 'open' or m.mark = 'given' then 1

@@ -217,7 +217,7 @@ import Testing
                 #expect(
                     try await lab.number("select count(distinct safe_at) from outcomes where transaction_id = '\(id)'")
                         == (source.isProof ? 0 : 1), "\(source)")
-                let isTold = !source.isProof && source != .shared && source != .record
+                let isTold = !source.isProof && source != .shared
                 #expect(
                     try await lab.texts(told + "'\(id)' order by 1")
                         == (isTold ? ["claimant false", "holder true"] : []),

@@ -326,6 +326,29 @@ import Testing
         }
     }
 
+    @Test("row 5a: what a third user's record gave away is disputed by its buyer, and not by who posted the record")
+    func disputedRecord() async throws {
+        try await LedgerLab.with { lab in
+            let bought = Verdict.Entry.purchase("t1").transaction
+            let ofRecord = Verdict.Entry(
+                transaction: bought, decision: .grant(goods: Verdict.Entry.coins, source: .record),
+                match: Match(userID: "accomplice", source: .record))
+            try await lab.settle(try await lab.post("thief"), ofRecord)
+            try await lab.settle(try await lab.post("thief"), ofRecord)
+            let told =
+                "select user_id || ' ' || (body ->> 'isOwner') from events where type = 'ownership.disputed' order by 1"
+            #expect(try await lab.texts(told) == [])
+            let own = Verdict.Entry(
+                transaction: bought, decision: .grant(goods: Verdict.Entry.coins, source: .poster),
+                match: Match(userID: "buyer", source: .poster))
+            try await lab.settle(try await lab.post("buyer"), own)
+            #expect(try await lab.texts(told) == ["accomplice true", "buyer false"])
+            #expect(
+                try await lab.number("select count(*) from v_disputes where claimant = 'buyer' and safe_at > now()")
+                    == 1)
+        }
+    }
+
     @Test("P6: a second consumable on one order is flagged and told; so are two shortly after each other, once")
     func doubleCharges() async throws {
         try await LedgerLab.with { lab in
