@@ -52,7 +52,7 @@ package struct AppPolicy: Sendable, Equatable {
 
     /// What becomes of what another customer bought and shares with its user (Family Sharing, seats of an organization).
     package enum Shared: String, Sendable, CaseIterable {
-        /// It is his, without goods: they were paid for once.
+        /// The user has the entitlement, without goods: goods were paid for once.
         case entitlement
         /// It gives what its buyer gets.
         case goods

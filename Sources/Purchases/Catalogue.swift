@@ -179,7 +179,7 @@ package struct Catalogue: Sendable, Equatable {
     }
 }
 
-/// What somebody is promised for one unit: an order freezes it (design.md 5.2).
+/// What somebody is promised for one unit: an order freezes it.
 package struct Offer: Sendable, Equatable {
     package var productID: String
     package var item: String

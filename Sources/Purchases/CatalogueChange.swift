@@ -14,7 +14,7 @@ extension Catalogue {
     /// What another catalogue changes of this one, a line each; empty: nothing.
     ///
     /// A version that has begun stays as it is, but for its end, which may be set to a time to come: purchases of its time
-    /// are made good by it (design.md 5.1, row 10). What is to come may be changed at will.
+    /// are made good by it. What is to come may be changed at will.
     package func changes(to next: Catalogue, at now: Date) throws(CatalogueConflict) -> [String] {
         var lines: [String] = []
         for id in Set(products.keys).union(next.products.keys).sorted() {

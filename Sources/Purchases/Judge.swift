@@ -8,18 +8,18 @@ package struct Judge: Sendable {
     private let evidence: [String: Evidence]
     /// The purchase that the post's own words are about.
     private let meantID: String?
-    /// What other posts say of the other purchases, by transaction id.
-    private let words: [String: Words]
+    /// What earlier posts say of the other purchases, by transaction id.
+    private let lines: [String: ReceiptLine]
 
     package init(
         policy: AppPolicy, claim: Claim, evidence: [String: Evidence] = [:], meantID: String? = nil,
-        words: [String: Words] = [:]
+        lines: [String: ReceiptLine] = [:]
     ) {
         self.policy = policy
         self.claim = claim
         self.evidence = evidence
         self.meantID = meantID
-        self.words = words
+        self.lines = lines
     }
 
     package func judge(_ transaction: Transaction) -> Verdict.Entry { judge(transaction, taken: [:]) }
@@ -65,14 +65,14 @@ package struct Judge: Sendable {
     private func judge(_ transaction: Transaction, taken: [UUID: String]) -> Verdict.Entry {
         let evidence = evidence[transaction.id] ?? .none
         var claim = claim
-        let words = words[transaction.id]
-        if let words {
-            claim.declared = words.declared
+        let line = lines[transaction.id]
+        if let line {
+            claim.declared = line.declared
         } else if transaction.id != meantID {
             claim.declared = nil
         }
         var entry = policy.judge(transaction, claim: claim, evidence: evidence.with(taken: taken))
-        entry.target = words?.target
+        entry.target = line?.target
         return entry
     }
 }

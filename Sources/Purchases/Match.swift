@@ -13,7 +13,7 @@ package struct Match: Sendable, Equatable {
     /// Whether the purchase's chain is its owner's from it on, and was nobody's or another user's before (note 3).
     package var takesChain = false
     package var chainWasOf: String?
-    /// Leads to the owner, where a person named him and no order need say it.
+    /// The token that leads to the owner, where a person of support named the owner and no order need say it.
     package var token: UUID?
     /// The order that the purchase's own token names, bound or not: it says where in the game the goods go.
     package var orderOfToken: PlacedOrder?

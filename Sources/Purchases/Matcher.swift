@@ -80,8 +80,8 @@ package struct Matcher: Sendable {
         return .owner(finished(match))
     }
 
-    /// Of what another customer shares (row 0d): its own chain's owner, whoever posts it; else its poster; else, as row 11,
-    /// the only user who is known for the Apple customer it is shared with. No token, order or write-back is its own.
+    /// The owner of what another customer shares (row 0d): its own chain's owner; else its poster; else, where nobody posted
+    /// it, the only user who is known for the Apple customer it is shared with. Tokens and orders say nothing of it.
     package var answerOfShared: Answer {
         if let chain = evidence.chain {
             return .owner(Match(userID: chain.userID, source: .shared, reasons: [.chainKnown]))

@@ -33,7 +33,7 @@ package struct Revocation: Sendable, Equatable {
 }
 
 extension Transaction {
-    /// What it means that Apple ended a purchase (design.md 5.1, rows 0a and 0a').
+    /// What it means that Apple ended a purchase (rows 0a and 0a').
     package enum Ending: Sendable, Equatable, CaseIterable {
         /// The money went back.
         case refunded

@@ -152,3 +152,44 @@ package enum SafeToFinish {
         }
     }
 }
+
+extension Verdict.Finding {
+    /// Whether it waits for the end of shadow, which a person brings about.
+    package var isOfShadow: Bool {
+        guard waitsForConfiguration, case .transactions(let entries) = self else { return false }
+        return entries.contains { $0.decision == .held(.shadow) }
+    }
+
+    /// Whether that is so for all of it that is open.
+    package var waitsForConfiguration: Bool {
+        switch self {
+        case .receipt(.held(let reason)): return reason.waitsForConfiguration
+        case .receipt, .identifier: return false
+        case .transactions(let entries):
+            let waiting = entries.map(\.decision).filter {
+                switch $0 {
+                case .held, .open: true
+                case .grant, .provisional, .rejected: false
+                }
+            }
+            return !waiting.isEmpty
+                && waiting.allSatisfy {
+                    if case .held(let reason) = $0 { reason.waitsForConfiguration } else { false }
+                }
+        }
+    }
+
+    /// Whether other words of its poster may give what this does not give, or give otherwise what Apple has not confirmed.
+    package var hangsOnWords: Bool {
+        guard case .transactions(let entries) = self else { return false }
+        return entries.contains { entry in
+            switch entry.decision {
+            case .held(.itemUnknown), .held(.foreignOrder), .held(.foreignRecord), .held(.tokenDisputed),
+                .held(.review), .held(.shadow),
+                .provisional:
+                true
+            default: false
+            }
+        }
+    }
+}

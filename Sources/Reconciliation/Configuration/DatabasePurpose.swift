@@ -1,9 +1,9 @@
 import AppStore
 package import Postgres
 
-/// What all processes of a database agree that it takes, or do not start: whoever writes unsigned data writes any
-/// transaction id, and beside production it could be one that another app sold. A configuration of signed sandbox
-/// purchases alone has none, and stands beside either.
+/// What a database takes: purchases of production or unsigned data, never both. A process whose configuration says
+/// otherwise does not start, because unsigned data may hold any transaction id, also one that another app sold. A
+/// configuration of signed sandbox purchases alone has no purpose, and stands beside either.
 package enum DatabasePurpose: String, Sendable {
     /// Purchases of production.
     case production

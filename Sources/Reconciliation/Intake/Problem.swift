@@ -99,7 +99,7 @@ package enum Limit: String, Sendable, CaseIterable {
     case appSandbox = "app.sandboxPurchasesPerDay"
     case userMakeUps = "user.makeUpsPerDay"
     case customerUsers = "customer.users"
-    /// Units of an item of the catalogue: given all the same, because they are paid.
+    /// Units of an item of the catalogue: an order is refused; what is paid is given all the same.
     case userItems = "user.itemLimits"
 }
 

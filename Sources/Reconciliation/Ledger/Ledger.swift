@@ -192,7 +192,7 @@ package final class Ledger: Sendable {
 
     /// Says of a receipt that is stored what a later post of its proof says: it is committed when this returns, unless it
     /// is full. Where there is no such receipt, nothing is said.
-    package func say(_ submission: Submission, linesMax: Int) async throws(LedgerError) -> SaidResult {
+    func say(_ submission: Submission, linesMax: Int) async throws(LedgerError) -> SaidResult {
         try await submit(SaidLine(submission: submission, linesMax: linesMax), to: lines)
     }
 

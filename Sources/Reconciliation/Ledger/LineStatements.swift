@@ -1,20 +1,15 @@
-package import Postgres
-package import Purchases
+import Postgres
+import Purchases
 
 /// What a post says of a receipt that is stored already.
-package struct SaidLine: Sendable {
-    package let submission: Submission
-    /// Of its receipt, the first post's words among them.
-    package let linesMax: Int
-
-    package init(submission: Submission, linesMax: Int) {
-        self.submission = submission
-        self.linesMax = linesMax
-    }
+struct SaidLine: Sendable {
+    let submission: Submission
+    /// How many lines its receipt may have, the first post's included.
+    let linesMax: Int
 }
 
 /// What became of it.
-package enum SaidResult: String, Sendable {
+enum SaidResult: String, Sendable {
     /// It says nothing else. A held or parked receipt is due, at most once a minute.
     case same
     /// An open receipt goes by it from now on and is due, at most once a minute; one that has ended keeps it.
@@ -25,7 +20,7 @@ package enum SaidResult: String, Sendable {
 
 extension Statements {
     /// Says of receipts what later posts of the same proofs say, each in turn; in any order of the result.
-    package static let sayLines = Statement<[SaidLine], (index: Int, result: SaidResult)>(
+    static let sayLines = Statement<[SaidLine], (index: Int, result: SaidResult)>(
         "ledger.say_lines",
         """
         select (i.n - 1)::int, say_line(i.id, i.ordr, i.transaction, i.original, \(installation(ofToken: "i.token")), i.target,

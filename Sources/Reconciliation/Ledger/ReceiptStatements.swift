@@ -45,16 +45,16 @@ package struct StoredReceipt: Sendable, Equatable {
     package var isOnTrust: Bool
     /// How often something else was said of it than its first post says: a verdict from before counts no more.
     package var lines = 0
-    /// What posts said of other purchases of the receipt than the last one means; of each the newest. Not of one that is
-    /// held because of what was said of it: a post that says less frees it.
-    package var otherWords: [Words] = []
+    /// What earlier posts say of other purchases of the receipt than the newest one means; of each the newest. Where the
+    /// newest post means none, not of one that is held because of what was said of it: that post frees it.
+    package var otherLines: [ReceiptLine] = []
 
     /// By the ids of those purchases that they are about.
-    package func wordsOfOthers(among transactions: [Transaction]) -> [String: Words] {
-        guard !otherWords.isEmpty else { return [:] }
+    package func linesOfOthers(among transactions: [Transaction]) -> [String: ReceiptLine] {
+        guard !otherLines.isEmpty else { return [:] }
         let ids = Set(transactions.map(\.id))
         return Dictionary(
-            otherWords.filter { ids.contains($0.transactionID) }.map { ($0.transactionID, $0) },
+            otherLines.filter { ids.contains($0.transactionID) }.map { ($0.transactionID, $0) },
             uniquingKeysWith: { first, _ in first })
     }
 }
@@ -192,7 +192,7 @@ extension Statements {
               select distinct on (transaction_id) transaction_id, order_id, target, declared from receipt_lines
               where receipt_id = r.id and transaction_id <> coalesce(r.transaction_id, '')
               order by transaction_id, said_at desc) l
-            where not exists (select from outcomes o where o.receipt_id = r.id and o.transaction_id = l.transaction_id
+            where r.transaction_id is not null or not exists (select from outcomes o where o.receipt_id = r.id and o.transaction_id = l.transaction_id
               and o.state = 'held' and o.reason in ('foreign_order', 'foreign_record', 'token_disputed'))) end
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select id, app_id, user_id, order_id, kind, transaction_id, original_transaction_id, is_vouched,
@@ -220,7 +220,7 @@ extension Statements {
                 receivedAt: try row.date(12), claimedAt: try row.date(22), readAt: try row.date(13),
                 isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil,
                 isOnTrust: try row.optionalBool(16) ?? false, lines: try row.int(23),
-                otherWords: try row.optionalJSON(24) == nil ? [] : try row.decoded(24))
+                otherLines: try row.optionalJSON(24) == nil ? [] : try row.decoded(24))
         })
 
     /// Moves due times without counting an attempt: a halt, a breaker, a 429. Guarded like a verdict, and like one it
@@ -276,7 +276,7 @@ package struct Postponement: Sendable {
     package let attempt: Int
     package let dueIn: Duration
     package let reason: Reason
-    /// As of ``StoredReceipt/lines``: whoever said something else since has it judged sooner.
+    /// ``StoredReceipt/lines`` as they were read: a post that said something else since has made the receipt due sooner.
     package var lines = 0
 }
 

@@ -9,7 +9,7 @@ import Synchronization
 /// and no body, and names a user by a hash.
 ///
 /// The address in a line is that of the connection, a gateway's as a rule. `X-Forwarded-For` is not read: no setting says
-/// which peers are gateways, so whoever reaches the port could write any address there, and the gateways of deploy/gateway
+/// which peers are gateways, so that any sender who reaches the port could write any address there, and the gateways of deploy/gateway
 /// take it out. The gateway's log has the sender under the same request id.
 ///
 /// A flood of refusals must not be a flood of lines: at most ``linesPerSecondMax`` of one event are written in a second.

@@ -159,7 +159,7 @@ package struct OrderRequest: Sendable {
 
 extension Problem {
     /// What is asked cannot be now, and may be another time.
-    static func conflict(_ code: String, _ detail: String, field: String? = nil) -> Problem {
-        Problem(.conflict, code, detail, field: field)
+    static func conflict(_ code: String, _ detail: String, field: String? = nil, limit: Limit? = nil) -> Problem {
+        Problem(.conflict, code, detail, field: field, limit: limit)
     }
 }

@@ -90,7 +90,8 @@ package struct OrderRoutes: Sendable {
             guard let limit, count + order.quantity > limit else { continue }
             if try await ledger.run(Statements.findOrders, [order]).first != nil { return }
             let period = name == "ever" ? "ever" : "a \(name)"
-            throw Problem.conflict("limit_\(name)", "one user may buy \(limit) of it \(period)", field: "item")
+            throw Problem.conflict(
+                "limit_\(name)", "one user may buy \(limit) of it \(period)", field: "item", limit: .userItems)
         }
     }
 

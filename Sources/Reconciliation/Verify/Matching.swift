@@ -27,11 +27,11 @@ extension Examiner {
     ) async throws(LedgerError) -> Judge {
         let claim = self.claim(receipt)
         let named = receipt.orderID.map { OrderID.named($0, of: receipt.appID) }
-        // Of one purchase the last words count alone.
-        let words = transactions.count > 1 ? receipt.wordsOfOthers(among: transactions) : [:]
+        // Of one purchase the newest post counts alone.
+        let lines = transactions.count > 1 ? receipt.linesOfOthers(among: transactions) : [:]
         func recordUserID(of transaction: Transaction) -> String? {
             guard app.policy.recordsNameUsers else { return nil }
-            return (words[transaction.id].map(\.declared) ?? receipt.declared)?.uid
+            return (lines[transaction.id].map(\.declared) ?? receipt.declared)?.uid
         }
         let asked = transactions.filter {
             $0.isOfChain || !claim.isPosted
@@ -41,8 +41,8 @@ extension Examiner {
             try await installations.show(id, asked, in: ledger)
         }
         func orderID(of transaction: Transaction) -> UUID? {
-            guard let words = words[transaction.id] else { return named }
-            return words.orderID.map { OrderID.named($0, of: receipt.appID) }
+            guard let line = lines[transaction.id] else { return named }
+            return line.orderID.map { OrderID.named($0, of: receipt.appID) }
         }
         let questions = asked.map {
             EvidenceQuestion(
@@ -63,12 +63,12 @@ extension Examiner {
         }
         if app.policy.mode == .shadow { answers = try await ledger.shadowed(answers, of: questions) }
         var evidence = Dictionary(zip(asked.map(\.id), answers), uniquingKeysWith: { first, _ in first })
-        let spokenOf = Set(words.keys)
+        let spokenOf = Set(lines.keys)
         Evidence.assign(
             named: named, meant: receipt.transactionID, by: receipt.userID, to: transactions, except: spokenOf,
             &evidence)
-        for (id, words) in words {
-            let named = words.orderID.map { OrderID.named($0, of: receipt.appID) }
+        for (id, line) in lines {
+            let named = line.orderID.map { OrderID.named($0, of: receipt.appID) }
             Evidence.assign(named: named, meant: id, by: receipt.userID, to: transactions, &evidence)
         }
         Evidence.explain(transactions, &evidence)
@@ -77,7 +77,7 @@ extension Examiner {
             meantID: receipt.declared?.meant(
                 of: transactions.filter { !spokenOf.contains($0.id) }, named: receipt.transactionID,
                 sold: app.policy.sold),
-            words: words)
+            lines: lines)
     }
 }
 

@@ -152,6 +152,7 @@ import Testing
             let tooMuch = try await order(#","quantity":3"#)
             #expect(
                 tooMuch.status == 409 && tooMuch["code"] == .string("limit_day") && tooMuch["field"] == .string("item"))
+            #expect(tooMuch["limit"] == .string("user.itemLimits"))
             let first = try await order(#","quantity":2,"idempotencyKey":"k""#)
             #expect(first.status == 201)
             // An order that nobody paid counts for nothing.

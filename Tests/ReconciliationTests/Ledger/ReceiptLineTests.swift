@@ -204,6 +204,23 @@ import Testing
         }
     }
 
+    @Test("A line about one purchase counts while another is meant, and a post that means none frees what it holds")
+    func ofOthers() async throws {
+        try await LedgerLab.with { lab in
+            let posted = try await Self.post(Words(order: "theirs", transaction: "t1"), in: lab)
+            try await lab.settle(posted, .purchase("t1", .held(.foreignOrder)), .purchase("t2", .held(.itemUnknown)))
+            func others() async throws -> [String] {
+                try #require(try await lab.ledger.fetch(posted.id)).otherLines.map {
+                    "\($0.transactionID) \($0.orderID ?? "-") \($0.declared?.item ?? "-")"
+                }
+            }
+            #expect(try await Self.say(Words(transaction: "t2", item: "x"), in: lab) == .taken)
+            #expect(try await others() == ["t1 theirs -"], "its order still holds it, whenever it is judged")
+            #expect(try await Self.say(Words(), in: lab) == .taken)
+            #expect(try await others() == ["t2 - x"])
+        }
+    }
+
     @Test("What has ended takes an order's name and is not judged again")
     func ended() async throws {
         try await LedgerLab.with { lab in

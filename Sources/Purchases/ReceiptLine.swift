@@ -1,8 +1,8 @@
-/// What a post says of one of several purchases of its receipt, beside the words that were said last.
+/// What an earlier post says of one of several purchases of its receipt.
 ///
 /// A queue of unfinished purchases is posted one after the other with one app receipt: each post means another purchase,
-/// and what it says of that one stays true of it.
-package struct Words: Sendable, Equatable, Decodable {
+/// and what a post says of its purchase counts until a newer post means the same one.
+package struct ReceiptLine: Sendable, Equatable, Decodable {
     /// The purchase that it means, as the post named it.
     package var transactionID: String
     package var orderID: String?

@@ -1,0 +1,33 @@
+/// Who works on the database: one PostgreSQL role each. The owner of the schema, who runs the migrations, is none of
+/// them: nobody here may create, change or drop anything.
+package enum DatabaseRole: String, CaseIterable, Sendable {
+    /// The three services. `all` is the process that is all three, and a member of their roles.
+    case ingest, worker, scheduler, all
+    /// People: the commands `check`, `queue` and `support`.
+    case support
+    /// Dashboards: the views, read-only, without payloads.
+    case dashboard
+}
+
+/// One right of one role on one object. Without columns: all of them, also those a later migration adds.
+package struct Right: Sendable, Hashable {
+    package enum Verb: String, Sendable {
+        case select, insert, update, execute
+    }
+
+    package let verb: Verb
+    package let columns: [String]
+
+    static let select = Right(verb: .select, columns: [])
+    static let insert = Right(verb: .insert, columns: [])
+    static let execute = Right(verb: .execute, columns: [])
+
+    static func select(_ columns: String...) -> Right { Right(verb: .select, columns: columns) }
+    static func insert(_ columns: String...) -> Right { Right(verb: .insert, columns: columns) }
+    static func update(_ columns: String...) -> Right { Right(verb: .update, columns: columns) }
+
+    /// As GRANT and a person read it: `update (due_at, lane)`.
+    package var text: String {
+        columns.isEmpty ? verb.rawValue : "\(verb.rawValue) (\(columns.joined(separator: ", ")))"
+    }
+}

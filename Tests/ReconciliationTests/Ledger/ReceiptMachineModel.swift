@@ -1,0 +1,208 @@
+import Foundation
+import Purchases
+
+@testable import Reconciliation
+
+/// What the ledger must say, row by row.
+struct MachineModel {
+    struct Row: Equatable {
+        var state = ReceiptState.received
+        var attempt = 0
+        var rescues = 0
+        var reason: String?
+        /// What the newest post named while the row was open, and how often something else was said than before.
+        var order: String?
+        var lines = 0
+        /// By transaction; what became of a grant on trust is part of the word.
+        var outcomes: [String: String] = [:]
+    }
+
+    struct Facts {
+        var signedAt: Int
+        var isRefunded: Bool
+    }
+
+    var rows: [UUID: Row] = [:]
+    /// Transaction to receipt.
+    var grants: [String: UUID] = [:]
+    var facts: [String: Facts] = [:]
+    /// Transaction to the receipt that has its place among what may be given on trust.
+    var places: [String: UUID] = [:]
+    /// By transaction: `unconfirmed`, `confirmed` or `revoked`.
+    var trusted: [String: String] = [:]
+    /// The orders that were ever named beside a receipt.
+    var said: [UUID: Set<String>] = [:]
+
+    mutating func say(_ id: UUID, order: String) {
+        guard var row = rows[id], row.order != order else { return }
+        let isNew = said[id, default: []].insert(order).inserted
+        if row.state.isEnded {
+            guard isNew else { return }
+        } else {
+            row.order = order
+        }
+        row.lines += 1
+        rows[id] = row
+    }
+
+    mutating func settle(_ id: UUID, attempt: Int, lines: Int, _ finding: Verdict.Finding, signedAt: Int) {
+        guard var row = rows[id], !row.state.isEnded, row.attempt == attempt, row.lines == lines else { return }
+        var states: [(state: String, reason: String?)] = []
+        var isBridge = false
+        switch finding {
+        case .transactions(let entries):
+            isBridge = entries.contains { if case .provisional = $0.decision { true } else { false } }
+            for entry in entries {
+                let outcome = judge(entry, for: id, signedAt: signedAt)
+                states.append(
+                    outcome.state == "granted" ? (outcome.counts, outcome.reason) : (outcome.state, outcome.reason))
+                let before = row.outcomes[entry.transaction.id]
+                // Beside what it gives, trust speaks only of what nothing was said of.
+                if isBridge, outcome.state != "granted", before != nil || outcome.state == "already_granted" {
+                    continue
+                }
+                switch before {
+                case "granted", "already_granted", "granted refunded": break
+                case "granted unconfirmed" where outcome.state != "granted": break
+                default:
+                    let isTold = outcome.state == "granted" && outcome.reason != nil
+                    row.outcomes[entry.transaction.id] =
+                        isTold ? "granted \(outcome.reason ?? "")" : outcome.state
+                }
+            }
+            for entry in entries {
+                let known = facts[entry.transaction.id]
+                if known == nil || known!.signedAt < signedAt {
+                    facts[entry.transaction.id] = Facts(
+                        signedAt: signedAt, isRefunded: entry.transaction.revokedAt != nil)
+                }
+            }
+        case .receipt(.rejected(let reason)):
+            // Takes nothing back.
+            let kept = row.outcomes.values.filter { $0.contains("granted") }
+            states =
+                kept.isEmpty
+                ? [("rejected", reason.rawValue)] : kept.map { ($0.hasPrefix("granted") ? "granted" : $0, nil) }
+            for (transaction, state) in row.outcomes where state == "open" || state == "held" {
+                if !waits(id) { row.outcomes[transaction] = "rejected" }
+            }
+        case .receipt(.open(let reason)):
+            states = [("open", reason.rawValue)]
+        case .receipt(.held(let reason)): states = [("held", reason.rawValue)]
+        case .receipt(.grant), .receipt(.provisional), .identifier: preconditionFailure("no worker finds this here")
+        }
+        let order = ["open", "held", "granted", "already_granted", "rejected"]
+        var first = order.first { word in states.contains { $0.state == word } } ?? "rejected"
+        if isBridge { first = "open" }
+        let waits = waits(id)
+        if waits, first != "open" { first = "held" }
+        row.state = first == "open" ? .received : ReceiptState(rawValue: first)!
+        if first == "open" || first == "held" {
+            let reasons = states.filter { $0.state == first }.compactMap(\.reason)
+            row.reason =
+                if waits, first == "open" || reasons.isEmpty { "unconfirmed" } else {
+                    isBridge ? "apple_unavailable" : reasons.min()
+                }
+        }
+        row.attempt += first == "open" && !isBridge ? 1 : 0
+        row.rescues = 0
+        rows[id] = row
+    }
+
+    /// Whether it gave on trust: that ends by Apple's word alone, and so does the receipt.
+    private func waits(_ id: UUID) -> Bool {
+        trusted.contains { $0.value == "unconfirmed" && grants[$0.key] == id }
+    }
+
+    /// - Returns: `counts`: what a granted one counts as among its neighbours, where it waits for Apple's word.
+    private mutating func judge(
+        _ entry: Verdict.Entry, for id: UUID, signedAt: Int
+    ) -> (state: String, reason: String?, counts: String) {
+        let transaction = entry.transaction.id
+        var decision = entry.decision
+        if decision.gives, let known = facts[transaction], known.isRefunded, known.signedAt > signedAt {
+            decision = .rejected(.refunded)
+        }
+        let isTrusted = trusted[transaction] == "unconfirmed"
+        let mayBeGiven =
+            places[transaction] == id && (trusted[transaction] == nil || isTrusted)
+            && !["held", "rejected"].contains(rows[id]?.outcomes[transaction] ?? "")
+        if case .provisional = decision, !mayBeGiven { decision = .open(.appleUnavailable) }
+        if case .open(let reason) = decision { return ("open", reason.rawValue, "open") }
+        if let owner = grants[transaction] {
+            guard owner == id else { return ("already_granted", nil, "") }
+            return isTrusted ? answer(entry, decision) : ("granted", nil, "granted")
+        }
+        switch decision {
+        case .grant:
+            grants[transaction] = id
+            return ("granted", nil, "granted")
+        case .provisional:
+            grants[transaction] = id
+            trusted[transaction] = "unconfirmed"
+            return ("granted", "unconfirmed", "open")
+        case .held(let reason): return ("held", reason.rawValue, "")
+        case .rejected(let reason): return ("rejected", reason.rawValue, "")
+        case .open: preconditionFailure("answered above")
+        }
+    }
+
+    /// What a verdict says of a grant on trust of the same receipt: only Apple's own word about it ends it.
+    private mutating func answer(
+        _ entry: Verdict.Entry, _ decision: Decision
+    ) -> (state: String, reason: String?, counts: String) {
+        switch (entry.decision, decision) {
+        case (.grant, .grant):
+            trusted[entry.transaction.id] = "confirmed"
+            return ("granted", nil, "granted")
+        case (.rejected(.refunded), _):
+            trusted[entry.transaction.id] = "revoked"
+            return ("granted", "refunded", "granted")
+        case (.provisional, _): return ("granted", "unconfirmed", "open")
+        default: return ("granted", "unconfirmed", "held")
+        }
+    }
+
+    mutating func rescue() {
+        for (id, row) in rows where !row.state.isEnded {
+            var row = row
+            if row.rescues >= Statements.rescuesMax, row.state == .received { row.park() } else { row.rescues += 1 }
+            rows[id] = row
+        }
+    }
+
+    mutating func strike(_ id: UUID, attempt: Int) {
+        guard var row = rows[id], !row.state.isEnded, row.attempt == attempt else { return }
+        let wasParkedForIt = row.state == .parked && row.reason == "never_worked"
+        if row.rescues >= Statements.rescuesMax || wasParkedForIt { row.park() } else { row.rescues += 1 }
+        rows[id] = row
+    }
+
+    mutating func postpone(_ id: UUID, attempt: Int, lines: Int, _ reason: Reason) {
+        guard var row = rows[id], !row.state.isEnded, row.attempt == attempt, row.lines == lines else { return }
+        row.rescues = 0
+        if row.state == .received, row.reason != "unconfirmed" { row.reason = reason.rawValue }
+        rows[id] = row
+    }
+
+    mutating func reopen() {
+        for (id, row) in rows where row.state == .rejected {
+            var row = row
+            row.state = .received
+            row.reason = nil
+            row.attempt += 1
+            row.rescues = 0
+            row.outcomes = row.outcomes.mapValues { $0 == "rejected" ? "open" : $0 }
+            rows[id] = row
+        }
+    }
+}
+
+extension MachineModel.Row {
+    fileprivate mutating func park() {
+        state = .parked
+        reason = "never_worked"
+        attempt += 1
+        rescues = 0
+    }
+}
