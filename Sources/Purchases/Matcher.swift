@@ -55,8 +55,9 @@ package struct Matcher: Sendable {
         return .held(.orderUnknown)
     }
 
-    /// Of what was bought before the cut-over and lasts (row 0c): rows 2 to 4 and 10, and row 8, for an imported owner of
-    /// a subscription is known by its chain alone. No order is bound: the former system placed it, and gave its goods.
+    /// Of what was bought before the cut-over and lasts (row 0c): rows 2 to 4 and 10; row 8, for an imported owner of a
+    /// subscription is known by its chain alone; and row 5a, for what a post says to be another's is never its poster's.
+    /// No order is bound: the former system placed it, and gave its goods.
     package var answerBeforeCutover: Answer {
         let found: Match
         if let match = decided ?? renewalOfMoved ?? orderToken {
@@ -69,7 +70,7 @@ package struct Matcher: Sendable {
         } else {
             guard claim.isPosted else { return chainOwner.map { .owner(finished($0)) } ?? .held(.unclaimed) }
             guard claim.hasPossession else { return .held(.possessionMissing) }
-            guard let match = chainOwner ?? (isForAnother == nil ? poster : nil) else {
+            guard let match = chainOwner ?? record ?? (isForAnother == nil ? poster : nil) else {
                 return .held(isForAnother ?? .orderUnknown)
             }
             found = match

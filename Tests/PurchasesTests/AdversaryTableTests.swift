@@ -14,10 +14,33 @@ import Testing
     enum Means: CaseIterable {
         case nothing, openOrder, namedOrder, orderToken, registeredToken, unregisteredToken, knownUnregisteredToken
         case renewal, restore, resubscribed
+        /// A person's decision, or one that made a chain his while its renewals go on with the thief's registered token.
+        case decision, movedChain
+        /// He ordered it on a device whose other user posts it (row 6).
+        case orderOnDevice
+        /// An order that he placed for it later (row 9).
+        case lateOrder
+        /// He is known for the Apple customer, and nobody posts it for him (row 11).
+        case customer
+        /// Bought before the cut-over: what lasts, and what goes on (row 0c).
+        case beforeCutover, renewalBeforeCutover
+        /// Shared with him by another customer: nothing else, and in his own chain (row 0d).
+        case shared, sharedInChain
 
-        /// Apple's own data names him, whoever orders what. What was bought anew in his chain is his as well, unless somebody
-        /// who shows it had ordered it (row 7 goes before row 8).
-        var isProof: Bool { [.orderToken, .registeredToken, .renewal, .restore].contains(self) }
+        /// Apple's own data, or a person, names him, whoever orders what. What was bought anew in his chain is his as well,
+        /// unless somebody who shows it had ordered it (row 7 goes before row 8).
+        var namesOwner: Bool {
+            switch self {
+            case .orderToken, .registeredToken, .renewal, .restore, .decision, .movedChain, .renewalBeforeCutover,
+                .sharedInChain:
+                true
+            default: false
+            }
+        }
+        /// What is shared is nobody's own: another's claim to it is told to both.
+        var isProof: Bool { namesOwner && self != .sharedInChain }
+        var isShared: Bool { self == .shared || self == .sharedInChain }
+        var isBeforeCutover: Bool { self == .beforeCutover || self == .renewalBeforeCutover }
     }
 
     /// What the thief does. Only with a captured proof he has Apple's own data.
@@ -26,7 +49,9 @@ import Testing
         case tokenFirstInSandbox, tokenFirstRefunded, tokenFirstStanding
         case bareID, bareIDWithOrder, bareIDNamingVictimsOrder
         case capturedProof, capturedProofWithOrderBefore, capturedProofWithOrderAfter, capturedProofNamingVictimsOrder
-        case capturedProofAsRecordOfVictim, capturedProofAfterTokenFirst
+        case capturedProofAsRecordOfVictim, capturedProofAfterTokenFirst, capturedProofWithLateOrder
+        /// By an earlier captured purchase he is known for the victim's Apple customer.
+        case knownForCustomer
 
         var isPost: Bool { isQuestion || hasProof }
         var isQuestion: Bool { [.bareID, .bareIDWithOrder, .bareIDNamingVictimsOrder].contains(self) }
@@ -38,6 +63,7 @@ import Testing
                 .capturedProofWithOrderBefore:
                 1
             case .orderJustAfter, .capturedProofWithOrderAfter: -1
+            case .capturedProofWithLateOrder: -10
             default: nil
             }
         }
@@ -63,12 +89,15 @@ import Testing
             self.means = means
             self.attack = attack
             transaction = MatcherTableTests.transaction(kind)
-            victimsOrder = MatcherTableTests.order(victim, 2)
-            if [.openOrder, .namedOrder, .orderToken].contains(means) || attack.namesVictimsOrder {
+            if means.isShared { transaction.ownership = "FAMILY_SHARED" }
+            victimsOrder = MatcherTableTests.order(victim, means == .lateOrder ? -10 : 2)
+            if [.openOrder, .namedOrder, .orderToken, .orderOnDevice, .lateOrder].contains(means)
+                || attack.namesVictimsOrder
+            {
                 orders.append(victimsOrder)
             }
             if means == .orderToken { transaction.appAccountToken = victimsOrder.id }
-            if [.registeredToken, .unregisteredToken, .knownUnregisteredToken].contains(means) {
+            if [.registeredToken, .unregisteredToken, .knownUnregisteredToken, .movedChain].contains(means) {
                 transaction.appAccountToken = token
             }
             if let minutes = attack.orderBefore { orders.append(MatcherTableTests.order(thief, minutes)) }
@@ -76,44 +105,70 @@ import Testing
 
         /// As the database would answer: orders that the token or the submission names, those of everybody whom it may be,
         /// and those of the poster's installation, which the thief's order never was placed on.
-        private func evidence(_ poster: String, named: UUID?, record: String?) -> Evidence {
+        private func evidence(_ poster: String?, named: UUID?, record: String?) -> Evidence {
             var evidence = Evidence()
             evidence.namedOrderID = named
             evidence.recordUserID = record
             if means == .registeredToken { evidence.registeredUserID = victim }
-            if transaction.appAccountToken == token, means != .registeredToken {
+            if means == .movedChain { evidence.registeredUserID = thief }
+            if means == .decision { evidence.supportDecision = .init(userID: victim) }
+            if means == .customer, poster == nil {
+                evidence.customerUserIDs = [victim] + (attack == .knownForCustomer ? [thief] : [])
+            }
+            if transaction.appAccountToken == token, evidence.registeredUserID == nil {
                 // Only what stands, and of Production.
                 let ofThief = [.tokenFirstStanding, .capturedProofAfterTokenFirst].contains(attack)
                 evidence.rememberedUserIDs =
                     (means == .knownUnregisteredToken ? [victim] : []) + (ofThief ? [thief] : [])
             }
-            if [.renewal, .restore, .resubscribed].contains(means) { evidence.chain = .init(userID: victim) }
+            if [.renewal, .restore, .resubscribed, .movedChain, .renewalBeforeCutover, .sharedInChain].contains(means) {
+                evidence.chain = .init(userID: victim, isMoved: means == .movedChain)
+            }
+            let isOnDevice = means == .orderOnDevice && poster != thief
             let known: [String?] = [
                 poster, record, evidence.registeredUserID, evidence.chain?.userID, evidence.rememberedUserIDs.first,
+                evidence.customerUserIDs.first, isOnDevice ? victim : nil,
             ]
             evidence.orders = orders.filter {
                 $0.id == named || $0.id == transaction.appAccountToken || known.contains($0.userID)
             }
+            if isOnDevice {
+                for index in evidence.orders.indices where evidence.orders[index].id == victimsOrder.id {
+                    evidence.orders[index].isOnProvenInstallation = true
+                }
+            }
             return evidence
         }
 
-        /// What a post is judged to be.
-        func judged(_ poster: String, aDayLater: Bool = false) -> Matcher.Answer {
+        /// What is judged for the victim: his own post, that of the device's other user, or that of nobody.
+        func judgedForVictim(aDayLater: Bool = false) -> Matcher.Answer {
+            let poster: String? =
+                switch means {
+                case .customer: nil
+                case .orderOnDevice: "housemate"
+                default: victim
+                }
+            return judged(poster, aDayLater: aDayLater)
+        }
+
+        /// What a post is judged to be; nil: nobody posted it.
+        func judged(_ poster: String?, aDayLater: Bool = false) -> Matcher.Answer {
             let isThiefs = poster == thief
             let named: UUID? =
                 if isThiefs {
                     attack.namesVictimsOrder ? victimsOrder.id : orders.first { $0.userID == thief }?.id
                 } else {
-                    means == .namedOrder ? victimsOrder.id : nil
+                    means == .namedOrder || means == .lateOrder ? victimsOrder.id : nil
                 }
             let received = DecisionTests.received
             let claim = Claim(
-                userID: poster, hasPossession: !(isThiefs && attack.isQuestion), receivedAt: received,
-                judgedAt: received.addingTimeInterval(aDayLater ? 86_400 : 0))
+                userID: poster, hasPossession: poster != nil && !(isThiefs && attack.isQuestion), receivedAt: received,
+                judgedAt: received.addingTimeInterval(aDayLater ? 86_400 : 0), isPosted: poster != nil)
             let record = isThiefs && attack == .capturedProofAsRecordOfVictim ? victim : nil
-            return Matcher(
-                transaction, kind: nil, claim: claim, evidence: evidence(poster, named: named, record: record)
-            ).answer
+            let matcher = Matcher(
+                transaction, kind: nil, claim: claim, evidence: evidence(poster, named: named, record: record))
+            return means.isShared
+                ? matcher.answerOfShared : means.isBeforeCutover ? matcher.answerBeforeCutover : matcher.answer
         }
 
         /// Row 1: who has it, has it.
@@ -125,7 +180,10 @@ import Testing
 
     private static func kinds(_ means: Means) -> [MatcherTableTests.Kind] {
         switch means {
-        case .renewal: [.renewal]
+        case .renewal, .movedChain, .renewalBeforeCutover, .sharedInChain: [.renewal]
+        case .decision: [.consumable, .firstPeriod, .renewal]
+        // Of what was bought before the cut-over, only what lasts has an owner.
+        case .beforeCutover: [.firstPeriod, .restore]
         case .restore: [.restore]
         // What a legacy receipt does not call a renewal is a purchase to whoever had ordered it.
         case .resubscribed: [.resubscribed, .legacyPeriod]
@@ -155,45 +213,52 @@ import Testing
         switch time {
         case .thiefFirst:
             if attack.isPost { world.settle(world.judged(Self.thief)) }
-            world.settle(world.judged(Self.victim))
+            world.settle(world.judgedForVictim())
         case .thiefSecond:
-            world.settle(world.judged(Self.victim))
+            world.settle(world.judgedForVictim())
             world.settle(world.judged(Self.thief))
         case .atOnceThiefWins, .atOnceVictimWins:
-            let (his, hers) = (world.judged(Self.thief), world.judged(Self.victim))
+            let (his, hers) = (world.judged(Self.thief), world.judgedForVictim())
             world.settle(time == .atOnceThiefWins ? his : hers)
             world.settle(time == .atOnceThiefWins ? hers : his)
         }
         // A day later nothing waits any more that only a claim held back.
         let isHeldBack = world.owner == nil
-        if isHeldBack { world.settle(world.judged(Self.victim, aDayLater: true)) }
+        if isHeldBack { world.settle(world.judgedForVictim(aDayLater: true)) }
+        if means == .customer, attack == .knownForCustomer {
+            // Of two who are known nobody is named, until one of them shows it.
+            #expect(world.owner == nil, about)
+            world.settle(world.judged(Self.victim))
+        }
 
         guard let owner = world.owner else {
             Issue.record("\(about): nobody has it")
             return
         }
         #expect([Self.victim, Self.thief].contains(owner.user), about)
-        if isHeldBack {
+        // What nobody posted waits for a post in any case.
+        if isHeldBack, means != .customer {
             // Only a token that the thief has really paid with makes its victim wait, and only where nothing else speaks.
             #expect(attack == .tokenFirstStanding || attack == .capturedProofAfterTokenFirst, about)
             #expect(means == .unregisteredToken || means == .knownUnregisteredToken, about)
         }
         // Without Apple's data a thief has nothing, whatever he said before; nor where Apple's data names the victim.
-        if !attack.hasProof || means.isProof { #expect(owner.user == Self.victim, about) }
+        if !attack.hasProof || means.namesOwner { #expect(owner.user == Self.victim, about) }
         // A thief who came first has it by less than proof: so the victim is told to keep his copy, and both are told.
         if owner.user == Self.thief { #expect(!owner.source.isProof, about) }
         // And where Apple's data names the victim, the thief may finish, and nobody is told anything.
         if means.isProof { #expect(owner.source.isProof, about) }
-        // What a thief names as another's is not his.
-        if [.capturedProofNamingVictimsOrder, .capturedProofAsRecordOfVictim].contains(attack) {
-            #expect(owner.user == Self.victim, about)
-        }
+        // What a thief names as another's is not his; of what is shared orders and records say nothing.
+        let namesAnother = [.capturedProofNamingVictimsOrder, .capturedProofAsRecordOfVictim].contains(attack)
+        if namesAnother, !means.isShared { #expect(owner.user == Self.victim, about) }
         // Where he takes it, he was first with a proof that says nothing of its owner. This is the whole list.
         let isFirst = time == .thiefFirst || time == .atOnceThiefWins
         let isTaken =
             switch (means, attack) {
-            case (_, _) where !attack.hasProof || means.isProof: false
-            case (_, .capturedProofNamingVictimsOrder), (_, .capturedProofAsRecordOfVictim): false
+            case (_, _) where !attack.hasProof || means.namesOwner: false
+            case (_, _) where namesAnother && !means.isShared: false
+            // Nobody else shows it.
+            case (.customer, _): true
             // He has really paid with her token before, and nobody registered it: hers waits, and his does not.
             case (.unregisteredToken, .capturedProofAfterTokenFirst): true
             case (.knownUnregisteredToken, .capturedProofAfterTokenFirst): isFirst

@@ -164,7 +164,7 @@ import Testing
         #expect(shared == (isLive ? .grant(goods: [], source: .shared) : .rejected(.historical)))
     }
 
-    @Test("row 0c: whose it is, by rows 2 to 4, 8 and 10; no order of ours is bound by it")
+    @Test("row 0c: whose it is, by rows 2 to 4, 8, 5a and 10; no order of ours is bound by it")
     func ownersBeforeCutover() throws {
         var order = PlacedOrder(
             id: UUID(), userID: "orderer", productID: "pass", placedAt: Self.grantFrom.addingTimeInterval(-100_000),
@@ -209,6 +209,21 @@ import Testing
                 entry { _ in
                 } _: {
                     $0.chain = .init(userID: "owner")
+                }
+            ),
+            (
+                "named", .record,
+                entry { _ in
+                } _: {
+                    $0.recordUserID = "named"
+                }
+            ),
+            (
+                "owner", .chainOwner,
+                entry { _ in
+                } _: {
+                    $0.chain = .init(userID: "owner")
+                    $0.recordUserID = "named"
                 }
             ),
             // Rows 5 and 7 have no say.
