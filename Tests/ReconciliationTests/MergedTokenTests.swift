@@ -26,6 +26,11 @@ import Testing
             order = try Self.id(
                 try await intake.order(
                     #"{"userId":"\#(id)","productId":"\#(product)","transactionId":"\#(transaction)"}"#))
+            try await Self.grant(transaction, by: receipt, in: intake)
+        }
+
+        /// As a worker writes it.
+        static func grant(_ transaction: String, by receipt: String, in intake: RunningIntake) async throws {
             let receiptID = try #require(UUID(uuidString: receipt))
             let row = try #require(try await intake.ledger.fetch(receiptID))
             let entry = Verdict.Entry.purchase(transaction) {
@@ -161,6 +166,47 @@ import Testing
                 #expect(answer.status == 200 && answer.text.contains(guests) && answer.text.contains(bound))
                 for hidden in [accounts, account.order] {
                     #expect(answer.text.contains(hidden) == isWhole, "\(answer.text)")
+                }
+            }
+        }
+    }
+
+    @Test("an order that a guest places for a purchase of the account tells nothing of what it gave")
+    func orderOfPurchase() async throws {
+        try await TestGateway.run { intake, gateway in
+            let (guest, account) = (try await User("guest", in: intake), try await User("account", in: intake))
+            // Bought without an order, by each of them.
+            var bought: [String] = []
+            for user in [guest, account] {
+                let proof = IntakeFixture.signedTransaction()
+                let receipt = try User.id(
+                    try await intake.post(#"{"userId":"\#(user.id)","signedTransaction":"\#(proof)"}"#))
+                bought.append("t-plain-\(user.id)")
+                try await User.grant(bought[bought.count - 1], by: receipt, in: intake)
+            }
+            try await Self.merge(guest, into: account, in: intake)
+            let (guests, accounts) = (try gateway.token(guest.id), try gateway.token(account.id))
+            for (token, user, transaction, state) in [
+                (guests, guest, bought[1], "open"), (guests, guest, bought[0], "granted"),
+                (accounts, account, bought[1], "granted"), (accounts, account, bought[0], "granted"),
+            ] {
+                let placed = try await intake.order(
+                    #"{"productId":"\#(Self.product)","transactionId":"\#(transaction)"}"#, key: token)
+                // The account finds what the guest has placed, where that ends with the purchase.
+                let isNew = user.id == guest.id || transaction == bought[1]
+                #expect(placed.status == (isNew ? 201 : 200), "\(placed.text)")
+                let id = try User.id(placed)
+                let read = try await intake.get("/v1/orders/\(id)", key: token)
+                let list = try await intake.get("/v1/orders?userId=\(user.id)", key: token)
+                guard case .array(let listed)? = list["orders"] else {
+                    Issue.record("\(list.text)")
+                    return
+                }
+                let found = listed.filter { $0["id"] == .string(id) }
+                #expect(found.count == 1)
+                for answer in [placed.json, read.json] + found {
+                    #expect(answer["state"] == .string(state), "\(answer)")
+                    #expect((answer["granted"] != nil) == (state == "granted"), "\(answer)")
                 }
             }
         }

@@ -219,12 +219,15 @@ extension Statements {
     private static let orderColumnCount = 22
 
     /// The orders of the purchase of a wish `i`, as `o`, where they are the same user's: the one that it was bound to, and
-    /// what he has asked for by it before, under whatever key.
+    /// what the user has asked for by it before, under whatever key. Not one that never ends, because the purchase was
+    /// given without an order to an account that the order's user became part of (``fulfilment(of:)``).
     private static let ordersOfReserved = """
         (select order_id as id from grants where transaction_id = i.reserved
               union all (select id from orders where reserved_for = i.reserved order by placed_at, id limit 16)) g
             cross join lateral (select * from orders where id = g.id offset 0) o
             where o.app_id = i.app and \(isOneOf("o.user_id", "i.usr", of: "i.app"))
+              and (select order_id is null and not \(isReadable("grants.user_id", by: "o.user_id", of: "o.app_id"))
+                from grants where transaction_id = i.reserved) is not true
         """
 
     /// What an order was bound to: the purchase that was granted by it, and what that gave. Nulls: it is unbound.
@@ -236,8 +239,8 @@ extension Statements {
         """
     }
     /// As ``binding(of:)``, and of an order that was asked for because its purchase came without one (`reserved_for`):
-    /// where the purchase had been given by then, what that gave its user is what the order was for (S3-23). The grant
-    /// stays as it is, for no grant is ever changed.
+    /// where the purchase had been given by then, what that gave the order's user is what the order was for (S3-23). The
+    /// grant stays as it is, for no grant is ever changed.
     static func fulfilment(of order: String) -> String {
         """
         left join lateral (
@@ -248,7 +251,7 @@ extension Statements {
             from (select transaction_id, app_id, user_id, product_id, goods, binding_source, granted_at, order_id
               from grants where transaction_id = \(order).reserved_for offset 0) made_up
             where order_id is null and binding_source <> 'shared' and app_id = \(order).app_id
-              and \(isOneOf("made_up.user_id", "\(order).user_id", of: "\(order).app_id")))
+              and \(isReadable("made_up.user_id", by: "\(order).user_id", of: "\(order).app_id")))
           limit 1) b on true
         """
     }
