@@ -224,6 +224,46 @@ import Testing
         }
     }
 
+    @Test("what waits for its turn with others' receipts is told by its limit and counted")
+    func turns() async throws {
+        try await RunningIntake.run(security: log) { intake in
+            let posts = (0..<SubmissionBatch.entriesMax).map { _ in
+                #"{"userId":"u1","signedTransaction":"\#(IntakeFixture.signedTransaction())"}"#
+            }
+            let answer = try await intake.send(
+                "POST", "/v1/receipts/batch", body: #"{"receipts":[\#(posts.joined(separator: ","))]}"#)
+            #expect(answer.status == 200)
+            let waiting = posts.count - UserShares.rings.most
+            let told = take()
+            #expect(told.count == min(waiting, SecurityLog.linesPerSecondMax))
+            for line in told {
+                #expect(line["security.reason"] == "user.receiptsAtOnce" && line["user.hash"] == log.hash("u1"))
+                #expect(line["http.route"] == "/v1/receipts/batch" && line["receipt.id"] != nil)
+            }
+            #expect(isCounted(#"makegood_limits_reached_total{limit="user.receiptsAtOnce"} \#(waiting)"#))
+        }
+    }
+
+    @Test("what waits for Apple behind others is told by its limit and counted")
+    func calls() async throws {
+        try await VerifyLab.with { lab in
+            let desk = AppleDesk(halts: lab.halts, governor: lab.governor(), security: log)
+            for _ in 0..<UserShares.calls.most { #expect(desk.lane(of: lab.row(.identifier)) == .fresh) }
+            #expect(take() == [])
+            let row = lab.row(.identifier)
+            #expect(desk.lane(of: row) == .repair)
+            let user = try #require(row.userID)
+            #expect(
+                take() == [
+                    [
+                        "security.event": "limit.reached", "security.reason": "user.callsToApple", "app.id": "game",
+                        "user.hash": log.hash(user), "receipt.id": row.id.text,
+                    ]
+                ])
+            #expect(isCounted(#"makegood_limits_reached_total{limit="user.callsToApple"} 1"#))
+        }
+    }
+
     @Test("a connection that says nothing is told with its address, and counted")
     func silence() async throws {
         try await RunningIntake.run(requestLimit: .milliseconds(300), security: log) { intake in

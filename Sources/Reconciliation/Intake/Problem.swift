@@ -83,6 +83,10 @@ package enum Limit: String, Sendable, CaseIterable {
     case userBodies = "user.bodies"
     /// Requests of one user's that wait at one time (`wait=`); more are answered at once with what is known.
     case userWaiters = "user.waiters"
+    /// Of one user, by one process: what is stored beyond waits for its turn.
+    case userRings = "user.receiptsAtOnce"
+    /// Of one user, by one worker: receipts beyond wait for Apple behind those that come again.
+    case userCalls = "user.callsToApple"
     /// Of the whole process.
     case lists = "process.lists"
     case waiters = "process.waiters"

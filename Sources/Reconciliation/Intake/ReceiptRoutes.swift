@@ -230,7 +230,9 @@ package struct ReceiptRoutes: Sendable {
             if let trace = TraceContext.current {
                 logger.log(level: trace.level, "receipt stored", metadata: LogKeys.receipt(row.id))
             }
-            if !submission.waitsForTurn {
+            if submission.waitsForTurn {
+                security.note(.limit(.userRings), user: submission.user?.key, LogKeys.receipt(row.id))
+            } else {
                 doorbell.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
             }
         }

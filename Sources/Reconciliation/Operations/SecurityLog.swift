@@ -93,6 +93,13 @@ package final class SecurityLog: Sendable {
         logger.notice("security event", metadata: metadata)
     }
 
+    /// What a worker finds of a receipt.
+    func note(_ event: SecurityEvent, of receipt: StoredReceipt) {
+        var metadata = LogKeys.receipt(receipt.id)
+        metadata["app.id"] = "\(receipt.appID)"
+        note(event, user: receipt.userID, metadata)
+    }
+
     /// What one request holds: a line for each kind of it.
     func note(_ events: [SecurityEvent]) {
         for (event, same) in Dictionary(grouping: events, by: { $0 }) { note(event, count: same.count) }

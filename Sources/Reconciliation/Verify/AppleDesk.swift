@@ -32,14 +32,16 @@ package final class AppleDesk: Sendable {
     private let halts: HaltBoard
     private let governor: Governor
     private let shares = UserShares.calls
+    private let security: SecurityLog?
     /// When a credential was last proven good, by its hash.
     private let proven = Mutex<[String: ContinuousClock.Instant]>([:])
     /// A refusal this soon after such a proof says something about the receipt, not about the credential.
     private static let provenFor: Duration = .seconds(600)
 
-    package init(halts: HaltBoard, governor: Governor) {
+    package init(halts: HaltBoard, governor: Governor, security: SecurityLog? = nil) {
         self.halts = halts
         self.governor = governor
+        self.security = security
     }
 
     /// Why asking would be in vain now: Apple refuses our credentials, or is down where it is asked first, which alone is
@@ -94,7 +96,9 @@ package final class AppleDesk: Sendable {
         let isNew = receipt.reason == nil && receipt.attempt == 0 && receipt.rescues == 0
         guard isNew else { return .repair }
         guard let poster = receipt.userID ?? receipt.orderID else { return .fresh }
-        return shares.take(of: poster, app: receipt.appID, at: .now) ? .fresh : .repair
+        if shares.take(of: poster, app: receipt.appID, at: .now) { return .fresh }
+        security?.note(.limit(.userCalls), of: receipt)
+        return .repair
     }
 
     /// The app's client, whose calls keep to Apple's limits. Nil without a `serverApi` section.

@@ -333,13 +333,15 @@ struct VerifyBench: Sendable {
         }
         metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
         if receipt.state != .held { reportUnknownRevocations(verdict) }
-        if settlement.tellsDispute { note(.disputed(appID: verdict.appID), of: receipt) }
+        if settlement.tellsDispute { security.note(.disputed(appID: verdict.appID), of: receipt) }
         if case .receipt(.rejected(let reason)) = verdict.finding, reason.isForgery {
-            note(.proofRefused(reason), of: receipt)
+            security.note(.proofRefused(reason), of: receipt)
         }
         // Once each: it comes back from time to time, and is held again.
-        if verdict.finding.showsSharedToken, receipt.state != .held { note(.tokenShared, of: receipt) }
-        if let limit = settlement.lackingLimit, receipt.state != .held { note(.limit(Limit(limit)), of: receipt) }
+        if verdict.finding.showsSharedToken, receipt.state != .held { security.note(.tokenShared, of: receipt) }
+        if let limit = settlement.lackingLimit, receipt.state != .held {
+            security.note(.limit(Limit(limit)), of: receipt)
+        }
         if let environment = verdict.environmentGiven(by: settlement, of: receipt) {
             grantTimes.record(
                 .seconds(settlement.age), app: verdict.appID, environment: environment, lane: receipt.lane)
@@ -366,12 +368,6 @@ struct VerifyBench: Sendable {
                 "Apple took a purchase back for a reason that this version does not know; a person decides about it",
                 metadata: metadata)
         }
-    }
-
-    private func note(_ event: SecurityEvent, of receipt: StoredReceipt) {
-        var metadata = LogKeys.receipt(receipt.id)
-        metadata["app.id"] = "\(receipt.appID)"
-        security.note(event, user: receipt.userID, metadata)
     }
 
     /// A finding as it is written: read as Apple's word on what was given on trust, and only decided where the app is in

@@ -53,7 +53,7 @@ package struct VerifyWorker: Service {
             // The others are in flight: at Apple, or on their way through.
             waitersMax: max(1, limits.appleInFlight / 2), scale: ledger.schedule.scale, logger: logger)
         reporter = AppleHostReporter(governor: governor, ledger: ledger)
-        let desk = AppleDesk(halts: halts, governor: governor)
+        let desk = AppleDesk(halts: halts, governor: governor, security: security)
         bench = VerifyBench(
             ledger: ledger, apps: apps, halts: halts,
             examiner: Examiner(desk: desk, ledger: ledger, schedule: ledger.schedule),
