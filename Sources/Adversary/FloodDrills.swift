@@ -7,14 +7,17 @@ import Reconciliation
 extension Drill {
     /// One player takes what can be had: other players wait at most three times as long as without the flood.
     static let floodDrills: [Drill] = [
-        flood("29a", "one player posts forged proofs as fast as can be", by: ["user.rate"]) { flooder, stage in
+        flood(
+            "29a", "one player posts 8,000 forged proofs as fast as can be", requests: 8000, by: ["user.rate"]
+        ) { flooder, stage in
             {
                 let post = try await stage.world.shop.make(.foreignRoot, user: flooder.userID)
                 await flooder.send(.POST, "/v1/receipts", post.body, of: post)
             }
         },
-        flood("29b", "one player posts one proof under ever new orders", by: ["user.rate", "user.lines"]) {
-            flooder, stage in
+        flood(
+            "29b", "one player posts one proof under 20,000 orders", requests: 20_000, by: ["user.rate", "user.lines"]
+        ) { flooder, stage in
             let post = try await stage.world.shop.make(.signed, user: flooder.userID)
             return {
                 // The same receipt: what it names is another order.
@@ -97,14 +100,15 @@ extension Drill {
         @Sendable (Flooder, Stage) async throws -> @Sendable () async throws -> Void
 
     /// - Parameters:
+    ///   - requests: how many at least.
     ///   - limits: of which answers must name at least one, and no other.
     ///   - attack: prepares, and returns what each of the flooder's hands does again and again.
     private static func flood(
-        _ id: String, _ name: String, by limits: Set<String>,
+        _ id: String, _ name: String, requests: Int = 1, by limits: Set<String>,
         _ attack: @escaping Attack
     ) -> Drill {
         Drill(id, name, expected: "others wait at most three times as long; the flooder is told the limit") { stage in
-            let seen = try await stage.flood(hands: 64, attack)
+            let seen = try await stage.flood(hands: 64, requests: requests, attack)
             stage.expect(toldOneOf: limits, seen)
             stage.expectAnswers()
         }
@@ -113,14 +117,16 @@ extension Drill {
 
 extension Stage {
     private static let purchases = 30
+    private static let floodMax: Duration = .seconds(120)
 
     /// Expects that other players wait hardly longer beside the flood; what the flooder was answered.
     ///
     /// - Parameters:
     ///   - hands: of the flooder's, each with a connection of its own.
+    ///   - requests: the flood ends when so many were answered, and the purchases beside it.
     ///   - meanwhile: a look at the flood when others have bought beside it.
     fileprivate func flood(
-        hands: Int, _ attack: @escaping Drill.Attack,
+        hands: Int, requests: Int = 1, _ attack: @escaping Drill.Attack,
         meanwhile: (Stage) async throws -> Void = { _ in }
     ) async throws -> Flooder.Seen {
         try await HTTPClient.lend(to: 8) { others in
@@ -140,7 +146,11 @@ extension Stage {
                     }
                     // Past its first burst, which is what a player has a right to.
                     try await sleep(.seconds(2))
-                    let loud = try await delays("loud", others)
+                    let end = ContinuousClock.now + Self.floodMax
+                    var loud = try await delays("loud", others)
+                    while flooder.seen.answers < requests, ContinuousClock.now < end {
+                        loud += try await delays("louder-\(loud.count)", others)
+                    }
                     try await meanwhile(self)
                     group.cancelAll()
                     return loud
@@ -149,7 +159,9 @@ extension Stage {
                 let most = max(calm * 3, .seconds(1))
                 expect(
                     "others wait at most \(most.short)", busy <= most, "\(busy.short), without the flood \(calm.short)")
-                return flooder.seen
+                let seen = flooder.seen
+                expect("the flood has its size", seen.answers >= requests, "\(seen.answers) answers")
+                return seen
             }
         }
     }

@@ -15,6 +15,7 @@ final class Flooder: Sendable {
         /// Connections that the server closed without an answer.
         var closed = 0
 
+        var answers: Int { statuses.filter { $0.key != 0 }.values.reduce(closed, +) }
         var text: String {
             var counts = statuses.sorted { $0.key < $1.key }.map { "\($0.value)× \($0.key)" }
             if closed > 0 { counts.append("\(closed)× closed") }
