@@ -24,7 +24,7 @@ package enum Decision: Sendable, Equatable {
     package var leavesTrustOpen: Bool { self != .rejected(.refunded) && self != .rejected(.withdrawn) }
 }
 
-/// By which row of design.md 5.1 an owner was found.
+/// By which row of Ownership an owner was found.
 package enum BindingSource: String, Sendable, CaseIterable {
     /// Row 2: the purchase's token is an order.
     case orderToken = "order_token"
@@ -118,17 +118,17 @@ extension Reason {
 
 extension AppPolicy {
     /// How far before `grantFrom`, or before the app's first start here, a consumable may still be somebody's unfinished
-    /// business (design.md 5.1, 0c).
+    /// business (Ownership, row 0c).
     package static let cutoverDays = 30
     /// Apple's purchase dates have been an hour ahead at a change of daylight saving (P23).
     package static let purchaseAheadMax: Duration = .seconds(2 * 3600)
 
-    /// Both tables of design.md 5.1 but rows 1 and 0b, for a purchase that nothing but its proof speaks for.
+    /// Both tables of Ownership but rows 1 and 0b, for a purchase that nothing but its proof speaks for.
     package func decide(_ transaction: Transaction, claim: Claim) -> Decision {
         judge(transaction, claim: claim, evidence: .none).decision
     }
 
-    /// Both tables of design.md 5.1 but rows 1 and 0b. Rows 1 and 0b need the grants, so the statement that writes
+    /// Both tables of Ownership but rows 1 and 0b. Rows 1 and 0b need the grants, so the statement that writes
     /// the verdict answers them: a decision here never overrides a grant that exists.
     package func judge(_ transaction: Transaction, claim: Claim, evidence: Evidence) -> Verdict.Entry {
         var transaction = transaction
@@ -259,7 +259,7 @@ extension AppPolicy {
         }
     }
 
-    /// What its order promised while the offer counts, else what the catalogue says for its day (design.md 5.2): of the
+    /// What its order promised while the offer counts, else what the catalogue says for its day (Offers): of the
     /// item that a person said; of the one that the order is for, else of the one that the post names if that was sold
     /// then, else of the default.
     private func promise(

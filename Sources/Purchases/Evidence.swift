@@ -165,7 +165,7 @@ package struct Evidence: Sendable, Equatable {
 }
 
 extension Evidence {
-    /// Note 1 of design.md 5.1: of several purchases of one receipt, the order that the submission names belongs to the
+    /// Ownership, note 1: of several purchases of one receipt, the order that the submission names belongs to the
     /// one with the named id; if that is not among them (StoreKit 1 ids differ by device), to the newest ungranted one
     /// of its product, and another user's order that is for none of their products to the newest ungranted one of any.
     /// The others are judged as if it did not exist.

@@ -1,6 +1,6 @@
 package import Foundation
 
-/// What an error means for a receipt. Three fates and their waits; not knowing is a retry (design.md 5.3).
+/// What an error means for a receipt. Three fates and their waits; not knowing is a retry (RetriesAndRescue).
 package enum Fate: Sendable, Equatable {
     /// Apple answered, or was asked and did not: one attempt more.
     case retry(Reason)

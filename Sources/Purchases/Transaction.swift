@@ -116,7 +116,7 @@ package struct Transaction: Sendable, Equatable {
     package var isOfChain: Bool { isPeriod || !isFirstOfChain || previousOriginalID != nil }
 
     /// What one purchase has in common under all the ids Apple lists it by: StoreKit 1 gives each device and each
-    /// restore its own transaction id, so the id alone would grant a period or a product twice (design.md 6).
+    /// restore its own transaction id, so the id alone would grant a period or a product twice (Ownership, keys).
     ///
     /// | of | the key, behind the environment |
     /// | what is shared | its original transaction and the millisecond it was bought |

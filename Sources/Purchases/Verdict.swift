@@ -2,7 +2,7 @@ package import Foundation
 
 /// What a worker found for one receipt: a decision for every transaction in it, or one for the receipt as a whole.
 ///
-/// Written by one statement, guarded by the attempt it started from (settle.md).
+/// Written by one statement, guarded by the attempt it started from.
 package struct Verdict: Sendable {
     package struct Entry: Sendable, Equatable {
         package let transaction: Transaction

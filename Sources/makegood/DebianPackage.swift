@@ -3,7 +3,7 @@ import Foundation
 /// A package whose patch level matters: its upstream version does not tell what Debian has mended in it.
 struct DebianPackage {
     let name: String
-    /// The first one with every known hole closed (reliability 2, 8.5).
+    /// The first one with every known hole closed.
     let patched: String
 
     static let required = [

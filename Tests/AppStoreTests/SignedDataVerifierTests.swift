@@ -5,7 +5,7 @@ import Testing
 
 @testable import AppStore
 
-// Goal: nothing but Apple's word about this app is ever believed (requirements P18, reliability 8.1), and what is
+// Goal: nothing but Apple's word about this app is ever believed (P18), and what is
 // refused is refused with the reason of the closed list. Method: one authority of our own, shaped like Apple's; each
 // case bends one thing of an otherwise good JWS.
 

@@ -127,7 +127,7 @@ extension EndToEnd {
         }
 
         /// Goal: a legacy receipt shows no token: where Apple can be asked, nothing is given to its poster before the
-        /// signed transaction was seen; where it cannot, the decision says so, and a later proof is told (design.md 5.1,
+        /// signed transaction was seen; where it cannot, the decision says so, and a later proof is told (Ownership,
         /// note 2).
         /// Method: purchases with the token of alice's order, posted by bob as receipts, with and without credentials of
         /// the Server API; then alice posts what Apple signed.

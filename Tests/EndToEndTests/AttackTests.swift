@@ -172,7 +172,7 @@ extension EndToEnd {
         }
 
         /// Goal: guessing ids tells nothing and costs nothing: no answer says whether an id is a purchase, each user
-        /// may guess twenty a day, and Apple is not asked once (design.md 6).
+        /// may guess twenty a day, and Apple is not asked once (Ownership, note 5).
         /// Method: a hundred users post a hundred ids each, one in ten of them a real purchase of somebody else, paid
         /// or granted. Each user's first twenty are accepted, the rest answer 429 with Retry-After, a known one again
         /// is no error; in the end all accepted ones look the same, and Apple saw no call but those of the owner.

@@ -3,7 +3,7 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// What Apple ended, what it shares and what continues under another id, told by what it means (design.md 5.1, rows 0a,
+    /// What Apple ended, what it shares and what continues under another id, told by what it means (Ownership, rows 0a,
     /// 0a', 0d, 4 and 8). Over HTTP, with real processes.
     @Suite struct EndingTests {
         /// Goal: what was paid for and replaced or refunded in part is given; what was given back or withdrawn is not, and is

@@ -9,7 +9,7 @@ extension EndToEnd {
     /// What Apple is told about purchases after they were decided here, and never before (B3, B5, P2).
     @Suite struct Errands {
         /// Goal: a purchase that an order found carries it at Apple from then on: renewals and refunds name the account,
-        /// whoever posts them; and what we wrote there ourselves is no proof (B5, design.md 5.1 row 4).
+        /// whoever posts them; and what we wrote there ourselves is no proof (B5, Ownership, row 4).
         /// Method: the first period without a token, posted with an order by its name. The store records the order as
         /// its token, once. The next period comes with it and is posted under another login, with an order of that
         /// login's own; then Apple refunds it and the player's app posts it again. The story tells what Apple was told.

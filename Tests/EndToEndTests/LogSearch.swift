@@ -2,8 +2,8 @@ import Foundation
 import Synchronization
 import Testing
 
-/// Looks for what no log and no error may hold: payloads, keys, tokens, passwords of addresses, full user ids
-/// (reliability 8.4; design 7). Every process's log and every error that a `Client` saw goes through it.
+/// Looks for what no log and no error may hold: payloads, keys, tokens, passwords of addresses, full user ids.
+/// Every process's log and every error that a `Client` saw goes through it.
 enum LogSearch {
     enum Kind: String, CaseIterable {
         case signed = "a JWS or JWT"

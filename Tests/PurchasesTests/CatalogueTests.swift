@@ -2,7 +2,7 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what is sold is one question with one answer, for every time (B6, design.md 5.2). Method: the example of S1-8,
+/// Goal: what is sold is one question with one answer, for every time (B6, Offers). Method: the example of S1-8,
 /// and the edges of every validity.
 @Suite struct CatalogueTests {
     private static func day(_ day: Int, _ second: Double = 0) -> Date {

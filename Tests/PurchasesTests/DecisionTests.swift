@@ -2,7 +2,7 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: every row of design.md 5.1 that is decided without the database, in its order and at its edges. Method: one
+/// Goal: every row of Ownership that is decided without the database, in its order and at its edges. Method: one
 /// transaction and one claim that are granted, and for each row exactly what it needs changed.
 @Suite struct DecisionTests {
     static let grantFrom = Date(timeIntervalSince1970: 1_800_000_000)
@@ -377,7 +377,7 @@ import Testing
     }
 
     @Test(
-        "design 5.1 row 10: makeUp.maxAge holds what is older, and 0 is no limit",
+        "row 10: makeUp.maxAge holds what is older, and 0 is no limit",
         arguments: [
             (3600, 3600, true), (3600, 3600.001, false), (0, 6_912_000, true), (604_800, 604_800, true),
             (604_800, 604_801, false),

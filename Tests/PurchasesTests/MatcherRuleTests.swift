@@ -3,7 +3,7 @@ import Purchases
 import TestRandom
 import Testing
 
-/// Goal: what a match makes of goods, orders and chains (design.md 5.1, notes; 5.2), and what holds for any evidence.
+/// Goal: what a match makes of goods, orders and chains (Ownership, notes; Offers), and what holds for any evidence.
 @Suite struct MatcherRuleTests {
     private static let bought = MatcherTableTests.bought
     private static let frozen = [AppPolicy.Goods(item: "coin", amount: 70)]

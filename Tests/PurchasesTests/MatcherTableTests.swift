@@ -2,7 +2,7 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: rows 2 to 10 of design.md 5.1 decide as their text says, in their order (B7). Method: the cross product of what
+/// Goal: rows 2 to 10 of Ownership decide as their text says, in their order (B7). Method: the cross product of what
 /// can stand in each column, more than a hundred thousand cases, against an oracle that was written from the text alone:
 /// it collects what every row says, and then takes the first.
 @Suite struct MatcherTableTests {

@@ -124,7 +124,7 @@ import Testing
         }
     }
 
-    @Test("a period is granted from stored facts only with its billing event, which makes it one purchase (settle.md)")
+    @Test("a period is granted from stored facts only with its billing event, which makes it one purchase")
     func periods() {
         let policy = DecisionTests.policy()
         for event in [nil, "77"] {

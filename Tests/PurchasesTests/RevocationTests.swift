@@ -2,7 +2,7 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what Apple says of a purchase that it ended decides whether it is given (design.md 5.1, rows 0a and 0a'). Method:
+/// Goal: what Apple says of a purchase that it ended decides whether it is given (Ownership, rows 0a and 0a'). Method:
 /// every combination of Apple's words, and of words that Apple may invent, against an oracle written from the rows' text.
 @Suite struct RevocationTests {
     private static let reasons: [Int?] = [nil, 0, 1, 2]

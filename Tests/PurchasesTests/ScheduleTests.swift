@@ -3,10 +3,10 @@ import Purchases
 import TestRandom
 import Testing
 
-/// Goal: retries come when design.md 3 says, in the place it says, and every delay follows one scale.
+/// Goal: retries come when RetriesAndRescue says, in the place that it names, and every delay follows one scale.
 @Suite struct ScheduleTests {
     @Test(
-        "design 3: the ladder, then the row alone",
+        "the ladder, then the row alone",
         arguments: [(0, 5), (1, 30), (2, 120), (3, 600)])
     func ladder(attempts: Int, seconds: Int) {
         let schedule = RetrySchedule()
@@ -38,7 +38,7 @@ import Testing
     }
 
     @Test(
-        "design 3: held receipts are judged after 10 min, doubling to an hour",
+        "held receipts are judged after 10 min, doubling to an hour",
         arguments: [(0, 600), (1, 600), (600, 600), (1200, 1200), (2400, 2400), (3600, 3600), (1_000_000, 3600)])
     func held(age: Int, seconds: Int) {
         #expect(RetrySchedule().heldDelay(age: .seconds(age)) == .seconds(seconds))
@@ -146,7 +146,7 @@ import Testing
         for lane in Lane.allCases { #expect(near(scaled.rescueDelay(lane), lane.rescueDelay * factor)) }
     }
 
-    @Test("design 3: a proof that needs no call is rescued after 10 s, one that needs Apple after 60 s")
+    @Test("a proof that needs no call is rescued after 10 s, one that needs Apple after 60 s")
     func lanes() {
         #expect(Lane(.signedTransaction) == .local)
         #expect(Lane(.receipt) == .apple)

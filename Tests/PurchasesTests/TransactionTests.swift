@@ -4,7 +4,7 @@ import TestRandom
 import Testing
 
 /// Goal: one purchase has one key under every id that Apple lists it by, and two purchases never share one
-/// (design.md 6). Method: a table of what StoreKit 1 and 2 show of the same and of different purchases.
+/// (Ownership, keys). Method: a table of what StoreKit 1 and 2 show of the same and of different purchases.
 @Suite struct TransactionTests {
     private static let day = Date(timeIntervalSince1970: 1_800_000_000.123)
 

@@ -3,7 +3,7 @@ import Purchases
 import Testing
 
 /// Goal: a purchase that nobody posted (a notification, a sweep, an offer code redeemed outside of the app) is whose the
-/// text of rows 2 to 4, 8 and 11 of design.md 5.1 says (S3-3, P11). Method: the cross product of what can stand in their
+/// text of rows 2 to 4, 8 and 11 of Ownership says (S3-3, P11). Method: the cross product of what can stand in their
 /// columns, against an oracle written from the text alone.
 @Suite struct UnpostedTests {
     private typealias Table = MatcherTableTests

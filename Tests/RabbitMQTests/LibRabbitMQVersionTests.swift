@@ -2,7 +2,7 @@ import Testing
 
 @testable import RabbitMQ
 
-/// Goal: a librabbitmq below 0.11.0 stops the start and is named (reliability 2, 8.5). Method: version numbers as
+/// Goal: a librabbitmq below 0.11.0 stops the start and is named. Method: version numbers as
 /// amqp.h makes them, on both sides of the line, and the library that is loaded here.
 @Suite struct LibRabbitMQVersionTests {
     @Test(

@@ -8,9 +8,9 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: a configuration is taken whole or refused with the name of the key that is wrong, and never shows a secret.
-/// Method: design.md's own sample, then one change at a time.
+/// Method: the sample that names every key, then one change at a time.
 @Suite struct ConfigurationTests {
-    /// design.md section 6, word for word but for its ellipses: a credential, an address or a hash stands there.
+    /// Each key once: a credential, an address or a hash stands there.
     static let sample = """
         apps:
           - id: game
@@ -103,7 +103,7 @@ import Testing
         #expect(try Self.refusal(of: "\(Self.sample)\nretention: {receipts: 1d}")?.key == "retention.receipts")
     }
 
-    @Test("design 5.2, S3-43: an offer holds for 48 hours and a tap for 5 seconds, unless the file says otherwise")
+    @Test("S3-43: an offer holds for 48 hours and a tap for 5 seconds, unless the file says otherwise")
     func orders() throws {
         func orders(_ text: String) throws -> AppConfiguration.Orders? {
             try Self.parse(Self.change("confirmWithApple: stale", "orders: \(text)")).apps["game"]?.orders
@@ -151,7 +151,7 @@ import Testing
         }
     }
 
-    @Test("design 6: the sample is understood, key by key")
+    @Test("the sample is understood, key by key")
     func design() throws {
         let configuration = try Self.parse(Self.sample)
         let app = try #require(configuration.apps["game"])

@@ -5,7 +5,7 @@ import Reconciliation
 import TestServers
 import Testing
 
-/// Goal: who somebody is comes from a proof and from nothing else (reliability 8.3; ASVS 4.1.3, 9.1.2, 9.2). Method:
+/// Goal: who somebody is comes from a proof and from nothing else (ASVS 4.1.3, 9.1.2, 9.2). Method:
 /// over real HTTP, tokens with exactly one defect each, and every header by which gateways name their users. What is
 /// refused says what is wrong, repeats nothing of the token, and stores nothing.
 @Suite(.migratedDatabase, .serialized) struct IntakeGatewayTests {

@@ -5,8 +5,8 @@ import Purchases
 import Reconciliation
 import Testing
 
-/// Goal: the door refuses exactly what nobody could store or attribute, and stores everything else (issue 2 section 5,
-/// design.md 6). Method: a table of bodies with status, code and field; what is stored is looked at field by field.
+/// Goal: the door refuses exactly what nobody could store or attribute, and stores everything else.
+/// Method: a table of bodies with status, code and field; what is stored is looked at field by field.
 @Suite struct IntakeSubmissionTests {
     static let jws = IntakeFixture.signedTransaction("1")
 

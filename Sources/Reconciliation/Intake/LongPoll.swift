@@ -6,7 +6,7 @@ import Synchronization
 /// Requests that wait until their receipt is no longer being tried, or their order no longer waits for its purchase.
 ///
 /// One statement every 50 ms for all of them together, none while nobody waits: 5,000 waiters cost the database 20
-/// look-ups by primary key a second. No LISTEN/NOTIFY: it serialises commits and does not pass PgBouncer (design.md 4).
+/// look-ups by primary key a second. No LISTEN/NOTIFY: it serialises commits and does not pass PgBouncer.
 package final class LongPoll: Sendable {
     /// One more is answered with the current state at once, and the answer's `Makegood-Limit` says so.
     package static let waitersMax = 5000

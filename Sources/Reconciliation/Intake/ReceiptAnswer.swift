@@ -85,7 +85,7 @@ package struct ReceiptAnswer: Sendable {
             )
     }
 
-    /// Who only knows an id is given no hint about the purchase behind it (design.md 6).
+    /// Who only knows an id is given no hint about the purchase behind it (Ownership, note 5).
     private func showsFacts(_ transaction: ReceiptView.TransactionView) -> Bool {
         transaction.isOwn == true || transaction.reason != Reason.possessionMissing.rawValue
     }

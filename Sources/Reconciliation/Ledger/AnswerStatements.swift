@@ -87,7 +87,7 @@ extension Statements {
         })
 
     /// A purchase that was given to its owner because somebody else posted it: the poster is told no more than if it had
-    /// been given before (design.md 5.1, row 6).
+    /// been given before (Ownership, row 6).
     static func shownState(_ row: String) -> String {
         """
         case when \(row).state = 'granted' and \(row).reason = 'owned_by_another_user' then 'already_granted' else \(row).state end

@@ -44,7 +44,7 @@ extension EvidenceQuestion {
     /// No chain speaks of it, nothing that was given before, and nobody but the poster was looked for.
     private var isPlain: Bool { !transaction.isOfChain && !isOnTrust && isPosted }
 
-    /// Its token may be an order, and no other order is named for it: where that order is unbound, row 2 of design.md 5.1
+    /// Its token may be an order, and no other order is named for it: where that order is unbound, row 2 of Ownership
     /// decides by it alone.
     private var mayEndWithToken: Bool {
         guard let token = transaction.appAccountToken else { return false }

@@ -6,8 +6,8 @@ extension Statements {
     /// What the system before this one has given of a purchase: a select of `user_id`, `app_id` and `environment`, one row
     /// at most, for a lateral join.
     ///
-    /// By its id, or as the same purchase under another one (`purchase_key`, design.md 6): a restore has the original
-    /// transaction of what was imported; one period on another device has its chain and its time. To the second, which is
+    /// By its id, or as the same purchase under another one (`purchase_key`; Ownership, keys): a restore has the
+    /// original transaction of what was imported; one period on another device has its chain and its time. To the second, which is
     /// all that many systems kept, and shorter than any period.
     ///
     /// Most deployments import nothing, and then nothing is looked up.

@@ -44,7 +44,7 @@ package final class Ledger: Sendable {
     private let placements: GroupCommit<NewOrder, (view: OrderView, isNew: Bool)?>
     private let orderViews: GroupCommit<UUID, OrderView?>
 
-    /// - Parameter writers: how many connections write batches at the same time; 1 or 2 saturate a disk (design.md 4).
+    /// - Parameter writers: how many connections write batches at the same time; 1 or 2 saturate a disk.
     package init(database: Database, writers: Int, schedule: RetrySchedule) {
         self.database = database
         self.schedule = schedule

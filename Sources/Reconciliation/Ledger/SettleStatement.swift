@@ -26,7 +26,7 @@ package struct SettleBatch: Sendable {
         self.parking = parking
     }
 
-    /// When tries end and a person is needed (design.md 3): after this age *and* eight attempts.
+    /// When tries end and a person is needed (RetriesAndRescue): after this age *and* eight attempts.
     package struct Parking: Sendable, Equatable {
         package static let attemptsMin = 8
         package var after: Duration = .seconds(86_400)
@@ -48,7 +48,7 @@ extension Statements {
     /// Writes every verdict of a batch, final or not: grants, facts, outcomes, attempts, events, receipts. Idempotent:
     /// a repeated batch finds settled rows, or rows whose attempt moved on, and changes nothing.
     ///
-    /// The shape and its traps (settle.md), each held by a test:
+    /// The shape and its traps, each held by a test:
     /// - The guard is taken once per receipt with SKIP LOCKED: nobody waits for a neighbour. A receipt that is missing
     ///   from the result is read again by the caller.
     /// - "Inserted by us" is matched on transaction *and* receipt: three users may claim one transaction in one batch.
@@ -62,7 +62,7 @@ extension Statements {
     /// - Two consumables that were bought at different times are two purchases: one that meets the other's key is held
     ///   for a person, who gives it by its own id.
     /// - A proof that fails as a whole takes back nothing that it granted before: its outcomes still count.
-    /// - A grant that exists answers before any decision but `open` (design.md 5.1, rows 1 and 0b); without
+    /// - A grant that exists answers before any decision but `open` (Ownership, rows 1 and 0b); without
     ///   possession only to its own user.
     /// - Purchases that Apple is asked about later, or that somebody may still post, and nothing else open, are no attempt
     ///   (``Reason/waiting``).

@@ -170,7 +170,7 @@ extension StoryRows {
     }
 
     /// All of it for support. For a player his own receipts, orders and grants, and what Apple says of purchases that
-    /// he has shown or owns: who only knows an id is given no hint about the purchase behind it (design.md 6).
+    /// he has shown or owns: who only knows an id is given no hint about the purchase behind it (Ownership, note 5).
     fileprivate func visible(to audience: Audience) -> StoryRows {
         guard !audience.isSupport else { return self }
         let orders = orders.filter { audience.isReader($0.userId) }

@@ -122,7 +122,7 @@ package struct Examiner: Sendable {
         }
     }
 
-    /// Whether what Apple signed then counts as its word of today. Time in our own queue does not count (design.md 5.4),
+    /// Whether what Apple signed then counts as its word of today. Time in our own queue does not count,
     /// but what waited for a person may be refunded by now.
     func isFresh(_ signedAt: Date?, by source: BindingSource, of receipt: StoredReceipt) -> Bool {
         source != .support && signedAt.map { receipt.claimedAt.timeIntervalSince($0) <= Self.staleAfter } ?? false

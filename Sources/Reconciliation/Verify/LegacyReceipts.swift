@@ -196,7 +196,7 @@ extension Examiner {
             transactions, in: verified.environment, of: receipt, for: app, butFor: [], isAppleWord: true)
     }
 
-    /// A legacy receipt shows no token (design.md 5.1, note 2): whether tokens may say whose its purchases are, and Apple
+    /// A legacy receipt shows no token (Ownership, note 2): whether tokens may say whose its purchases are, and Apple
     /// can be asked for them, so that what would be granted waits for the signed transaction.
     private func mayHideTokens(
         of receipt: StoredReceipt, in environment: StoreEnvironment, for app: AppServices
@@ -318,7 +318,7 @@ extension Examiner {
             round.take(read.transactions)
             round.historyRest = read.rest
         }
-        // What Apple said may carry a token, which the receipt does not show (design.md 5.1, note 2).
+        // What Apple said may carry a token, which the receipt does not show (Ownership, note 2).
         let found = Dictionary(round.found.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
         let informed = try await self.judge(
             of: purchases.map { found[$0.listed.id] ?? $0.current }, in: receipt, for: app)

@@ -1,7 +1,8 @@
 import Purchases
 import Synchronization
 
-/// Notices when one app's receipts fail often in a way that is a mistake of ours as often as an attack (design.md 5.3).
+/// Notices when one app's receipts fail often in a way that is a mistake of ours as often as an attack
+/// (RetriesAndRescue).
 final class RejectionAlarm: Sendable {
     static let window: Duration = .seconds(600)
     /// More than this in one window raises the alarm, once a window.

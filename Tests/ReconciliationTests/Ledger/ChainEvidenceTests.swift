@@ -5,8 +5,8 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: a chain is one under both of its original ids, and what is shared has an owner of its own (design.md 5.1, rows 0d, 4
-/// and 8). Method: purchases through the ledger, and the evidence for what continues them.
+/// Goal: a chain is one under both of its original ids, and what is shared has an owner of its own (Ownership, rows
+/// 0d, 4 and 8). Method: purchases through the ledger, and the evidence for what continues them.
 @Suite(.timeLimit(.minutes(8))) struct ChainEvidenceTests {
     private static func period(
         _ id: String, of original: String, day: Double, _ change: (inout Transaction) -> Void = { _ in }

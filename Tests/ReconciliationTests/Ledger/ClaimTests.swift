@@ -7,7 +7,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: what no message told us is found: apps in turn, oldest first, by any number of schedulers, never twice, and
-/// never for ever (design.md 3, step 12). Method: due times made by SQL, claims as the scheduler makes them.
+/// never for ever (RetriesAndRescue). Method: due times made by SQL, claims as the scheduler makes them.
 @Suite(.timeLimit(.minutes(8))) struct ClaimTests {
     private static func claim(_ apps: [String] = ["game"], _ limit: Int = 1000, lane: Lane = .apple) -> Statements.Claim
     {

@@ -8,7 +8,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: the app backend's feed tells every grant exactly once, in an order in which a cursor loses nothing, whatever
-/// commits late (design.md 6). Method: eight sessions settle in transactions of random length, the way a slow disk
+/// commits late. Method: eight sessions settle in transactions of random length, the way a slow disk
 /// would; a reader follows by cursor alone.
 @Suite(.timeLimit(.minutes(8))) struct EventFeedTests {
     private static func page(_ cursor: EventCursor, limit: Int = 7, apps: [String] = ["game"]) -> Statements.EventPage {

@@ -30,7 +30,7 @@ import Testing
     }
 
     @Test(
-        "design 1: tallies count what was inserted, under eight writers of two apps", arguments: [11, 12] as [UInt64])
+        "tallies count what was inserted, under eight writers of two apps", arguments: [11, 12] as [UInt64])
     func tallies(seed: UInt64) async throws {
         try await LedgerLab.with(connections: 8, writers: 8) { lab in
             var random = SeededRandom(seed: seed)

@@ -6,7 +6,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: what runs on passes to whoever shows it only by the app's policy, once, bounded and told to both; goods are never
-/// given again and grants never change (P10, design.md 5.1, row 1). Method: verdicts through the statement itself, one by
+/// given again and grants never change (P10, Ownership, row 1). Method: verdicts through the statement itself, one by
 /// one, in one batch and many at once; what is told is what stands in events and answers.
 @Suite(.timeLimit(.minutes(8))) struct MoveTests {
     private static func period(

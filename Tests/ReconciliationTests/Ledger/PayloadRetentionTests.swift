@@ -6,7 +6,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: payloads leave when their day is old enough, those that must stay longer stay for exactly as long as their
-/// reason, hashes and facts stay for ever, and none of it is noticed by ingest (S3-47, P17, reliability.md 8.4).
+/// reason, hashes and facts stay for ever, and none of it is noticed by ingest (S3-47, P17).
 ///
 /// Method: real rows whose dates are shifted into the past, in partitions of those days; then single steps of retention
 /// by the function that the scheduler calls.

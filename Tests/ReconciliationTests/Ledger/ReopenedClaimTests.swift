@@ -6,7 +6,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: what was refused because another user has it is judged anew by the next post of the same bytes, once a person, a
-/// merge or another policy may have made it the poster's, and only then (P10, design.md 5.1, row 1). Method: verdicts
+/// merge or another policy may have made it the poster's, and only then (P10, Ownership, row 1). Method: verdicts
 /// through the statement itself, and the door over real HTTP.
 @Suite(.timeLimit(.minutes(8))) struct ReopenedClaimTests {
     private static func period(_ policy: AppPolicy.Transfer? = nil, of owner: String? = nil) -> Verdict.Entry {

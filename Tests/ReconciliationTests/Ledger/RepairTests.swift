@@ -6,7 +6,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: what people do by command finds exactly what they named, may be repeated, and is audited; halts stop and free
-/// what they should (design.md 5.3).
+/// what they should (RetriesAndRescue).
 @Suite(.timeLimit(.minutes(8))) struct RepairTests {
     private func reject(_ reason: Reason, app: String = "game", in lab: LedgerLab) async throws -> Posted {
         let posted = try await lab.post(app: app)

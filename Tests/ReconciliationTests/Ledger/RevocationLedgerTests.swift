@@ -5,7 +5,7 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: the database says of what Apple ended what the program says of it (design.md 5.1, rows 0a and 0a'), and what is on
+/// Goal: the database says of what Apple ended what the program says of it (Ownership, rows 0a and 0a'), and what is on
 /// record answers older proofs. Method: every combination of Apple's words as a row; then the rows' text, case by case.
 @Suite(.timeLimit(.minutes(8))) struct RevocationLedgerTests {
     @Test("every combination of Apple's words means the same in SQL")

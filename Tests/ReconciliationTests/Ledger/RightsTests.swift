@@ -5,7 +5,7 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: each role does its service's work and nothing else (reliability.md 8.5). Method: the real script on a database
+/// Goal: each role does its service's work and nothing else. Method: the real script on a database
 /// of its own; every statement of each service runs as its role, and a table of what must be refused with 42501. The
 /// roles belong to the server and stay there; their rights go with the database.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct RightsTests {

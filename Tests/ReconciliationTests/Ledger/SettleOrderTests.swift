@@ -6,7 +6,7 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: one purchase binds an order once, decided in the database (B7, settle.md).
+/// Goal: one purchase binds an order once, decided in the database (B7).
 /// Method: verdicts with orders through the statement itself, one by one, in one batch, and against sessions that hold
 /// what they want; then many at once. Every test ends with all invariants, which hold orders against grants.
 @Suite(.timeLimit(.minutes(8))) struct SettleOrderTests {

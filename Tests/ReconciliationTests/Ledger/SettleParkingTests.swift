@@ -6,7 +6,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: a receipt is parked after 24 hours *and* eight attempts, never for one of them alone, and comes back ever more
-/// rarely (design.md 3). Method: the same rules with every delay scaled, the age made by hand.
+/// rarely (RetriesAndRescue). Method: the same rules with every delay scaled, the age made by hand.
 @Suite(.timeLimit(.minutes(8))) struct SettleParkingTests {
     /// A scale at which 24 hours have long passed (0.86 ms), and one at which they have not.
     private static let short = SettleBatch.Parking(scale: 1e-8)
@@ -56,7 +56,7 @@ import Testing
     }
 
     @Test(
-        "design 3: parked comes again after an hour, doubling to a day",
+        "parked comes again after an hour, doubling to a day",
         arguments: [(24.5, 1.0), (25, 1), (26, 2), (28, 4), (40, 16), (48, 24), (200, 24)])
     func again(ageHours: Double, waitHours: Double) async throws {
         try await LedgerLab.with(endsSound: false) { lab in

@@ -5,8 +5,8 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: what one verdict makes of its receipt, its transactions and what was granted before (design.md 3, 5.1 rows 1
-/// and 0b). Method: small histories of verdicts, each ending with every invariant checked.
+/// Goal: what one verdict makes of its receipt, its transactions and what was granted before (RetriesAndRescue;
+/// Ownership, rows 1 and 0b). Method: small histories of verdicts, each ending with every invariant checked.
 @Suite(.timeLimit(.minutes(8))) struct SettleRuleTests {
     @Test("S1-31: what can be granted is granted at once; the rest once its product is configured")
     func grantedAndHeld() async throws {
@@ -258,7 +258,7 @@ import Testing
         }
     }
 
-    @Test("design 3: a receipt's state is the first that applies, over every pair of its transactions")
+    @Test("a receipt's state is the first that applies, over every pair of its transactions")
     func summary() async throws {
         // By rank: open, held, granted, already_granted, rejected.
         let kinds: [(Decision, ReceiptState)] = [

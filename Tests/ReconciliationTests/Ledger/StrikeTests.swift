@@ -38,7 +38,7 @@ import Testing
         }
     }
 
-    @Test("P1, design 3: hours without a worker or behind an open breaker park nothing")
+    @Test("P1: hours without a worker or behind an open breaker park nothing")
     func nobodyTakes() async throws {
         try await LedgerLab.with { lab in
             let posted = try await lab.post()

@@ -4,7 +4,7 @@ import Purchases
 import Reconciliation
 import Testing
 
-/// Goal: three fates, one switch (design.md 5.3): what Apple explains is believed, what it does not explain is tried
+/// Goal: three fates, one switch (RetriesAndRescue): what Apple explains is believed, what it does not explain is tried
 /// again. Method: every case of the error and every code of apple-facts 3.7 and 5.2, written down a second time.
 @Suite struct AppleFateTests {
     private static let until = Date(timeIntervalSince1970: 1_800_000_000)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: what the App Store says of a purchase that it ended decides, however it says it (design.md 5.1, rows 0a and 0a').
+/// Goal: what the App Store says of a purchase that it ended decides, however it says it (Ownership, rows 0a and 0a').
 /// Method: one subscription, ended in each of the ways that the App Store knows, by signed transaction and by receipt.
 @Suite(.timeLimit(.minutes(8))) struct ExaminerRevocationTests {
     private static let given = Decision.grant(goods: [.init(item: "pass", amount: 1)], source: .poster)

@@ -104,7 +104,7 @@ import Testing
         }
     }
 
-    @Test("design 4: a signedDate more than five minutes ahead is a retry, never a rejection")
+    @Test("a signedDate more than five minutes ahead is a retry, never a rejection")
     func clockAhead() async throws {
         try await VerifyLab.with { lab in
             let sale = try await lab.sell()
@@ -154,7 +154,7 @@ import Testing
         }
     }
 
-    @Test("design 5.4: stale is judged at the time it was posted; time in our queue does not count")
+    @Test("stale is judged at the time it was posted; time in our queue does not count")
     func stale() async throws {
         try await VerifyLab.with { lab in
             let bought = Int64((Date.now.timeIntervalSince1970 - 100_000) * 1000)

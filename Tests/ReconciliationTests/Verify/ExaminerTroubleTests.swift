@@ -114,7 +114,7 @@ import Testing
 
     // MARK: Halts
 
-    @Test("design 5.3: a wrong secret of ours halts, blames no receipt, and ends with the first probe once mended")
+    @Test("a wrong secret of ours halts, blames no receipt, and ends with the first probe once mended")
     func wrongSecret() async throws {
         try await VerifyLab.with { lab in
             let sale = try await lab.sell()

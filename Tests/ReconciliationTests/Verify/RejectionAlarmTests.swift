@@ -4,7 +4,7 @@ import Testing
 @testable import Reconciliation
 
 @Suite struct RejectionAlarmTests {
-    @Test("design 5.3: the eleventh in ten minutes raises the alarm, once, for that app and reason")
+    @Test("the eleventh in ten minutes raises the alarm, once, for that app and reason")
     func once() {
         let alarm = RejectionAlarm()
         let start = ContinuousClock.now
