@@ -60,6 +60,7 @@ enum Deployment {
         broker.connectionName = "makegood-\(name)"
         let registry = PrometheusRegistry.bootstrap()
         let logger = logger(settings)
+        logger.info("started", metadata: ["version": "\(Version.current)", "role": "\(name)"])
         if files < filesMost {
             logger.notice("fewer connections than there could be: ulimit -n", metadata: ["files": "\(files)"])
         }

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Reconciliation
 
 /// The door: commands, configuration, wiring. What the services do stands in Reconciliation.
 @main
@@ -10,6 +11,7 @@ struct Makegood: AsyncParsableCommand {
             Services take their settings from the environment (MAKEGOOD_POSTGRES_URL, MAKEGOOD_AMQP_URL, \
             MAKEGOOD_CONFIG, …); the README lists them all.
             """,
+        version: Version.current,
         subcommands: [
             IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
             RolesCommand.self, CheckCommand.self, DoctorCommand.self, PlanCommand.self, QueueCommand.self,

@@ -28,6 +28,7 @@ import Testing
         #expect(report.json["database"] == .string(database ? "up" : "down"))
         #expect(report.json["broker"] == broker.map { .string($0 ? "up" : "down") })
         #expect(report.json["schema"] == .number("3"))
+        #expect(report.json["version"] == .string(Version.current))
     }
 
     @Test func aDrainingProcessIsNotReady() {

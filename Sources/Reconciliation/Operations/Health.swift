@@ -72,6 +72,7 @@ package final class Health: Sendable {
             ]
             if let broker { members.append(.init("broker", .string(broker ? "up" : "down"))) }
             members.append(.init("draining", .bool(status == .draining)))
+            members.append(.init("version", .string(Version.current)))
             members.append(.init("schema", .integer(schema)))
             if let configurationHash { members.append(.init("configuration", .string(configurationHash))) }
             return .object(members)

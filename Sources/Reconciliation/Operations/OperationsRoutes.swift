@@ -1,6 +1,7 @@
 import HTTPTypes
 package import Hummingbird
 package import Logging
+import Metrics
 import NIOCore
 import ServiceLifecycle
 
@@ -31,6 +32,7 @@ package struct OperationsRoutes: Sendable {
                 }
             ])
         guard isInside else { return }
+        Gauge(label: "makegood_build_info", dimensions: [("version", Version.current)], factory: registry).record(1)
         router.serve(
             "/metrics",
             [
