@@ -14,7 +14,7 @@ struct Makegood: AsyncParsableCommand {
         version: Version.current,
         subcommands: [
             IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
-            RolesCommand.self, CheckCommand.self, DoctorCommand.self, PlanCommand.self, QueueCommand.self,
+            RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self,
             ExplainCommand.self,
             SupportCommand.self, UsersCommand.self, CatalogCommand.self, ImportCommand.self, ShadowCommand.self,
             SimulateCommand.self, InspectCommand.self,
