@@ -5,7 +5,7 @@ import TestServers
 import Testing
 
 /// Goal: a person who found out whose a held purchase is says so by one command, and is told by words and exit code where
-/// that is of no use (issue 5, B4). Method: the built program on a real database of its own, with two held purchases.
+/// that is of no use (B4). Method: the built program on a real database of its own, with two held purchases.
 @Suite(.timeLimit(.minutes(5))) struct GiveTests {
     private static func configuration(_ more: String = "") -> String {
         """

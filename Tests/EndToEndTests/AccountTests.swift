@@ -4,7 +4,7 @@ import Testing
 
 extension EndToEnd {
     /// Purchases that pass from one account to another: by the app's policy, by a merge, and by what only Apple's signed
-    /// transaction shows (P10, issue 5 section 3). Real processes and a real App Store simulator.
+    /// transaction shows (P10). Real processes and a real App Store simulator.
     @Suite struct Accounts {
         /// Goal: under `transfer` a subscription is whoever's shows it, without goods, told to both, and does not bounce;
         /// its renewals follow; under `hold` a person decides (P10).
@@ -64,7 +64,7 @@ extension EndToEnd {
         }
 
         /// Goal: a guest who registers keeps everything, also what is posted under his old id while it happens and
-        /// afterwards (issue 5 section 3).
+        /// afterwards.
         /// Method: purchases, an order and a subscription of a guest; twenty purchases of his are in flight when he is
         /// made part of an account; then the account and the guest's app go on.
         @Test func aGuestBecomesAnAccount() async throws {

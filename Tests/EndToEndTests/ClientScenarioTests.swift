@@ -3,8 +3,9 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// The scenarios of S4 that a client plays (marked C and H): what the server answers to each step of one that does as
-    /// S4 says, and to one that does not. Real processes, a real App Store simulator; the client is this test.
+    /// The scenarios of the source document S4 that a client plays: what the server answers to each step of a client
+    /// that does as that document says, and of a client that does not. Real processes, a real App Store simulator; the
+    /// client is this test.
     @Suite struct ClientScenarios {
         /// Goal: what a client finds at its start is settled in one request, before it buys anew, and one that skips this
         /// loses nothing either (S4-1, S4-2, S4-3, S4-4, S4-5, S4-6, S4-7, S4-12).

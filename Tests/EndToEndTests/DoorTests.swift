@@ -4,7 +4,7 @@ import Purchases
 import Testing
 
 extension EndToEnd {
-    /// Bad input, row by row of the section 5, against one running system. What is refused is not stored.
+    /// Bad input, case by case, against one running system. What is refused is not stored.
     @Suite(.serialized, .system) struct TheDoor {
         private let system = System.current
 

@@ -1,7 +1,7 @@
 import Testing
 
 /// The promise, held from the outside: real processes, real PostgreSQL and RabbitMQ, the App Store simulator over
-/// real HTTP, and kill -9. Section 7 of the issue, sentence by sentence; after every test the books are held (`Books`).
+/// real HTTP, and kill -9. After every test the books are held (`Books`).
 ///
 /// One test at a time: each starts several processes, and two cores are enough for one system.
 @Suite(.serialized) enum EndToEnd {}

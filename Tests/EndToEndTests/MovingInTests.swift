@@ -3,8 +3,8 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// An app that moves in: what the system before gave is known, and the two can be compared before anything counts
-    /// (issue 5, section 8), by real processes, over HTTP.
+    /// An app that moves in: what the system before gave is known, and the two can be compared before anything counts,
+    /// by real processes, over HTTP.
     @Suite struct MovingInTests {
         /// Goal: what was given elsewhere is never given again, and what follows it is its owner's (rows 0c, 1 and 4).
         /// Method: purchases, a subscription and a token are imported by the program into a running system, then posted:

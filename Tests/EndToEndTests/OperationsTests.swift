@@ -10,7 +10,7 @@ extension EndToEnd {
     /// Processes that come, go, and say how they are.
     @Suite struct Operations {
         /// Goal: SIGTERM loses no request: readiness turns 503 first, the listener stays open for the drain delay, what
-        /// is under way is finished, and the process ends with exit 0 (S2-5).
+        /// is under way is finished, and the process ends with exit 0.
         /// Method: a post whose body takes longer to arrive than the drain delay is under way when ingest gets SIGTERM.
         /// Readiness answers 503 while a new post is still accepted, with `Connection: close`; the slow post is
         /// answered 202; the process exits 0, and a worker grants both.

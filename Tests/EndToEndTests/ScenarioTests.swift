@@ -3,8 +3,9 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// The remaining scenarios of S4, and what Apple does by itself, by their ids: what comes again, runs on, is shared,
-    /// taken back and bought anew; which order is whose (B7). Real processes and a real App Store simulator.
+    /// The remaining scenarios of the source document S4, and what Apple does by itself, by their ids: what comes
+    /// again, runs on, is shared, taken back and bought anew; which order is whose (B7). Real processes and a real App
+    /// Store simulator.
     @Suite struct Scenarios {
         /// Goal: whatever comes again is what it was, and a client's word about a failure closes nothing (S4-10, S4-11,
         /// S4-12, S4-17, S4-19, S4-20, S4-22).
@@ -51,8 +52,8 @@ extension EndToEnd {
         }
 
         /// Goal: what runs on is its owner's, whoever shows it, under whatever id, and each period is given once; what was
-        /// taken back may be bought anew (issue 5, section 3: restores, family sharing, renewals, upgrade, crossgrade with
-        /// an old token, one period from two devices, refund then repurchase).
+        /// taken back may be bought anew (restores, family sharing, renewals, upgrade, crossgrade with an old token,
+        /// one period from two devices, refund then repurchase).
         /// Method: one subscription and one non-consumable of u1 go through all of it, shown by u1 and by u2.
         @Test func whatRunsOnIsItsOwners() async throws {
             try await System.run { system in

@@ -141,8 +141,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a user who leaves takes his id with him; what was paid stays for its legal and claw-back time (issue 3
-        /// section 4). Method: `makegood users`, with the support's rights, on a purchase that was granted.
+        /// Goal: a user who leaves takes his id with him; what was paid stays for its legal and claw-back time (S3-44).
+        /// Method: `makegood users`, with the support's rights, on a purchase that was granted.
         @Test func anErasedUserLeavesWhatWasPaid() async throws {
             try await System.run { system in
                 try await system.start(.ingest)
@@ -188,7 +188,7 @@ extension EndToEnd {
         }
 
         /// Goal: where users are protected no table holds an id of theirs, as whatever a client sends it, and all goes on as
-        /// it does without (S1-12, issue 3 section 4).
+        /// it does without (S1-12).
         /// Method: order, report and purchase of a user, his id in every field that may hold it; what the tables hold, what
         /// he is shown, the feed.
         @Test func aProtectedSystemHoldsNoID() async throws {
@@ -249,7 +249,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: an operator's first question has an answer: `makegood doctor` (issue 3 section 4).
+        /// Goal: an operator's first question has an answer: `makegood doctor`.
         /// Method: on a good system it ends with 0 and no line fails; its database takes no writes any more, and it says so and
         /// ends with 1.
         @Test func theDoctorSeesWhatIsThere() async throws {

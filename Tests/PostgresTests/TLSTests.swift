@@ -6,7 +6,7 @@ import TestServers
 import Testing
 
 /// Goal: with `sslmode=verify-full` a service talks to the server that the certificate names and to no other, and says
-/// what is wrong (S4). Method: a PostgreSQL of our own that takes TLS only, with certificates of an
+/// what is wrong. Method: a PostgreSQL of our own that takes TLS only, with certificates of an
 /// authority made for the test.
 @Suite(.timeLimit(.minutes(3))) struct TLSTests {
     private static let password = "correct-horse"

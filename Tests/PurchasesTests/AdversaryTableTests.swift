@@ -192,7 +192,7 @@ import Testing
     }
 
     @Test(
-        "44: whatever a thief does, before, first, second or at once, he takes nothing by a claim",
+        "S1, S2, S4, S14: whatever a thief does, before, first, second or at once, he takes nothing by a claim",
         arguments: Means.allCases)
     func thieves(means: Means) {
         var cases = 0

@@ -3,8 +3,8 @@ import Purchases
 import Testing
 
 /// Goal: what a person says of a held purchase decides whose it is and which item it was, and nothing else: not what
-/// Apple took back, not what another rule of the app holds (issue 5 sections 3 and 4). Method: one purchase with every
-/// sign that speaks for somebody else, judged with a decision beside it.
+/// Apple took back, not what another rule of the app holds. Method: one purchase with every sign that speaks for
+/// somebody else, judged with a decision beside it.
 @Suite struct DecidedTests {
     private static let bought = DecisionTests.received.addingTimeInterval(-60)
     private static let token = UUID()

@@ -3,8 +3,8 @@ import Purchases
 import Testing
 
 /// Goal: a post says which item a purchase of a shared product was for, and is otherwise recorded and never believed; a
-/// bonus belongs to the day of the purchase (issue 5 sections 2 and 7, S3-14, S0-8). Method: one purchase of a catalogue
-/// with a shared product, judged with everything that a post can say of it.
+/// bonus belongs to the day of the purchase (S3-14, S0-8). Method: one purchase of a catalogue with a shared product,
+/// judged with everything that a post can say of it.
 @Suite struct DeclarationTests {
     private static let weekly = Catalogue.Bonus(id: "first", once: .ever, goods: [.init(item: "gem", amount: 5)])
     private static let bought = DecisionTests.received.addingTimeInterval(-60)
@@ -108,7 +108,7 @@ import Testing
         #expect(unknown.decision == .held(.productUnknown))
     }
 
-    @Test("S0-8, issue 5 section 7: quantity, price and product that do not fit are noted; Apple's are what counts")
+    @Test("S0-8: quantity, price and product that do not fit are noted; Apple's are what counts")
     func contradictions() {
         let facts = #"{"price":6000,"currency":"CNY"}"#
         let cases: [(Declaration, [MatchReason])] = [
@@ -176,7 +176,7 @@ import Testing
     }
 
     @Test(
-        "issue 5 section 2: a bonus is of the day or month of the purchase, in UTC",
+        "a bonus is of the day or month of the purchase, in UTC",
         arguments: [
             (0.0, "2026-11-30", "2026-11"), (86_399, "2026-11-30", "2026-11"), (86_400, "2026-12-01", "2026-12"),
             (-29 * 86_400, "2026-11-01", "2026-11"), (-29 * 86_400 - 1, "2026-10-31", "2026-10"),
@@ -204,7 +204,7 @@ import Testing
         #expect(token.match?.bonuses == [Self.weekly] && token.match?.reasons.contains(.offerLapsed) == true)
     }
 
-    @Test("section 7: an order that the post names and that is not this purchase's is noted; another user's is held")
+    @Test("S1-25: an order that the post names and that is not this purchase's is noted; another user's is held")
     func orderAside() {
         func judged(_ named: PlacedOrder?) -> Verdict.Entry {
             var evidence = Evidence()

@@ -42,7 +42,7 @@ import Testing
         #expect(Self.parse(String(repeating: "r", count: 1 << 20)) == nil)
     }
 
-    @Test("P29: round trip", arguments: [1, 2, 3] as [UInt64])
+    @Test("round trip", arguments: [1, 2, 3] as [UInt64])
     func roundTrip(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         for _ in 0..<2000 {

@@ -16,7 +16,7 @@ import Testing
         #expect(schedule.dueIn(.rung(attempts), lane: .local) == .seconds(seconds + 10))
     }
 
-    @Test("reliability (P4): after the ladder 15 min ± 20 %, for ever", arguments: [4, 5, 8, 100, 10_000])
+    @Test("after the ladder 15 min ± 20 %, for ever", arguments: [4, 5, 8, 100, 10_000])
     func afterLadder(attempts: Int) {
         let schedule = RetrySchedule()
         for (random, seconds) in [(0.0, 720.0), (0.5, 900), (0.999_999, 1080)] {
@@ -94,7 +94,7 @@ import Testing
 
     /// Goal: the bounds hold for every attempt, chance and scale, not only for those of the tables.
     /// Method: 5,000 random questions; and the mean wait of 1,000 answers for each attempt, which never gets shorter.
-    @Test("P4: every wait is within its bounds, and in the mean no wait is shorter than the one before")
+    @Test("every wait is within its bounds, and in the mean no wait is shorter than the one before")
     func bounds() {
         var random = SeededRandom(announcing: "retry schedule")
         let seed = random.seed

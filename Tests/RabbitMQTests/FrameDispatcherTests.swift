@@ -4,7 +4,7 @@ import Testing
 @testable import RabbitMQ
 
 /// Goal: whatever a broker sends, in whatever order it may, every promise of a confirm is kept once, with the broker's
-/// own answer; and where a stream cannot be followed, that is said, and no promise is lost either (P6).
+/// own answer; and where a stream cannot be followed, that is said, and no promise is lost either.
 /// Method: random streams of a broker that keeps to AMQP, and of one that does not, through the dispatcher into the
 /// book of confirms, as a publisher does it.
 @Suite struct FrameDispatcherTests {

@@ -5,7 +5,7 @@ import Testing
 @testable import RabbitMQ
 
 /// Goal: over `amqps` publisher and consumer talk to the broker that the certificate names and to no other, and say what
-/// is wrong (S4). Method: a RabbitMQ of our own with certificates of an authority made for the test.
+/// is wrong. Method: a RabbitMQ of our own with certificates of an authority made for the test.
 @Suite(.timeLimit(.minutes(5))) struct TLSTests {
     private static let topology = Topology.of("work")
 

@@ -7,7 +7,7 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: at the broker each user does its service's work and nothing else (S4), and a service that
+/// Goal: at the broker each user does its service's work and nothing else, and a service that
 /// may not declare works on queues that somebody else declared. Method: the users of deploy/local, whose permissions are
 /// those that `makegood roles --rabbitmq` prints, through the wall on the real broker.
 @Suite(.serialized, .timeLimit(.minutes(3))) struct BrokerRightsTests {

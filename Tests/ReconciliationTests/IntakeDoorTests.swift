@@ -6,8 +6,8 @@ import JWTKit
 import Reconciliation
 import Testing
 
-/// Goal: nobody comes in without a key or token that counts, and a token gets its own user's rights, no more
-/// (issue 2 section 4). Method: one good credential, and each way to spoil it.
+/// Goal: nobody comes in without a key or token that counts, and a token gets its own user's rights, no more. Method:
+/// one good credential, and each way to spoil it.
 @Suite struct IntakeDoorTests {
     static let now = Date(timeIntervalSince1970: 1_790_000_000)
 

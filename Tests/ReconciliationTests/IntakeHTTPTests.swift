@@ -124,7 +124,7 @@ import Testing
     }
 
     @Test(
-        "Issue 2 section 5: refusals over the wire, and nothing is stored",
+        "refusals over the wire, and nothing is stored",
         arguments: [
             (nil, #"{"userId":"u1","receipt":"QUJD"}"#, 401, "unauthenticated"),
             ("wrong", #"{"userId":"u1","receipt":"QUJD"}"#, 401, "unauthenticated"),

@@ -5,8 +5,8 @@ import TestServers
 import Testing
 
 /// Goal: what belongs to one app or one session stays there. Keys belong to apps: one app's key neither posts nor
-/// reads for another (issue 3 section 4). The session string of a stored record is a secret that is not ours (S0-1,
-/// S0-11). Method: real HTTP, then the rows as they are in the database.
+/// reads for another. The session string of a stored record is a secret that is not ours (S0-1, S0-11). Method: real
+/// HTTP, then the rows as they are in the database.
 @Suite(.migratedDatabase, .serialized) struct IntakeOwnershipTests {
     private static let otherKey = "key-of-the-other-app"
 

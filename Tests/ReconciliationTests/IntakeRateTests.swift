@@ -5,9 +5,8 @@ import TestRandom
 import TestServers
 import Testing
 
-/// Goal: one key cannot take everybody's place (issue 3 section 4): a rate per key, none unless configured, and a
-/// stranger cannot use up an owner's. Method: the limiter against a bucket counted exactly, at random times; then real
-/// requests.
+/// Goal: one key cannot take everybody's place: a rate per key, none unless configured, and a stranger cannot use up an
+/// owner's. Method: the limiter against a bucket counted exactly, at random times; then real requests.
 @Suite(.migratedDatabase, .serialized) struct IntakeRateTests {
     /// A bucket in whole units: a request costs `unit`, `perSecond` units of a billionth come back each nanosecond.
     private struct Model {

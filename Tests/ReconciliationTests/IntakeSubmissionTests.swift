@@ -5,7 +5,7 @@ import Purchases
 import Reconciliation
 import Testing
 
-/// Goal: the door refuses exactly what nobody could store or attribute, and stores everything else.
+/// Goal: the door refuses exactly what nobody could store or attribute, and stores everything else (S3-33).
 /// Method: a table of bodies with status, code and field; what is stored is looked at field by field.
 @Suite struct IntakeSubmissionTests {
     static let jws = IntakeFixture.signedTransaction("1")
@@ -105,7 +105,7 @@ import Testing
         Refusal(#"{"appId":"nobody","userId":"u","receipt":"QUJD"}"#, 403, "app_not_allowed", "appId"),
     ]
 
-    @Test("Issue 2 section 5: what the door refuses", arguments: refusals)
+    @Test("what the door refuses", arguments: refusals)
     func refused(_ refusal: Refusal) throws {
         let problem = #expect(throws: Problem.self) { try Self.read(refusal.body) }
         #expect(problem?.status.code == refusal.status)
@@ -115,7 +115,7 @@ import Testing
     }
 
     @Test(
-        "Issue 5 section 7: beside a proof nothing is refused for what the post says of it: stored as it came, and named",
+        "S3-33: beside a proof nothing is refused for what the post says of it: stored as it came, and named",
         arguments: [
             (#""quantity":0"#, ["quantity"]), (#""quantity":-1"#, ["quantity"]), (#""quantity":"2""#, ["quantity"]),
             (#""quantity":1.5"#, ["quantity"]), (#""quantity":99999999999999999999"#, ["quantity"]),

@@ -8,7 +8,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: with `users.protect` no table but one holds a user's id, the feed still says it, and erasing it takes nothing
-/// from what was paid (issue 3 section 4; S0-1 for `uid`).
+/// from what was paid (S1-12; S0-1 for `uid`).
 ///
 /// Method: purchases over real HTTP on a real database, granted by the statement that workers use; then every column of
 /// every table is searched for the id.

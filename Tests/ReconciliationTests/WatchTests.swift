@@ -5,8 +5,8 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: the scheduler's check goes on whatever one of its invariants does, says what it found where alerts look, and
-/// reads no more than it can shortly (issue 3, parts 1 and 5). Method: one that the database refuses, one that is broken,
-/// one that holds and one that takes longer the more it reads, in turn; the metrics as Prometheus would read them.
+/// reads no more than it can shortly. Method: one that the database refuses, one that is broken, one that holds and one
+/// that takes longer the more it reads, in turn; the metrics as Prometheus would read them.
 @Suite(.timeLimit(.minutes(2))) struct WatchTests {
     @Test("one that cannot be checked keeps no other from being reported, again and again; each has its gauges")
     func refused() async throws {

@@ -8,7 +8,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: what a catalogue says is promised by the next order and by no earlier one; limits are told when an order is
-/// placed (B6, issue 5 section 2). Method: catalogues applied as the command does, orders over real HTTP.
+/// placed (B6). Method: catalogues applied as the command does, orders over real HTTP.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct CatalogueOrderTests {
     private static let tier = "com.example.game.tier6"
 
@@ -122,7 +122,7 @@ import Testing
         }
     }
 
-    @Test("issue 5 section 7: a shared product without an item, an item of another product, a promotion that is over")
+    @Test("a shared product without an item, an item of another product, a promotion that is over")
     func refusals() async throws {
         try await Self.withIntake { intake in
             _ = try await Self.apply(Self.shared(), intake)
@@ -182,7 +182,7 @@ import Testing
         }
     }
 
-    @Test("issue 5 section 1: what was bought without an order counts too, by the item that it was, in Apple's numbers")
+    @Test("what was bought without an order counts too, by the item that it was, in Apple's numbers")
     func limitsWithoutOrders() async throws {
         try await Self.withIntake { intake in
             _ = try await Self.apply(Self.shared(), intake)

@@ -3,8 +3,8 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: a line that cannot be read costs no other line, and whatever a file holds, it is read in bounded memory (issue 5,
-/// section 8). Method: tables of small files, read in pieces of every size, so that each border falls everywhere once.
+/// Goal: a line that cannot be read costs no other line, and whatever a file holds, it is read in bounded memory.
+/// Method: tables of small files, read in pieces of every size, so that each border falls everywhere once.
 @Suite struct ImportFileTests {
     /// `7 transactionId=1 userId=u`, or `7! why`, by record.
     static func read(

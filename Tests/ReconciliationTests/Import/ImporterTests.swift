@@ -6,8 +6,8 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: what the system before gave is here afterwards, once, and answers as what we gave ourselves; nothing that stood
-/// here is changed, and the books are still sound (issue 5, section 8). Method: files through the importer into a real
-/// database, then verdicts on the same purchases.
+/// here is changed, and the books are still sound. Method: files through the importer into a real database, then
+/// verdicts on the same purchases.
 @Suite(.timeLimit(.minutes(8))) struct ImporterTests {
     struct Outcome {
         var report: ImportReport

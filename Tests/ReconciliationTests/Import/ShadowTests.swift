@@ -6,8 +6,8 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: beside the system before, everything is decided as if it counted, and nothing is given; going live takes over what
-/// that system gave, and loses nothing that it missed (issue 5, section 8). Method: a worker's bench between the simulator
-/// over real HTTP and a real ledger, whose configuration goes from shadow to live.
+/// that system gave, and loses nothing that it missed. Method: a worker's bench between the simulator over real HTTP
+/// and a real ledger, whose configuration goes from shadow to live.
 @Suite(.timeLimit(.minutes(8))) struct ShadowTests {
     private static let shadow = "mode: shadow"
 

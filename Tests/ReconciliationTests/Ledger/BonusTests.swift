@@ -6,8 +6,8 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: a bonus is given once per user and period, with the purchase that is granted first, and is one with its grant
-/// (B6, issue 5 section 2). Method: verdicts through the statement itself, in one batch, against sessions that have not
-/// committed, and many at once; every test ends with all invariants, which hold bonuses against goods.
+/// (B6). Method: verdicts through the statement itself, in one batch, against sessions that have not committed, and
+/// many at once; every test ends with all invariants, which hold bonuses against goods.
 @Suite(.timeLimit(.minutes(8))) struct BonusTests {
     private static func bonus(_ id: String = "first", _ once: Catalogue.Bonus.Once = .ever) -> Catalogue.Bonus {
         .init(id: id, once: once, goods: [.init(item: "gem", amount: 5)])
@@ -42,7 +42,7 @@ import Testing
             """)
     }
 
-    @Test("S2: the first purchase has the bonus, in its grant, its event and its answer; the second has its goods")
+    @Test("B6: the first purchase has the bonus, in its grant, its event and its answer; the second has its goods")
     func once() async throws {
         try await LedgerLab.with { lab in
             let first = try await lab.post()
@@ -326,7 +326,7 @@ import Testing
         }
     }
 
-    @Test("P28: two guests who are one person by now are erased together, though each had the same bonus")
+    @Test("two guests who are one person by now are erased together, though each had the same bonus")
     func erasedGuests() async throws {
         try await LedgerLab.with { lab in
             for (id, user) in [("t1", "guest1"), ("t2", "guest2"), ("t3", "account")] {

@@ -7,7 +7,7 @@ import Testing
 /// Goal: no question of whose a purchase is reads a table as a whole. Method: the kept plans of the statements that ask it,
 /// on filled tables, with statistics and with those of empty ones.
 @Suite(.timeLimit(.minutes(8))) struct EvidencePlanTests {
-    @Test("S9: on filled tables, also behind old statistics, no question reads a table", arguments: [true, false])
+    @Test("on filled tables, also behind old statistics, no question reads a table", arguments: [true, false])
     func plan(isAnalyzed: Bool) async throws {
         try await LedgerLab.with(connections: 1, endsSound: false) { lab in
             for table in Self.tables { try await lab.run("alter table \(table) set (autovacuum_enabled = false)") }

@@ -85,7 +85,7 @@ import Testing
         }
     }
 
-    @Test("S9: what the token alone answers is what everything would answer; where it does not, everything is asked")
+    @Test("what the token alone answers is what everything would answer; where it does not, everything is asked")
     func shortAnswers() async throws {
         try await LedgerLab.with { lab in
             let open = try await lab.place("u1", goods: #"[{"item": "coin", "amount": 7}]"#)
@@ -139,7 +139,7 @@ import Testing
         }
     }
 
-    @Test("S9: where nothing speaks of a purchase one look tells it, and finds whatever does")
+    @Test("where nothing speaks of a purchase one look tells it, and finds whatever does")
     func nothingKnown() async throws {
         try await LedgerLab.with { lab in
             try await lab.place("u1", minutesBefore: 10, installation: "device")

@@ -6,8 +6,8 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: a person's word gives a held purchase to whom he names by the statement that gives everything, once, and is
-/// refused with its reason where nothing is held that a word could help (issue 5 sections 3 and 4, B4). Method: verdicts
-/// on real PostgreSQL, judged by what the database knows as a worker judges them.
+/// refused with its reason where nothing is held that a word could help (B4). Method: verdicts on real PostgreSQL,
+/// judged by what the database knows as a worker judges them.
 @Suite(.timeLimit(.minutes(8))) struct GiftTests {
     private static func gift(
         _ id: String, to user: String = "u9", app: String = "game", item: String? = nil, canAsk: Bool = true
@@ -21,7 +21,7 @@ import Testing
         .purchase(id, .held(reason)) { $0.showsToken = true }
     }
 
-    @Test("S3: every reason that a word helps is decided, every other one is refused by its name")
+    @Test("B4: every reason that a word helps is decided, every other one is refused by its name")
     func reasons() async throws {
         // Nothing is held for each of them: it was not given on trust.
         try await LedgerLab.with(endsSound: false) { lab in

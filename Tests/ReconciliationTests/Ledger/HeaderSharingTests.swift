@@ -20,7 +20,7 @@ struct HeaderSharingTests {
         Submission(appID: "game", userID: "u1", proof: .signedTransaction(payload))
     }
 
-    @Test("S1-8: a header is stored once, its proofs are read back verbatim and are what was posted")
+    @Test("a header is stored once, its proofs are read back verbatim and are what was posted")
     func sharedInTheLedger() async throws {
         try await LedgerLab.with { lab in
             let posted: [Submission] = (1...10).map { Self.submission(Self.header("h") + "\($0).s") }

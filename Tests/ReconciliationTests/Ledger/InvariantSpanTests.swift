@@ -6,8 +6,8 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: what lies before a span's beginning makes nothing within it look broken, and what is new is judged by the
-/// shortest span, however old the receipt that it is about (issue 3, part 1). Method: every way in which a receipt is
-/// written about twice, with time between: everything stored becomes so much older.
+/// shortest span, however old the receipt that it is about. Method: every way in which a receipt is written about
+/// twice, with time between: everything stored becomes so much older.
 @Suite(.timeLimit(.minutes(4))) struct InvariantSpanTests {
     /// Each longer than one more of the spans that a scheduler checks.
     static let times: [Duration] = [30, 200, 1400, 11_000, 90_000].map { .seconds($0) }

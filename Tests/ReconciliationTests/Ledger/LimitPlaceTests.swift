@@ -341,7 +341,7 @@ import Testing
         }
     }
 
-    @Test("point 4: eight writers race for each limit, and it is exact", arguments: [1, 2, 3])
+    @Test("S3: eight writers race for each limit, and it is exact", arguments: [1, 2, 3])
     func raced(seed: UInt64) async throws {
         try await LedgerLab.with(connections: 9) { lab in
             let policy = Self.policy {

@@ -6,8 +6,8 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: an account that became part of another is the other, in everything, whatever was written before, is written at
-/// the same moment or comes afterwards (issue 5, section 3). Method: merges one by one and many at once, and what orders,
-/// tokens, chains, grants and posts of the old id mean then; every test ends with all invariants.
+/// the same moment or comes afterwards. Method: merges one by one and many at once, and what orders, tokens, chains,
+/// grants and posts of the old id mean then; every test ends with all invariants.
 @Suite(.timeLimit(.minutes(8))) struct MergeTests {
     @Test("once, again, in a row, in a circle, elsewhere: each merge has its word, and is audited once")
     func words() async throws {

@@ -192,7 +192,7 @@ import Testing
         }
     }
 
-    @Test("point 2: what goes to another by less than proof is not safe for a day since its poster was first told so")
+    @Test("S14: what goes to another by less than proof is not safe for a day since its poster was first told so")
     func disputes() async throws {
         try await LedgerLab.with { lab in
             func entry(_ id: String, _ owner: String, _ source: BindingSource) -> Verdict.Entry {

@@ -8,14 +8,14 @@ import Testing
 
 /// Goal: whatever is posted, named beside it, delivered, delivered twice, rescued, refunded, reopened, given on trust while Apple is away,
 /// whichever worker dies or comes late:
-/// each row of the ledger is what a page of plain Swift says it is (P1), no transaction is granted twice (P2), and once
-/// faults stop everything ends (P3).
+/// each row of the ledger is what a page of plain Swift says it is, no transaction is granted twice, and once faults
+/// stop everything ends.
 ///
 /// Method: 300 worlds of two receipts of two users over three transactions; in each 40 random commands, one after the
 /// other, on the real database and on the model, compared after each. The other half, many at once, is
 /// `SettleRandomTests`.
 @Suite(.timeLimit(.minutes(8))) struct ReceiptMachineTests {
-    @Test("P1, P2, P3: every command leaves the row that the model has")
+    @Test("every command leaves the row that the model has")
     func agreesWithTheModel() async throws {
         var random = SeededRandom(announcing: "receipt machine")
         let seed = random.seed

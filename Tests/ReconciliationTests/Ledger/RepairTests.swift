@@ -14,7 +14,7 @@ import Testing
         return posted
     }
 
-    @Test("issue 2, 7: a typo in bundleId, mended, and rejudge: everything is granted")
+    @Test("a typo in bundleId, mended, and rejudge: everything is granted")
     func rejudge() async throws {
         try await LedgerLab.with { lab in
             let repairs = Repairs(database: lab.database, actor: "ann")

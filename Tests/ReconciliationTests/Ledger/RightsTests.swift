@@ -39,7 +39,7 @@ import Testing
         await database.close()
     }
 
-    @Test("S4: a table, view or function that a migration adds has its line in the list")
+    @Test("a table, view or function that a migration adds has its line in the list")
     func everythingIsListed() async throws {
         try await LedgerLab.with { lab in
             let objects = try await lab.texts(
@@ -65,7 +65,7 @@ import Testing
         }
     }
 
-    @Test("S4: each service does all of its work as its role, and the check at its start agrees")
+    @Test("each service does all of its work as its role, and the check at its start agrees")
     func whatIsAllowed() async throws {
         try await LedgerLab.with { lab in
             try await Self.make(in: lab)
@@ -321,7 +321,7 @@ import Testing
         }
     }
 
-    @Test("S4: what a role has no business with is refused with 42501")
+    @Test("what a role has no business with is refused with 42501")
     func whatIsRefused() async throws {
         try await LedgerLab.with { lab in
             try await Self.make(in: lab)
@@ -390,7 +390,7 @@ import Testing
     }
 
     @Test(
-        "S4: what dashboards read shows no proof, of what was sent beside one the app's version alone, and no clear id")
+        "what dashboards read shows no proof, of what was sent beside one the app's version alone, and no clear id")
     func viewsShowNoProof() async throws {
         try await LedgerLab.with { lab in
             func columns(_ condition: String) async throws -> [String] {
@@ -424,7 +424,7 @@ import Testing
         }
     }
 
-    @Test("S4: the dashboard's limits are its role's own")
+    @Test("the dashboard's limits are its role's own")
     func dashboardLimits() async throws {
         try await LedgerLab.with { lab in
             try await Self.make(in: lab)
@@ -446,7 +446,7 @@ import Testing
         }
     }
 
-    @Test("S4: a right that is missing is named before the service starts, and one too many is taken back")
+    @Test("a right that is missing is named before the service starts, and one too many is taken back")
     func rightsFollowTheList() async throws {
         try await LedgerLab.with { lab in
             try await Self.make(in: lab)

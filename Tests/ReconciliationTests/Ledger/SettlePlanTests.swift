@@ -252,7 +252,7 @@ import Testing
         }
     }
 
-    @Test("S9: 256 purchases without an order, by plans of an empty table, kept while 100,000 orders are placed")
+    @Test("256 purchases without an order, by plans of an empty table, kept while 100,000 orders are placed")
     func withoutOrders() async throws {
         try await LedgerLab.with(connections: 1, endsSound: false, isAlone: true) { lab in
             try await lab.run("alter table orders set (autovacuum_enabled = false)")

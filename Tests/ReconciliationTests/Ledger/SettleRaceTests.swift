@@ -138,7 +138,7 @@ import Testing
         }
     }
 
-    @Test("P7 idempotent: the same statement after a lost COMMIT changes nothing")
+    @Test("idempotent: the same statement after a lost COMMIT changes nothing")
     func sameStatementTwice() async throws {
         try await LedgerLab.with { lab in
             let posted = try await lab.post()
@@ -151,7 +151,7 @@ import Testing
         }
     }
 
-    @Test("P7 idempotent: a try that counted is counted once")
+    @Test("idempotent: a try that counted is counted once")
     func sameTryTwice() async throws {
         try await LedgerLab.with { lab in
             let posted = try await lab.post()

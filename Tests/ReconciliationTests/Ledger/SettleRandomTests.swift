@@ -15,7 +15,7 @@ import Testing
 /// products are not configured and purchases are held; in the second they are. After each phase the database is asked
 /// whether all of it fits.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct SettleRandomTests {
-    @Test("P1, P2, P3, P4: eight writers, ended sessions, transient verdicts", arguments: [1, 2, 3, 4] as [UInt64])
+    @Test("eight writers, ended sessions, transient verdicts", arguments: [1, 2, 3, 4] as [UInt64])
     func random(seed: UInt64) async throws {
         print("settle: seed \(seed)")
         try await LedgerLab.with { lab in

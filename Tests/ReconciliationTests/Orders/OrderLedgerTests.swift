@@ -4,8 +4,8 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: orders are placed by the batch, and each is one order however often its placing is written (issue 5 section 9).
-/// Method: the ledger on a real database, past HTTP.
+/// Goal: orders are placed by the batch, and each is one order however often its placing is written. Method: the ledger
+/// on a real database, past HTTP.
 @Suite(.timeLimit(.minutes(5))) struct OrderLedgerTests {
     @Test("a batch whose outcome is unknown is written again: every order is there once, and is its own")
     func repeating() async throws {

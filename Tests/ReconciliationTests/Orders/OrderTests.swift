@@ -4,8 +4,8 @@ import Reconciliation
 import TestServers
 import Testing
 
-/// Goal: an order is taken before the payment, freezes what it promises, and tells its user what became of it (issue 5
-/// section 1). Method: real HTTP, then the rows as they are in the database; what a worker would write is written by
+/// Goal: an order is taken before the payment, freezes what it promises, and tells its user what became of it (S2-5,
+/// B6, S3-29). Method: real HTTP, then the rows as they are in the database; what a worker would write is written by
 /// hand.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(5))) struct OrderTests {
     private static let product = "com.example.game.coins6"
@@ -225,7 +225,7 @@ import Testing
         }
     }
 
-    // MARK: Bad input (issue 5 section 7)
+    // MARK: Bad input
 
     struct Refusal: Sendable, CustomTestStringConvertible {
         let more: String
@@ -281,7 +281,7 @@ import Testing
         Refusal(#"{"appId":"other","userId":"u","productId":"\#(product)"}"#, 403, "app_not_allowed", "appId"),
     ]
 
-    @Test("issue 5 section 7: before a payment, what makes no sense is refused by its field, and nothing is stored")
+    @Test("before a payment, what makes no sense is refused by its field, and nothing is stored")
     func refused() async throws {
         try await RunningIntake.run { intake in
             let before = try await intake.count("select count(*) from orders")
@@ -326,7 +326,7 @@ import Testing
         }
     }
 
-    @Test("issue 5 section 1: the submissions that named it, and the order each was bound to")
+    @Test("the submissions that named it, and the order each was bound to")
     func submissions() async throws {
         try await RunningIntake.run { intake in
             let user = Self.user()
@@ -400,7 +400,7 @@ import Testing
         }
     }
 
-    @Test("issue 5 section 7: an order of another user or app is not there; a token speaks for its own user")
+    @Test("an order of another user or app is not there; a token speaks for its own user")
     func access() async throws {
         try await TestGateway.run { intake, gateway in
             let (owner, stranger) = (Self.user(), Self.user())

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: one token, one user, per app (S3-58, issue 5 section 1). Method: real HTTP, then the rows.
+/// Goal: one token, one user, per app (S3-58). Method: real HTTP, then the rows.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(3))) struct TokenTests {
     private static func user() -> String { "u-\(UUID().uuidString.prefix(8))" }
 
@@ -35,7 +35,7 @@ import Testing
         }
     }
 
-    @Test("issue 5 section 7: a token that is no UUID, a user that is none, and one token too many")
+    @Test("a token that is no UUID, a user that is none, and one token too many")
     func badInput() async throws {
         try await RunningIntake.run { intake in
             let user = Self.user()

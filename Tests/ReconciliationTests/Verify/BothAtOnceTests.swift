@@ -43,7 +43,7 @@ import Testing
         .map { (means: means, theft: $0) }
     }
 
-    @Test("44: a buyer and a thief at once, in one batch and in two sessions: the rules decide, not the moment")
+    @Test("S14: a buyer and a thief at once, in one batch and in two sessions: the rules decide, not the moment")
     func atOnce() async throws {
         #expect(Self.cases.count * Way.allCases.count == 76)
         try await VerifyLab.with { lab in

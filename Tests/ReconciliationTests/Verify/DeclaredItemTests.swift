@@ -7,8 +7,8 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: a purchase of a store product that is sold as several items waits until somebody says which one it was, and
-/// nothing is given by a catalogue that the worker does not know (S3-14, issue 5 sections 2 and 7). Method: a worker's
-/// bench between the simulator and a real ledger; submissions stored as the door stores them.
+/// nothing is given by a catalogue that the worker does not know (S3-14). Method: a worker's bench between the
+/// simulator and a real ledger; submissions stored as the door stores them.
 @Suite(.timeLimit(.minutes(8))) struct DeclaredItemTests {
     private static func catalogue(default item: String? = nil) -> Catalogue {
         Catalogue(
@@ -83,7 +83,7 @@ import Testing
         }
     }
 
-    @Test("issue 5 section 2: without an item it is held item_unknown; the next post of the proof with one settles it")
+    @Test("S3-14: without an item it is held item_unknown; the next post of the proof with one settles it")
     func heldThenNamed() async throws {
         try await VerifyLab.with { lab in
             let shop = try await Shop(lab)
@@ -225,7 +225,7 @@ import Testing
         }
     }
 
-    @Test("section 7: the order of another app, or of nobody, binds nothing and loses nothing; it is noted")
+    @Test("the order of another app, or of nobody, binds nothing and loses nothing; it is noted")
     func orderOfAnotherApp() async throws {
         try await VerifyLab.with { lab in
             let shop = try await Shop(lab)

@@ -10,7 +10,7 @@ import Testing
 /// Goal: a legacy receipt is judged entry by entry, whatever its shape, and a bare id proves nothing unless a trusted
 /// backend vouches for it.
 @Suite(.timeLimit(.minutes(8))) struct ExaminerReceiptTests {
-    @Test("issue 2, 7: 40 old entries and one fresh purchase grant exactly one, in any order (P21)")
+    @Test("S2-16, P21: 40 old entries and one fresh purchase grant exactly one, in any order")
     func manyEntries() async throws {
         try await VerifyLab.with { lab in
             var ids: [String] = []

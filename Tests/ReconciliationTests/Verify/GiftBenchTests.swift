@@ -6,8 +6,8 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: what waits for a person is given by his word as if it had never waited: by its proof, with the right goods, once,
-/// whatever else the receipt holds, and Apple is told (issue 5 sections 3 and 4, B4, B5). Method: a worker's bench between
-/// the simulator over real HTTP and a real ledger; the command between two of its rounds.
+/// whatever else the receipt holds, and Apple is told (B4, B5). Method: a worker's bench between the simulator over
+/// real HTTP and a real ledger; the command between two of its rounds.
 @Suite(.timeLimit(.minutes(8))) struct GiftBenchTests {
     private struct Desk {
         let lab: VerifyLab
