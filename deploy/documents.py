@@ -22,7 +22,8 @@ ROOT = pathlib.Path(".")
 UNREAD = ("Tests/Corpus/", "Sources/Reconciliation/Migrations/")
 OWN_NAME = "documents.py"
 ENDINGS = {".swift", ".sql", ".sh", ".py", ".yml", ".yaml", ".conf", ".md", ".c", ".h", ".service", ".target", ""}
-REQUIREMENT = r"\b(?:S[0-4]-\d+[a-z]?|[PBLF]\d{1,2}[a-z]?)\b"
+# Not a part of a fingerprint or an encoded byte.
+REQUIREMENT = r'(?<![\w%.+/:-])(?:S[0-4]-\d+[a-z]?|[PBLF][1-9]\d?[a-z]?)(?!\w|-\w|:\w)'
 
 dead = []
 
@@ -102,7 +103,8 @@ def check_citations(path, text, names, sections, rows, notes):
         for note in re.findall(r"Ownership, note (\d+)", line):
             if note not in notes:
                 report(path, number, f"Ownership has no note {note}")
-        if match := re.search(r"\bissues? #?\d+", line):
+        # Those of a library that is used have an address.
+        if match := re.search(r"(?<!rabbitmq-c )\bissues? #?\d+", line):
             report(path, number, f"{match[0]}: nobody can look that up")
 
 
@@ -113,7 +115,10 @@ def check_requirements(texts):
         if path.name == "Requirements.md":
             continue
         for number, line in enumerate(text.splitlines(), 1):
-            for requirement in re.findall(REQUIREMENT, line):
+            found = re.findall(REQUIREMENT, line)
+            for letter, first, last in re.findall(r"\b([PBLF])(\d+) to \1(\d+)\b", line):
+                found += [f"{letter}{index}" for index in range(int(first), int(last) + 1)]
+            for requirement in found:
                 cited.setdefault(requirement, (path, number))
     for requirement, (path, number) in sorted(cited.items()):
         if requirement not in known:

@@ -39,7 +39,7 @@ extension Statements {
     /// What is to be searched next; no row where nothing is, or while another scheduler is at it. Two that come at the same
     /// moment may both search, and flag what they find once.
     ///
-    /// As in the feed, no event is passed over whose transaction could still be one before another's (reliability.md). A place
+    /// As in the feed, no event is passed over whose transaction could still be one before another's. A place
     /// from a server that has counted further (a dump was restored) would never be reached: all from now on, then.
     package static let takeDoubleChargeStep = Statement<DoubleChargeTurn, DoubleChargeStep>(
         "double_charges.take",
