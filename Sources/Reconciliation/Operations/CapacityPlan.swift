@@ -20,7 +20,7 @@ package struct CapacityPlan: Sendable, Equatable {
         package var appleMilliseconds = 300.0
         /// What a worker may have in flight at Apple (`MAKEGOOD_APPLE_IN_FLIGHT`).
         package var callsInFlightPerWorker = 64
-        /// What Apple allows each app for each endpoint (apple-facts 3.8; `callsPerSecond`).
+        /// What Apple allows each app for each endpoint (AppleFacts 3.8; `callsPerSecond`).
         package var callsPerSecond = 50.0
         /// Apps that share the purchases evenly, each with a budget of its own.
         package var apps = 1

@@ -2,7 +2,7 @@ package import AppStore
 package import Purchases
 
 extension Fate {
-    /// The one switch from what went wrong at Apple to what it means for a receipt (design.md 5.3, apple-facts 3.7 and
+    /// The one switch from what went wrong at Apple to what it means for a receipt (design.md 5.3, AppleFacts 3.7 and
     /// 5.2). What Apple does not explain is retried: not knowing is no proof (P14, P15).
     package init(_ error: AppStoreError) {
         self =
