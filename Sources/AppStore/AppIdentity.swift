@@ -2,7 +2,7 @@
 package struct AppIdentity: Sendable, Hashable {
     package let bundleId: String
     /// Apple's numeric id of the app. Notifications and app transactions of production carry it and are refused without
-    /// it; sandbox data may lack it (apple-facts 1.2, step 11).
+    /// it; sandbox data may lack it (AppleFacts 1.2, step 11).
     package let appAppleId: Int64?
     package let environments: Set<StoreEnvironment>
     /// Takes data of `Xcode` and `LocalTesting`, where listed in `environments`, without any signature check.

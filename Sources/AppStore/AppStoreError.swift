@@ -22,16 +22,16 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     case hostDown
     /// Apple has refused our credentials meanwhile: it was not asked (``CallGate``).
     case halted
-    /// HTTP 401: wrong key, issuer or bundle id, our clock, or an app never released (apple-facts 3.2).
+    /// HTTP 401: wrong key, issuer or bundle id, our clock, or an app never released (AppleFacts 3.2).
     case unauthorized
-    /// A verifyReceipt status other than 0 (apple-facts 5.2); `retryable` is Apple's `is_retryable`, if sent.
+    /// A verifyReceipt status other than 0 (AppleFacts 5.2); `retryable` is Apple's `is_retryable`, if sent.
     case receiptStatus(code: Int, retryable: Bool?)
     /// An error object of the App Store Server API; unknown codes come through as they are.
     case api(code: APIErrorCode, httpStatus: Int)
     /// No credentials for this call, or a key that cannot sign.
     case credentialsMissing
     /// Neither Production nor Sandbox, or not the one that has the endpoint: Apple can be asked about no other
-    /// (apple-facts 3.1).
+    /// (AppleFacts 3.1).
     case environmentNotServed
 
     /// Whether the same call may go well later without anybody changing anything. Not knowing is yes.

@@ -128,7 +128,7 @@ extension Duration {
     }
 }
 
-/// Apple's `Retry-After`: an absolute UNIX time in milliseconds, not HTTP's number of seconds (apple-facts 3.8).
+/// Apple's `Retry-After`: an absolute UNIX time in milliseconds, not HTTP's number of seconds (AppleFacts 3.8).
 ///
 /// Read by size in case that ever changes: over 10^11 milliseconds, over 10^9 seconds, otherwise seconds from now. Held
 /// within 1 s and 1 h of `now`, so that neither a wrong clock nor a wrong unit stops an app. nil if not a number.

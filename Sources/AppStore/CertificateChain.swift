@@ -15,7 +15,7 @@ struct CertificateChain<LeafKey: Sendable>: Sendable {
 
     /// Verifies leaf, intermediate and anchor at `date`.
     ///
-    /// Costs about a millisecond. Source: apple-facts 1.2, steps 5 to 8.
+    /// Costs about a millisecond. Source: AppleFacts 1.2, steps 5 to 8.
     /// - Parameters:
     ///   - certificates: leaf, intermediate, root, each DER.
     ///   - leafKey: the leaf's key in the only form that may sign; nil for any other key.

@@ -1,6 +1,6 @@
 /// A JSON Web Signature in compact form, taken apart; nothing in it is believed yet.
 ///
-/// Source: RFC 7515 section 3.1; apple-facts 1.1.
+/// Source: RFC 7515 section 3.1; AppleFacts 1.1.
 struct CompactJWS: Sendable {
     /// The header as it came, base64url: the key of the chain cache.
     let rawHeader: String
@@ -11,7 +11,7 @@ struct CompactJWS: Sendable {
 
     /// Bytes of one JWS. A notification holds two more inside: some 20 KiB with Apple's chain of today.
     static let sizeLimit = 64 * 1024
-    /// Bytes of R and S of P-256, raw (apple-facts 1.1).
+    /// Bytes of R and S of P-256, raw (AppleFacts 1.1).
     static let signatureLength = 64
 
     init(_ text: String) throws(VerificationFailure) {

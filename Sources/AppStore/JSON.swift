@@ -77,7 +77,7 @@ extension [String: JSON] {
         return exact
     }
 
-    /// UNIX milliseconds, with a fraction in Xcode's data (apple-facts, type conventions); given as seconds.
+    /// UNIX milliseconds, with a fraction in Xcode's data (AppleFacts 0); given as seconds.
     func seconds(_ key: String) throws(FieldMismatch) -> Double? {
         switch self[key] {
         case nil, .null: nil

@@ -1,6 +1,6 @@
 package import Foundation
 
-/// Apple's facts about one download of the app (JWSAppTransactionDecodedPayload). Source: apple-facts 2.3.
+/// Apple's facts about one download of the app (JWSAppTransactionDecodedPayload). Source: AppleFacts 2.3.
 package struct SignedAppTransaction: Sendable, Hashable {
     /// On the wire `receiptType`.
     package var environment: StoreEnvironment

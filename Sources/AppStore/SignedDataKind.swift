@@ -19,7 +19,7 @@ package enum SignedDataKind: String, CaseIterable, Sendable {
         }
     }
 
-    /// What the payload says of itself. Source: the table in apple-facts 1.2, step 11, and 1.3 for the date.
+    /// What the payload says of itself. Source: the table in AppleFacts 1.2, step 11, and 1.3 for the date.
     func identity(of payload: [String: JSON]) throws(FieldMismatch) -> SignedDataIdentity {
         switch self {
         case .transaction:

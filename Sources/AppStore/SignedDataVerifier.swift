@@ -6,8 +6,8 @@ import X509
 /// Turns data signed by Apple into facts about one app, or says why not. Needs no network but for a
 /// ``RevocationCheck``.
 ///
-/// The order of checks is that of apple-facts 1.2, but responders are asked after the signature. Certificates are judged
-/// at the payload's own signing date (apple-facts 1.3), or at `now` where it has none, or at a date the caller gives;
+/// The order of checks is that of AppleFacts 1.2, but responders are asked after the signature. Certificates are judged
+/// at the payload's own signing date (AppleFacts 1.3), or at `now` where it has none, or at a date the caller gives;
 /// whether they were revoked is judged as of now.
 ///
 /// Cost: one P-256 verification and a JSON scan once a header is known, about a millisecond more for a new one. The
@@ -60,7 +60,7 @@ package final class SignedDataVerifier: Sendable {
 
     /// Verifies signed renewal info (JWSRenewalInfo).
     ///
-    /// It names no app: tie it to a verified transaction of the same `originalTransactionId` (apple-facts 2.2).
+    /// It names no app: tie it to a verified transaction of the same `originalTransactionId` (AppleFacts 2.2).
     package func renewalInfo(
         _ jws: String, at date: Date? = nil
     ) async throws(VerificationFailure) -> SignedRenewalInfo {
@@ -74,7 +74,7 @@ package final class SignedDataVerifier: Sendable {
         try Self.decoded(try await payload(of: jws, as: .appTransaction, at: date), SignedAppTransaction.init)
     }
 
-    /// Verifies a version 2 notification and, each on its own, the signed data inside it (apple-facts 1.2, step 12).
+    /// Verifies a version 2 notification and, each on its own, the signed data inside it (AppleFacts 1.2, step 12).
     ///
     /// - Parameter signedPayload: the JWS in the body Apple posts, not the body.
     /// - Throws: the first failure, of the notification or of what it holds.
@@ -145,7 +145,7 @@ package final class SignedDataVerifier: Sendable {
         do throws(VerificationFailure) {
             x5c = try jws.certificates()
         } catch {
-            // Xcode presents one certificate of its own (apple-facts 1.1): say what it is, not how it looks.
+            // Xcode presents one certificate of its own (AppleFacts 1.1): say what it is, not how it looks.
             let isXcode = error.reason == .chainLength && identity.environment?.isUnsignedByApple == true
             throw isXcode ? VerificationFailure(.unsigned) : error
         }
@@ -157,7 +157,7 @@ package final class SignedDataVerifier: Sendable {
         }
     }
 
-    /// The app first, then the environment, as the official libraries do (apple-facts 1.2, step 11).
+    /// The app first, then the environment, as the official libraries do (AppleFacts 1.2, step 11).
     private func check(_ identity: SignedDataIdentity) throws(VerificationFailure) {
         if identity.namesApp {
             guard identity.bundleId == app.bundleId else { throw VerificationFailure(.wrongApp) }

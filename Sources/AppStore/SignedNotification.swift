@@ -2,7 +2,7 @@ package import Foundation
 
 /// An App Store Server Notification, version 2, with what it holds (responseBodyV2DecodedPayload).
 ///
-/// The type is a trigger only; state comes from the verified data inside (apple-facts 4.3). Source: apple-facts 4.2.
+/// The type is a trigger only; state comes from the verified data inside (AppleFacts 4.3). Source: AppleFacts 4.2.
 package struct SignedNotification: Sendable, Hashable {
     package var notificationType: String
     package var subtype: String?
@@ -44,7 +44,7 @@ package struct SignedNotification: Sendable, Hashable {
         signedAppTransactionInfo = try subject?.string("signedAppTransactionInfo")
     }
 
-    /// What the notification is about: the first present of four (apple-facts 1.2, step 11).
+    /// What the notification is about: the first present of four (AppleFacts 1.2, step 11).
     static func subject(of payload: [String: JSON]) throws(FieldMismatch) -> [String: JSON]? {
         for key in ["data", "summary", purchaseToken, "appData"] {
             if let subject = try payload.object(key) { return subject }
@@ -52,7 +52,7 @@ package struct SignedNotification: Sendable, Hashable {
         return nil
     }
 
-    /// An external purchase token names no environment; its id tells (apple-facts 1.2, step 11).
+    /// An external purchase token names no environment; its id tells (AppleFacts 1.2, step 11).
     static func environment(of payload: [String: JSON]) throws(FieldMismatch) -> StoreEnvironment? {
         guard try payload.object("data") == nil, try payload.object("summary") == nil,
             let token = try payload.object(purchaseToken)

@@ -2,7 +2,7 @@ package import Foundation
 
 /// Apple's facts about the next renewal of a subscription (JWSRenewalInfoDecodedPayload).
 ///
-/// Names no app; see ``SignedDataVerifier/renewalInfo(_:at:)``. Source: apple-facts 2.2.
+/// Names no app; see ``SignedDataVerifier/renewalInfo(_:at:)``. Source: AppleFacts 2.2.
 package struct SignedRenewalInfo: Sendable, Hashable {
     package var originalTransactionId: String
     package var productId: String?

@@ -3,7 +3,7 @@ package import Foundation
 /// Apple's facts about one purchase event (JWSTransactionDecodedPayload).
 ///
 /// Only what identity needs must be there. Enumerations stay Apple's own strings and numbers, so a value added tomorrow
-/// decodes today; unknown keys are ignored. Source: apple-facts 2.1, field by field.
+/// decodes today; unknown keys are ignored. Source: AppleFacts 2.1, field by field.
 package struct SignedTransaction: Sendable, Hashable {
     package var transactionId: String
     /// Constant over a chain of renewals.

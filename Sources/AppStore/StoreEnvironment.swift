@@ -1,7 +1,7 @@
 /// Apple's environment as it stands on the wire.
 ///
 /// A value we do not know survives decoding and comparison; it is simply in nobody's list of environments served.
-/// Source: `environment` of the App Store Server API (apple-facts, type conventions).
+/// Source: `environment` of the App Store Server API (AppleFacts 0).
 package struct StoreEnvironment: RawRepresentable, Hashable, Sendable, Codable, CustomStringConvertible {
     package var rawValue: String
 

@@ -7,7 +7,7 @@ import X509
 ///
 /// Two sources: certificates the operator names, and, built in, the fingerprints of Apple's roots. A chain's own third
 /// certificate becomes an anchor only if its fingerprint is one of those; a fingerprint is as good as the certificate,
-/// so production needs no download. Anything else in third place is ignored (apple-facts 1.2, step 6).
+/// so production needs no download. Anything else in third place is ignored (AppleFacts 1.2, step 6).
 package struct TrustAnchors: Sendable {
     /// Those that the operator names.
     let configured: [Certificate]
@@ -67,7 +67,7 @@ package struct TrustAnchors: Sendable {
 
     /// SHA-256 of Apple Root CA - G3 (signed data) and of Apple Root CA (receipts).
     ///
-    /// Source: apple-facts 1.5, computed from https://www.apple.com/certificateauthority/
+    /// Source: AppleFacts 1.5, computed from https://www.apple.com/certificateauthority/
     static let appleRoots: Set<[UInt8]> = [
         [
             0x63, 0x34, 0x3A, 0xBF, 0xB8, 0x9A, 0x6A, 0x03, 0xEB, 0xB5, 0x7E, 0x9B, 0x3F, 0x5F, 0xA7, 0xBE,

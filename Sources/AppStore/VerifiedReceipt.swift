@@ -2,7 +2,7 @@ package import Foundation
 
 /// A legacy receipt in Apple's words: genuine, and what it lists.
 ///
-/// Source: apple-facts 5.1. Numbers, booleans and dates are strings there; either spelling is read.
+/// Source: AppleFacts 5.1. Numbers, booleans and dates are strings there; either spelling is read.
 package struct VerifiedReceipt: Sendable, Hashable {
     package var environment: StoreEnvironment
     /// To be compared with the app's by the caller; Apple does not.
@@ -42,7 +42,7 @@ package struct VerifiedReceipt: Sendable, Hashable {
     }
 }
 
-/// One purchase in a legacy receipt. Source: apple-facts 5.1, `in_app[]` and `latest_receipt_info[]`.
+/// One purchase in a legacy receipt. Source: AppleFacts 5.1, `in_app[]` and `latest_receipt_info[]`.
 package struct ReceiptEntry: Sendable, Hashable {
     package var transactionId: String
     package var productId: String
@@ -65,7 +65,7 @@ package struct ReceiptEntry: Sendable, Hashable {
     package var promotionalOfferId: String?
     package var subscriptionGroupIdentifier: String?
     /// 0 non-consumable, 1 consumable, 2 non-renewing, 3 auto-renewable; only in a receipt that was read here, and
-    /// undocumented (apple-facts 6.3, 1707).
+    /// undocumented (AppleFacts 6.3, 1707).
     package var productType: Int?
 
     /// Only an auto-renewable has a billing event or an end.

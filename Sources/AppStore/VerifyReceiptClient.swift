@@ -4,7 +4,7 @@ import NIOHTTP1
 
 /// Asks Apple's verifyReceipt about a legacy receipt.
 ///
-/// Production first, always; the sandbox only when production says so (apple-facts 5.1). At most three calls.
+/// Production first, always; the sandbox only when production says so (AppleFacts 5.1). At most three calls.
 /// The HTTP client should not follow redirects: a receipt is not for other hosts.
 package struct VerifyReceiptClient: Sendable {
     package struct Credentials: Sendable {
@@ -46,7 +46,7 @@ package struct VerifyReceiptClient: Sendable {
     /// What Apple says of `receipt`, base64 as the client submitted it.
     ///
     /// Genuine is all that success means: the bundle id, product ids and an empty list of purchases are the caller's to
-    /// judge (apple-facts 5.1).
+    /// judge (AppleFacts 5.1).
     /// - Throws: the error of the last call, with the record of each.
     package func verify(_ receipt: String) async throws(AppStoreFailure) -> VerifiedReceipt {
         var environment = StoreEnvironment.production

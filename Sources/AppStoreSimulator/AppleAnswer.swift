@@ -43,7 +43,7 @@ struct AppleAnswer: Sendable {
         return AppleAnswer(status: code / 10_000, body: body, code: code)
     }
 
-    /// 401 has no error object (apple-facts 3.2).
+    /// 401 has no error object (AppleFacts 3.2).
     static func unauthorized(ids: [String]) -> AppleAnswer {
         AppleAnswer(status: 401, body: Array("Unauthenticated\n".utf8), contentType: "text/plain", transactionIds: ids)
     }

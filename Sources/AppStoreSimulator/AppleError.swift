@@ -1,4 +1,4 @@
-/// An error object of the App Store Server API (apple-facts 3.7): what an endpoint refuses with.
+/// An error object of the App Store Server API (AppleFacts 3.7): what an endpoint refuses with.
 ///
 /// A struct with names, not a closed enum: the list is Apple's and grows. The names are Apple's without the suffix
 /// `Error`, the messages ours: no program should read them.

@@ -65,7 +65,7 @@ struct AppleRoutes: Sendable {
         }
     }
 
-    /// Methods and paths of the App Store Server API (apple-facts 3.3).
+    /// Methods and paths of the App Store Server API (AppleFacts 3.3).
     private static let serverAPI: [(SimulatedService, HTTPRequest.Method, String)] = [
         (.transactionInfo, .get, "v1/transactions/{id}"),
         (.history, .get, "v2/history/{id}"),

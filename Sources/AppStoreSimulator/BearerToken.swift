@@ -2,7 +2,7 @@ import Crypto
 import Foundation
 import Synchronization
 
-/// Judges the bearer token of the App Store Server API (apple-facts 3.2), by hand: it must not share code with the
+/// Judges the bearer token of the App Store Server API (AppleFacts 3.2), by hand: it must not share code with the
 /// client under test.
 final class BearerToken: Sendable {
     private struct Header: Decodable {

@@ -5,7 +5,7 @@ import X509
 
 /// The simulator's own chain in the shape of Apple's: root (P-384), intermediate (P-384), leaf (P-256).
 ///
-/// Shape: apple-facts 1.2 step 8 and 1.5 (marker extensions with an ASN.1 NULL, intermediate with path length 0).
+/// Shape: AppleFacts 1.2 step 8 and 1.5 (marker extensions with an ASN.1 NULL, intermediate with path length 0).
 /// Validity: root and intermediate 10 years back and 20 ahead, leaf 2 years either way, so that purchases may be
 /// dated back by two years and still verify at their signedDate.
 struct CertificateAuthority: Sendable {

@@ -74,7 +74,7 @@ package struct Customer: ControlBody, Codable, Sendable, Equatable {
         try SaleRequest.checkTime(preorderDate, "preorderDate")
     }
 
-    /// The JSON of JWSAppTransactionDecodedPayload (apple-facts 2.3). `firstSeen` is the first purchase's date.
+    /// The JSON of JWSAppTransactionDecodedPayload (AppleFacts 2.3). `firstSeen` is the first purchase's date.
     func payload(appTransactionId: String, appAppleId: Int64?, firstSeen: Int64, signedDate: Int64) -> [UInt8] {
         JSONWriter.object { json in
             json.field("receiptType", environment.rawValue)

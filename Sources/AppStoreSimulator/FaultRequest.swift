@@ -81,7 +81,7 @@ package struct FaultRequest: ControlBody, Sendable {
     package var status: Int?
     /// `status`: the answer's body, at most 64 KiB; default empty.
     package var body: String?
-    /// `status`, `error`: adds `Retry-After` = now + this, as absolute UNIX milliseconds (apple-facts 3.8).
+    /// `status`, `error`: adds `Retry-After` = now + this, as absolute UNIX milliseconds (AppleFacts 3.8).
     package var retryAfterMilliseconds: Int64?
     /// `status`, `error`: default `milliseconds`.
     package var retryAfterForm: RetryAfterForm?

@@ -2,7 +2,7 @@ import Foundation
 
 /// The endpoints by which an app's backend tells Apple something about one transaction.
 extension ServerAPI {
-    /// Finish Transaction (apple-facts 3.3, endpoint 15). Finishing again is no error.
+    /// Finish Transaction (AppleFacts 3.3, endpoint 15). Finishing again is no error.
     func finish() throws(AppleError) -> AppleAnswer {
         try ledger.submit { store throws(AppleError) -> (Void, [LedgerLine]) in
             var purchase = try purchase(call.id, store)
@@ -74,7 +74,7 @@ extension ServerAPI {
     }
 }
 
-/// The rules of consumption information (apple-facts 3.5).
+/// The rules of consumption information (AppleFacts 3.5).
 enum Consumption {
     private static let deliveries: Set<String> = [
         "DELIVERED", "UNDELIVERED_QUALITY_ISSUE", "UNDELIVERED_WRONG_ITEM", "UNDELIVERED_SERVER_OUTAGE",

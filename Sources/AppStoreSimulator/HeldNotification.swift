@@ -9,7 +9,7 @@ package struct HeldNotification: Codable, Sendable, Equatable {
     package struct Attempt: Codable, Sendable, Equatable {
         /// UNIX milliseconds.
         package let attemptDate: Int64
-        /// `SUCCESS`, `TIMED_OUT`, … (apple-facts 3.6).
+        /// `SUCCESS`, `TIMED_OUT`, … (AppleFacts 3.6).
         package let sendAttemptResult: String
 
         package init(attemptDate: Int64, sendAttemptResult: String) {
@@ -58,7 +58,7 @@ package struct HeldNotification: Codable, Sendable, Equatable {
     /// Whether it has not reached the app's server, though that was tried.
     var isFailure: Bool { !sendAttempts.isEmpty && !sendAttempts.contains { $0.sendAttemptResult == "SUCCESS" } }
 
-    /// The JSON that is signed (apple-facts 4.2). `sign` makes the JWS of a nested payload.
+    /// The JSON that is signed (AppleFacts 4.2). `sign` makes the JWS of a nested payload.
     func payload<Failure: Error>(
         appAppleId: Int64?,
         sign: ([UInt8]) throws(Failure) -> String
@@ -118,7 +118,7 @@ package struct NotificationRequest: ControlBody, Sendable {
     package var app: String
     /// Default `Production`.
     package var environment: StoreEnvironment?
-    /// One that travels with a transaction, or `TEST` (apple-facts 4.3).
+    /// One that travels with a transaction, or `TEST` (AppleFacts 4.3).
     package var notificationType: String
     package var subtype: String?
     /// What it is about; all types but `TEST`.
@@ -185,7 +185,7 @@ struct AttemptRequest: ControlBody, Sendable {
     }
 }
 
-/// The types of version 2 (apple-facts 4.3).
+/// The types of version 2 (AppleFacts 4.3).
 enum NotificationType: String, CaseIterable {
     case subscribed = "SUBSCRIBED"
     case didRenew = "DID_RENEW"

@@ -1,4 +1,4 @@
-/// The query of a transaction history (apple-facts 3.4): which purchases, in which order, from where on.
+/// The query of a transaction history (AppleFacts 3.4): which purchases, in which order, from where on.
 struct HistoryQuery {
     private var startDate: Int64?
     private var endDate: Int64?

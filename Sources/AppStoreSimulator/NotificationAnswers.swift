@@ -2,10 +2,10 @@ import Foundation
 
 /// The endpoints about App Store Server Notifications.
 extension ServerAPI {
-    /// How far back the notification history reaches (apple-facts 3.6).
+    /// How far back the notification history reaches (AppleFacts 3.6).
     private var reach: Int64 { (environment == .production ? 180 : 30) * 86_400_000 }
 
-    /// Request a Test Notification (apple-facts 3.3, endpoint 10).
+    /// Request a Test Notification (AppleFacts 3.3, endpoint 10).
     func testNotification() throws(AppleError) -> AppleAnswer {
         guard ledger.registeredApp(bundleId: app)?.notificationURL(environment) != nil else {
             throw .notificationURLNotFound
@@ -102,7 +102,7 @@ extension ServerAPI {
     }
 }
 
-/// The body of Get Notification History (apple-facts 3.6).
+/// The body of Get Notification History (AppleFacts 3.6).
 private struct NotificationFilter {
     let dates: Range<Int64>
     let type: String?

@@ -14,7 +14,7 @@ package enum ProductType: String, Codable, Sendable, CaseIterable {
     case nonRenewing = "Non-Renewing Subscription"
 }
 
-/// One purchase that the simulated store sold: the fields of JWSTransactionDecodedPayload (apple-facts 2.1).
+/// One purchase that the simulated store sold: the fields of JWSTransactionDecodedPayload (AppleFacts 2.1).
 ///
 /// Times are UNIX milliseconds. `app` is the bundle id.
 package struct Purchase: Codable, Sendable, Equatable {

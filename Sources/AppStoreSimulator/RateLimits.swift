@@ -4,7 +4,7 @@ import Synchronization
 package enum RateLimitRule: Sendable, Equatable, Codable {
     /// No limit: the default, since a test of load is not a test of Apple.
     case off
-    /// Apple's own (apple-facts 3.8), in the sandbox a tenth of them.
+    /// Apple's own (AppleFacts 3.8), in the sandbox a tenth of them.
     case apple
     /// Names of endpoints, or `perSecond` for all the others, with calls a second; the same in the sandbox.
     case custom([String: Int])

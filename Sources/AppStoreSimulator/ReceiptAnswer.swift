@@ -1,6 +1,6 @@
 import Foundation
 
-/// The body of a genuine answer of verifyReceipt (apple-facts 5.1).
+/// The body of a genuine answer of verifyReceipt (AppleFacts 5.1).
 struct ReceiptAnswer {
     let contents: ReceiptContents
     /// The receipt's purchases as they are now, in the receipt's order.

@@ -28,7 +28,7 @@ package enum ReceiptStyle: String, Codable, Sendable, CaseIterable {
     case xcode
 }
 
-/// Writes receipts in PKCS#7 as Apple's are (apple-facts 6), and reads its own.
+/// Writes receipts in PKCS#7 as Apple's are (AppleFacts 6), and reads its own.
 ///
 /// verifyReceipt looks prices, refunds and dates up in the ledger, so a receipt made before a refund shows it there; in
 /// the receipt itself stands what was known when it was made.
@@ -165,7 +165,7 @@ extension ASN1Identifier {
     fileprivate static let tagged0 = ASN1Identifier(tagWithNumber: 0, tagClass: .contextSpecific)
 }
 
-/// The attributes of a receipt (apple-facts 6.3).
+/// The attributes of a receipt (AppleFacts 6.3).
 private struct ReceiptPayload {
     let contents: ReceiptContents
     let purchases: [Purchase]
@@ -185,7 +185,7 @@ private struct ReceiptPayload {
             Self.attribute(5, (0..<20).map { _ in UInt8.random(in: .min ... .max) }),
             Self.date(12, contents.createdAt), Self.text(19, "1.0"),
         ]
-        // The sandbox says this for every app (apple-facts 6.3).
+        // The sandbox says this for every app (AppleFacts 6.3).
         if isSandbox { attributes.append(Self.date(18, 1_375_340_400_000)) }
         let inAppType = contents.omitsInApp ? Self.omittedInApp : 17
         attributes += purchases.map { Self.attribute(inAppType, inApp($0)) }

@@ -6,7 +6,7 @@ package struct Renewal: ControlBody, Codable, Sendable, Equatable {
     /// 0 off, 1 on.
     package var autoRenewStatus: Int?
     package var autoRenewProductId: String?
-    /// 1 to 5 (apple-facts 2.2).
+    /// 1 to 5 (AppleFacts 2.2).
     package var expirationIntent: Int?
     /// True: state 3 after the period's end.
     package var isInBillingRetryPeriod: Bool?
@@ -50,7 +50,7 @@ package struct Renewal: ControlBody, Codable, Sendable, Equatable {
 
 /// A subscription with all its periods, as of a moment.
 struct Subscription {
-    /// The `status` of a subscription (apple-facts 3.3).
+    /// The `status` of a subscription (AppleFacts 3.3).
     enum State: Int {
         case active = 1
         case expired, billingRetry, gracePeriod, revoked
@@ -76,7 +76,7 @@ struct Subscription {
         return renewal.isInBillingRetryPeriod == true ? .billingRetry : .expired
     }
 
-    /// The JSON of JWSRenewalInfoDecodedPayload (apple-facts 2.2).
+    /// The JSON of JWSRenewalInfoDecodedPayload (AppleFacts 2.2).
     func renewalPayload(signedDate: Int64, now: Int64) -> [UInt8] {
         let newest = newest
         let state = state(now: now)

@@ -27,7 +27,7 @@ struct AppleCall: Sendable {
     }
 }
 
-/// Answers one authorized call of the App Store Server API (apple-facts 3.3): who asks, and what the store knows.
+/// Answers one authorized call of the App Store Server API (AppleFacts 3.3): who asks, and what the store knows.
 ///
 /// The endpoints stand beside their subjects: `TransactionAnswers.swift`, `SubscriptionAnswers.swift`,
 /// `FilingAnswers.swift`, `NotificationAnswers.swift`. Order of the checks everywhere: shape of the id, body,

@@ -1,4 +1,4 @@
-/// The endpoints of Apple that the simulator plays (apple-facts 3.3 and 5.1). The names are those of fault scripts, rate
+/// The endpoints of Apple that the simulator plays (AppleFacts 3.3 and 5.1). The names are those of fault scripts, rate
 /// limits and the call log.
 package enum SimulatedService: String, Sendable, Codable, CaseIterable {
     case verifyReceipt
@@ -21,7 +21,7 @@ package enum SimulatedService: String, Sendable, Codable, CaseIterable {
     case appTransaction
     case finish
 
-    /// Calls a second that Apple allows one app in production (apple-facts 3.8); nil: no limit is documented.
+    /// Calls a second that Apple allows one app in production (AppleFacts 3.8); nil: no limit is documented.
     var perSecond: Double? {
         switch self {
         case .verifyReceipt, .massExtendStatus: nil

@@ -198,7 +198,7 @@ struct Storefront: Sendable {
 
     // MARK: What Apple answers
 
-    /// verifyReceipt (apple-facts 5.1, 5.2). Order of the checks: body, signature, environment, shared secret.
+    /// verifyReceipt (AppleFacts 5.1, 5.2). Order of the checks: body, signature, environment, shared secret.
     func verifyReceipt(_ body: [UInt8], _ environment: StoreEnvironment) -> AppleAnswer {
         struct Body: Decodable {
             let receiptData: String
@@ -269,7 +269,7 @@ struct Storefront: Sendable {
         else { return .unauthorized(ids: call.ids) }
         if let next = limits.refusal(ledger.settings.rateLimits, call.service, call.environment, app: app, now: now) {
             var answer = AppleAnswer.refused(.rateLimitExceeded, ids: call.ids)
-            // Apple's header is a moment in milliseconds, not seconds to wait (apple-facts 3.8).
+            // Apple's header is a moment in milliseconds, not seconds to wait (AppleFacts 3.8).
             answer.retryAfter = String(next)
             return answer
         }

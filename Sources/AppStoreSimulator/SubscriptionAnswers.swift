@@ -9,7 +9,7 @@ extension ServerAPI {
     /// Apple, "requestIdentifier".
     static let requestIdentifierMax = 128
 
-    /// Get All Subscription Statuses (apple-facts 3.3, endpoint 3).
+    /// Get All Subscription Statuses (AppleFacts 3.3, endpoint 3).
     func subscriptionStatuses() throws(AppleError) -> AppleAnswer {
         try checkShape(call.id)
         var wanted: Set<Int> = []

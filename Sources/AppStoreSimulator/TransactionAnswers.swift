@@ -1,6 +1,6 @@
 /// The endpoints that read purchases.
 extension ServerAPI {
-    /// Get Transaction Info (apple-facts 3.3, endpoint 1).
+    /// Get Transaction Info (AppleFacts 3.3, endpoint 1).
     func transactionInfo() throws(AppleError) -> AppleAnswer {
         let purchase = try ledger.read { store throws(AppleError) -> Purchase in try self.purchase(call.id, store) }
         let token = try sign(purchase)

@@ -13,7 +13,7 @@ final class SigningChain: Sendable {
     func replace(_ signer: TransactionSigner) { current.withLock { $0 = signer } }
 }
 
-/// Signs payloads as JWS with one chain of certificates (RFC 7515, ES256; apple-facts 1.1).
+/// Signs payloads as JWS with one chain of certificates (RFC 7515, ES256; AppleFacts 1.1).
 ///
 /// The header is encoded once and hashed once: a signature costs the payload's hash and one P-256 operation.
 struct TransactionSigner: Sendable {

@@ -4,7 +4,7 @@ import Foundation
 import NIOHTTP1
 import Testing
 
-/// Goal: Apple's two endpoints answer as apple-facts 3.3 and 5 say, field by field.
+/// Goal: Apple's two endpoints answer as AppleFacts 3.3 and 5 say, field by field.
 /// Method: real HTTP; receipts and tokens with one fault each.
 @Suite struct AppleAnswerTests {
     @Test func aReceiptIsVerifiedFieldByField() async throws {

@@ -3,7 +3,7 @@ import Foundation
 import NIOHTTP1
 import Testing
 
-/// Goal: the histories of purchases and refunds answer as apple-facts 3.3 and 3.4 say: pages, filters, errors.
+/// Goal: the histories of purchases and refunds answer as AppleFacts 3.3 and 3.4 say: pages, filters, errors.
 /// Method: real HTTP; what is signed is judged by code that shares nothing with the simulator.
 @Suite struct HistoryTests {
     /// All pages of a history, and how many there were.

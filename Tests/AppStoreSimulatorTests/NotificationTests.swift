@@ -3,7 +3,7 @@ import Foundation
 import NIOHTTP1
 import Testing
 
-/// Goal: the notification history and test notifications answer as apple-facts 3.3, 3.6 and 4.2 say.
+/// Goal: the notification history and test notifications answer as AppleFacts 3.3, 3.6 and 4.2 say.
 /// Method: real HTTP; notifications are held through the control API.
 @Suite struct NotificationTests {
     private static let day: Int64 = 86_400_000

@@ -3,7 +3,7 @@ import Foundation
 import NIOHTTP1
 import Testing
 
-/// Goal: subscriptions, family sharing and offers answer as apple-facts 2 and 3.3 say, and renewal dates can be moved as
+/// Goal: subscriptions, family sharing and offers answer as AppleFacts 2 and 3.3 say, and renewal dates can be moved as
 /// often as Apple allows.
 /// Method: real HTTP, every state made through the control API.
 @Suite struct SubscriptionTests {

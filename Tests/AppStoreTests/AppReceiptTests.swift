@@ -4,7 +4,7 @@ import Testing
 
 @testable import AppStore
 
-// Goal: every attribute that apple-facts 6.3 names is read, whatever the receipt's order, and content that Apple would
+// Goal: every attribute that AppleFacts 6.3 names is read, whatever the receipt's order, and content that Apple would
 // not write is an error and never a crash. Method: contents written attribute by attribute.
 
 @Suite struct AppReceiptTests {

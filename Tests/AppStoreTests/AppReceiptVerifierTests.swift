@@ -8,7 +8,7 @@ import Testing
 @testable import AppStore
 
 // Goal: an app receipt is believed only where Apple's certificates signed exactly these bytes for this app, and
-// everything else is refused for what is wrong with it (P17, P18, P20; apple-facts 6). Method: receipts of a test
+// everything else is refused for what is wrong with it (P17, P18, P20; AppleFacts 6). Method: receipts of a test
 // authority with one defect each; damage of chance, seeds printed.
 
 @Suite struct AppReceiptVerifierTests {

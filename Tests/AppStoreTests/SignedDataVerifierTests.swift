@@ -148,7 +148,7 @@ import Testing
         #expect(await apple.refusal(of: good) == .untrustedRoot)
     }
 
-    @Test func `Apple's two roots are pinned as apple-facts 1.5 spells them`() {
+    @Test func `Apple's two roots are pinned as AppleFacts 1.5 spells them`() {
         let pinned = Set(TrustAnchors.appleRoots.map { $0.map { String(format: "%02X", $0) }.joined(separator: ":") })
         #expect(
             pinned == [

@@ -3,8 +3,8 @@ import Testing
 
 @testable import AppStore
 
-// Goal: a value Apple adds tomorrow costs nobody a purchase today, and no payload crashes us (apple-facts, type
-// conventions). Method: signed payloads with one oddity each, through the whole verifier.
+// Goal: a value Apple adds tomorrow costs nobody a purchase today, and no payload crashes us (AppleFacts 0).
+// Method: signed payloads with one oddity each, through the whole verifier.
 
 @Suite struct SignedModelTests {
     let authority: TestAuthority

@@ -105,7 +105,7 @@ extension Attack {
         },
     ]
 
-    /// What StoreKit in Xcode signs: one certificate of its own (apple-facts 1.1).
+    /// What StoreKit in Xcode signs: one certificate of its own (AppleFacts 1.1).
     private static func xcodeTransaction() throws -> String {
         let header = #"{"alg":"ES256","kid":"Apple_Xcode_Key","typ":"JWT","x5c":["MIIB"]}"#
         let payload =

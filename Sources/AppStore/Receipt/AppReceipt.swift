@@ -2,7 +2,7 @@ package import Foundation
 
 /// A legacy app receipt's own words: a snapshot of the day it was made, blind to later refunds and renewals.
 ///
-/// Every attribute that apple-facts 6.3 names; unknown ones are passed over. Absent is nil, also where the receipt has
+/// Every attribute that AppleFacts 6.3 names; unknown ones are passed over. Absent is nil, also where the receipt has
 /// an empty string instead.
 package struct AppReceipt: Sendable, Hashable {
     /// Bytes of a receipt; base64 of it has a third more. Years of renewals take about 2 MiB.
@@ -139,7 +139,7 @@ extension AppReceipt {
         var reader = BERReader(content)
         guard let set = try reader.next(), reader.isAtEnd else { throw .encoding }
         guard set.isOctetString else { return set }
-        reader = try set.octetElements()  // Xcode wraps twice (apple-facts 6.1)
+        reader = try set.octetElements()  // Xcode wraps twice (AppleFacts 6.1)
         return try reader.next(BERReader.Element.set)
     }
 

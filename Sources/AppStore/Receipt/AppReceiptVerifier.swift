@@ -7,7 +7,7 @@ import X509
 /// Turns a legacy app receipt into Apple's word about one app, or says why not. Needs no network but for
 /// a ``RevocationCheck``.
 ///
-/// The order of checks is that of apple-facts 6.2. Certificates are judged at the receipt's creation date, or at `now`
+/// The order of checks is that of AppleFacts 6.2. Certificates are judged at the receipt's creation date, or at `now`
 /// where it has none, or at a date the caller gives. The device hash is not looked at: a server does not know the
 /// device, and a receipt is no proof of possession anyway.
 ///
@@ -103,7 +103,7 @@ package final class AppReceiptVerifier: Sendable {
         do throws(VerificationFailure) {
             certificates = try signed.orderedCertificates()
         } catch {
-            // Xcode presents one certificate of its own (apple-facts 6.1): say what it is, not how it looks.
+            // Xcode presents one certificate of its own (AppleFacts 6.1): say what it is, not how it looks.
             let isXcode = error.reason == .chainLength && receipt.environment?.isUnsignedByApple == true
             throw isXcode ? VerificationFailure(.unsigned) : error
         }

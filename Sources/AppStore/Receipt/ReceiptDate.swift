@@ -3,7 +3,7 @@ import Foundation
 /// A time as receipts spell it: `2026-05-01T12:00:00Z`, in Xcode's also with an offset like `+0100`.
 ///
 /// Read by hand: a receipt of years has thousands, and Foundation's parser takes microseconds for each.
-/// Source: RFC 3339 section 5.6, apple-facts 6.3.
+/// Source: RFC 3339 section 5.6, AppleFacts 6.3.
 enum ReceiptDate {
     static func parse(_ text: String) -> Date? {
         var scanner = Scanner(bytes: Array(text.utf8))

@@ -1,6 +1,6 @@
 /// A PKCS#7 receipt taken apart; nothing in it is believed yet.
 ///
-/// Source: RFC 2315 section 9, apple-facts 6.1. Read by hand, because a receipt is CMS in its smallest form (one signer,
+/// Source: RFC 2315 section 9, AppleFacts 6.1. Read by hand, because a receipt is CMS in its smallest form (one signer,
 /// no signed attributes) in an encoding that swift-certificates refuses: its CMS reads DER alone and has no SHA-1.
 struct SignedReceipt: Sendable {
     enum Digest: Sendable {

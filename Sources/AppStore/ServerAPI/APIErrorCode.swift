@@ -1,6 +1,6 @@
 /// An `errorCode` of the App Store Server API; a code we do not know stays what it is.
 ///
-/// The first three digits are the HTTP status. Source: apple-facts 3.7,
+/// The first three digits are the HTTP status. Source: AppleFacts 3.7,
 /// https://developer.apple.com/documentation/appstoreserverapi/error-codes
 package struct APIErrorCode: RawRepresentable, Hashable, Sendable, CustomStringConvertible {
     package var rawValue: Int64
@@ -64,7 +64,7 @@ package struct APIErrorCode: RawRepresentable, Hashable, Sendable, CustomStringC
 
     private typealias Row = (name: String, meaning: Meaning)
 
-    /// Every code of apple-facts 3.7, those of retention messaging included.
+    /// Every code of AppleFacts 3.7, those of retention messaging included.
     private static let table: [Int64: Row] = [
         4_000_000: ("GeneralBadRequest", .ourRequest),
         4_000_002: ("InvalidAppIdentifier", .configuration),

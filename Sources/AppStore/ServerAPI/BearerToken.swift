@@ -3,7 +3,7 @@ import JWTKit
 
 /// The token of one app for the App Store Server API, signed once for many calls.
 ///
-/// Good while our clock is up to 5 minutes ahead of Apple's, or up to 15 behind. Source: apple-facts 3.2. Apple allows
+/// Good while our clock is up to 5 minutes ahead of Apple's, or up to 15 behind. Source: AppleFacts 3.2. Apple allows
 /// 60 minutes; the official libraries sign one for each call.
 actor BearerToken {
     /// Seconds a token is used, well before its end, so that none lapses on its way.

@@ -1,6 +1,6 @@
 package import Foundation
 
-/// What Apple wants to know before it refunds a purchase, version 2 (apple-facts 3.5).
+/// What Apple wants to know before it refunds a purchase, version 2 (AppleFacts 3.5).
 package struct ConsumptionInformation: Sendable, Hashable {
     package enum DeliveryStatus: String, Sendable, CaseIterable {
         case delivered = "DELIVERED"
@@ -68,7 +68,7 @@ package struct ConsumptionInformation: Sendable, Hashable {
     }
 }
 
-/// The same in version 1, which Advanced Commerce purchases still need (apple-facts 3.3, endpoint 9b).
+/// The same in version 1, which Advanced Commerce purchases still need (AppleFacts 3.3, endpoint 9b).
 package struct ConsumptionInformationV1: Sendable, Hashable {
     package enum ConsumptionStatus: Int, Sendable, CaseIterable {
         case undeclared = 0

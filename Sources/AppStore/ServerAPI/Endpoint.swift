@@ -1,7 +1,7 @@
 import NIOHTTP1
 
 extension ServerAPIClient {
-    /// Where the App Store Server API is asked what: one row each, of apple-facts 3.3 and 3.8.
+    /// Where the App Store Server API is asked what: one row each, of AppleFacts 3.3 and 3.8.
     package enum Endpoint: String, CaseIterable, Sendable {
         case transactionInfo, appTransactionInfo, transactionHistory, refundHistory, orderLookUp, finishTransaction,
             setAppAccountToken
@@ -58,7 +58,7 @@ extension ServerAPIClient {
         /// Where Apple offers it.
         package var environments: Set<StoreEnvironment> { row.environments }
 
-        /// Calls per second Apple allows one app, enforced by the hour and changed as Apple likes (apple-facts 3.8).
+        /// Calls per second Apple allows one app, enforced by the hour and changed as Apple likes (AppleFacts 3.8).
         /// A tenth in the sandbox. nil where Apple does not offer it.
         package func callsPerSecond(in environment: StoreEnvironment) -> Double? {
             guard environments.contains(environment) else { return nil }

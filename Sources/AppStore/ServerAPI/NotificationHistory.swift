@@ -1,6 +1,6 @@
 package import Foundation
 
-/// Which of Apple's notifications to us are wanted (apple-facts 3.6).
+/// Which of Apple's notifications to us are wanted (AppleFacts 3.6).
 package struct NotificationHistoryQuery: Sendable, Hashable {
     /// Apple takes one filter at most.
     package enum Filter: Sendable, Hashable {

@@ -5,11 +5,11 @@ import NIOHTTP1
 /// Asks the App Store Server API, as one app.
 ///
 /// Each endpoint is a method, beside what it takes and gives. A method that takes an id takes the environments it may
-/// belong to: one, and Apple is asked there; production and sandbox, and the rule of apple-facts 3.1 finds the one. The
+/// belong to: one, and Apple is asked there; production and sandbox, and the rule of AppleFacts 3.1 finds the one. The
 /// signed data in an answer is still to be verified. Every method throws ``AppStoreFailure`` with the calls made; its
 /// `isRetryable` says whether the same call may go well later.
 ///
-/// Source: apple-facts 3.1 to 3.3. The HTTP client should not follow redirects: a token is not for other hosts.
+/// Source: AppleFacts 3.1 to 3.3. The HTTP client should not follow redirects: a token is not for other hosts.
 package struct ServerAPIClient: Sendable {
     package struct Credentials: Sendable {
         package var issuerId: String
@@ -66,7 +66,7 @@ package struct ServerAPIClient: Sendable {
         return client
     }
 
-    /// Asks by the rule of apple-facts 3.1 where both environments are given: production, and the sandbox if what was
+    /// Asks by the rule of AppleFacts 3.1 where both environments are given: production, and the sandbox if what was
     /// asked for is not known there. The one place a request goes out from.
     ///
     /// 401 of production also leads to the sandbox: an app never released answers so (requirements P13). Both refusing

@@ -1,7 +1,7 @@
 package import Foundation
 
 /// Which of a customer's transactions are wanted. Several values of one field mean any of them, several fields all of
-/// them (apple-facts 3.4).
+/// them (AppleFacts 3.4).
 package struct HistoryQuery: Sendable, Hashable {
     package enum ProductType: String, Sendable, CaseIterable {
         case autoRenewable = "AUTO_RENEWABLE"

@@ -2,7 +2,7 @@ import AppStore
 package import Postgres
 import Purchases
 
-/// Whose calls to Apple are counted together: Apple limits each app's by endpoint (apple-facts 3.8).
+/// Whose calls to Apple are counted together: Apple limits each app's by endpoint (AppleFacts 3.8).
 package struct CallBudget: Sendable, Hashable {
     package let appID: String
     /// As Apple writes it.

@@ -23,7 +23,7 @@ package struct AppServices: Sendable {
     package internal(set) var knowsCatalogue = true
     package var identity: AppIdentity { configuration.identity }
 
-    /// The environments that Apple can be asked about, in the order of asking (apple-facts 3.1).
+    /// The environments that Apple can be asked about, in the order of asking (AppleFacts 3.1).
     package var lookUpOrder: [StoreEnvironment] {
         [.production, .sandbox].filter(identity.environments.contains)
     }

@@ -3,7 +3,7 @@ package import Purchases
 
 extension Fate {
     /// The one switch from what went wrong at Apple to what it means for a receipt (RetriesAndRescue;
-    /// apple-facts 3.7 and 5.2). What Apple does not explain is retried: not knowing is no proof (P14, P15).
+    /// AppleFacts 3.7 and 5.2). What Apple does not explain is retried: not knowing is no proof (P14, P15).
     package init(_ error: AppStoreError) {
         self =
             switch error {

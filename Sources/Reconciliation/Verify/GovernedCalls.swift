@@ -62,7 +62,7 @@ package struct GovernedCalls: CallGate {
     }
 
     /// The configured number is for Get Transaction Info in production; the other limits stand to it as in Apple's table
-    /// (apple-facts 3.8). Nil for verifyReceipt, for which Apple names none.
+    /// (AppleFacts 3.8). Nil for verifyReceipt, for which Apple names none.
     private func allowance(
         _ endpoint: ServerAPIClient.Endpoint?, _ environment: StoreEnvironment
     ) throws(AppStoreError) -> Governor.Allowance? {

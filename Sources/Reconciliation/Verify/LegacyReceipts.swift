@@ -262,7 +262,7 @@ extension Examiner {
     ) async throws(AppleRefusal) -> Examination {
         let reading = await read(base64, of: receipt, for: app)
         switch reading {
-        // What Xcode made can be looked up nowhere (apple-facts 3.1).
+        // What Xcode made can be looked up nowhere (AppleFacts 3.1).
         case .purchases(let listed, let environment) where app.lookUpOrder.contains(environment):
             return try await confirm(listed, in: environment, of: receipt, for: app, butFor: ids)
         case .question(let question): return try await answer(question, of: receipt, for: app)

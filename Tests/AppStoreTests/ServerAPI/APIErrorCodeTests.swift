@@ -3,10 +3,10 @@ import Testing
 @testable import AppStore
 
 // Goal: each code of Apple's has its name and its one meaning, and no other has any (requirements P14, P15). Method:
-// apple-facts 3.7 written down a second time, and every number Apple could have meant.
+// AppleFacts 3.7 written down a second time, and every number Apple could have meant.
 
 @Suite struct APIErrorCodeTests {
-    /// By name, as apple-facts 3.7 lists them.
+    /// By name, as AppleFacts 3.7 lists them.
     private static let documented: [Int64: String] = [
         4_000_000: "GeneralBadRequest", 4_000_031: "InvalidStatus",
         4_000_002: "InvalidAppIdentifier", 4_000_032: "InvalidAccountTenure",
@@ -75,7 +75,7 @@ import Testing
     private static let possible: [Int64] =
         (400...599).flatMap { status in (0..<400).map { status * 10_000 + $0 } } + [0, -1, 1, .max, .min]
 
-    @Test func `apple-facts 3.7: every code has its name and its meaning, and no other has one`() {
+    @Test func `AppleFacts 3.7: every code has its name and its meaning, and no other has one`() {
         #expect(Self.documented.count == 93)
         for number in Self.possible {
             let code = APIErrorCode(rawValue: number)

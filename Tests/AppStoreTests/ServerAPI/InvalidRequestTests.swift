@@ -3,7 +3,7 @@ import Testing
 
 @testable import AppStore
 
-// Goal: what Apple's rules forbid is refused by name before it is sent (apple-facts 3.3 to 3.6). Method: each rule from
+// Goal: what Apple's rules forbid is refused by name before it is sent (AppleFacts 3.3 to 3.6). Method: each rule from
 // both sides of its boundary.
 
 @Suite struct InvalidRequestTests {

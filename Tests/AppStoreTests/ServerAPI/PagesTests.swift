@@ -4,8 +4,8 @@ import Testing
 
 @testable import AppStore
 
-// Goal: a list of Apple's is read whole, with one question for all of its pages, in one environment, and ends (apple-facts
-// 3.4, 3.6). Method: a server that gives pages by cursor, and its record of what it was asked.
+// Goal: a list of Apple's is read whole, with one question for all of its pages, in one environment, and ends
+// (AppleFacts 3.4, 3.6). Method: a server that gives pages by cursor, and its record of what it was asked.
 
 @Suite struct PagesTests {
     private static let query = try! HistoryQuery(productIds: ["coins"], sort: .ascending)

@@ -5,7 +5,7 @@ import Testing
 @testable import AppStore
 
 // Goal: a value, a field or a fraction that Apple adds tomorrow is read today, and a value of another type is an error,
-// never a crash (apple-facts, type conventions). Method: a full sample of each answer, and every change to it that JSON
+// never a crash (AppleFacts 0). Method: a full sample of each answer, and every change to it that JSON
 // allows.
 
 @Suite struct ServerAPIAnswerTests {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import AppStore
 
-// Goal: what goes out is what Apple documents, to the byte: method, path, query, headers, body (apple-facts 3.2 to 3.6).
+// Goal: what goes out is what Apple documents, to the byte: method, path, query, headers, body (AppleFacts 3.2 to 3.6).
 // Method: every method of the client against a real HTTP server, the expected request written down as Apple has it.
 
 @Suite struct ServerAPIRequestTests {
@@ -263,7 +263,7 @@ import Testing
         #expect(Set(Self.exchanges.map(\.endpoint)) == Set(ServerAPIClient.Endpoint.allCases))
     }
 
-    @Test func `apple-facts 3.8: the calls per second of each endpoint, a tenth in the sandbox`() {
+    @Test func `AppleFacts 3.8: the calls per second of each endpoint, a tenth in the sandbox`() {
         let perSecond: [ServerAPIClient.Endpoint: Double] = [
             .finishTransaction: 50, .appTransactionInfo: 50, .transactionInfo: 50, .transactionHistory: 50,
             .subscriptionStatuses: 50, .sendConsumption: 50, .sendConsumptionV1: 50, .notificationHistory: 50,

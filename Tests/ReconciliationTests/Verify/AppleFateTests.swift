@@ -5,7 +5,7 @@ import Reconciliation
 import Testing
 
 /// Goal: three fates, one switch (RetriesAndRescue): what Apple explains is believed, what it does not explain is tried
-/// again. Method: every case of the error and every code of apple-facts 3.7 and 5.2, written down a second time.
+/// again. Method: every case of the error and every code of AppleFacts 3.7 and 5.2, written down a second time.
 @Suite struct AppleFateTests {
     private static let until = Date(timeIntervalSince1970: 1_800_000_000)
 
@@ -37,7 +37,7 @@ import Testing
         for (error, fate) in table { #expect(Fate(error) == fate, "\(error)") }
     }
 
-    @Test("apple-facts 5.2: every status of verifyReceipt, every neighbour, and what Apple may add")
+    @Test("AppleFacts 5.2: every status of verifyReceipt, every neighbour, and what Apple may add")
     func receiptStatuses() {
         let final: [Int: Fate] = [
             21003: .reject(.notAuthenticated), 21004: .halt(.halted), 21010: .reject(.accountNotFound),
@@ -52,7 +52,7 @@ import Testing
         }
     }
 
-    /// apple-facts 3.7, retention messaging included.
+    /// AppleFacts 3.7, retention messaging included.
     private static let documented: [Int64] =
         [4_000_000, 4_000_002] + Array(4_000_004...4_000_006) + Array(4_000_008...4_000_028)
         + Array(4_000_030...4_000_044) + [4_000_047, 4_000_048, 4_000_161, 4_000_162, 4_000_163, 4_000_164, 4_000_175]
@@ -67,7 +67,7 @@ import Testing
         + [4_030_018, 4_030_019, 4_030_026] + Array(4_040_001...4_040_010) + [4_040_014, 4_040_015, 4_040_018]
         + [4_040_019, 4_040_020, 4_040_021, 4_040_022, 4_090_000, 4_090_001, 4_290_000, 5_000_000, 5_000_001]
 
-    @Test("apple-facts 3.7: every error code of the API; unknown ones are retried, never final (P14, P15)")
+    @Test("AppleFacts 3.7: every error code of the API; unknown ones are retried, never final (P14, P15)")
     func apiCodes() {
         let exceptions: [Int64: Fate] = [
             4_000_006: .reject(.invalidTransactionID), 4_000_048: .reject(.invalidTransactionID),

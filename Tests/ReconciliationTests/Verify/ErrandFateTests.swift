@@ -5,7 +5,7 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: what Apple answers to an errand ends it, waits or is tried again, as apple-facts 3.3 and 3.7 say. Method: every
+/// Goal: what Apple answers to an errand ends it, waits or is tried again, as AppleFacts 3.3 and 3.7 say. Method: every
 /// code by the sentence about it, and every error that brings no code.
 @Suite struct ErrandFateTests {
     private static func fate(_ error: AppStoreError, code: Int64? = nil, isAsked: Bool = true) -> ErrandFate {
@@ -19,7 +19,7 @@ import Testing
         fate(.api(code: APIErrorCode(rawValue: code), httpStatus: Int(code / 10_000)), code: code)
     }
 
-    @Test("apple-facts 3.3: what endpoints 13 and 15 answer")
+    @Test("AppleFacts 3.3: what endpoints 13 and 15 answer")
     func codes() {
         for (code, expected) in [
             // Unknown for good, perhaps: another app's token, or just sold.

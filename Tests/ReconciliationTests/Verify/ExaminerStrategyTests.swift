@@ -19,7 +19,7 @@ import Testing
             let row = lab.row(.receipt(sale.receipt))
             #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries([id: .coins]))
             #expect(lab.store.calls().map(\.service) == [.transactionInfo])
-            // The receipt cannot know of a refund that came later (apple-facts 6.2).
+            // The receipt cannot know of a refund that came later (AppleFacts 6.2).
             try lab.store.refund(id)
             #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries([id: .rejected(.refunded)]))
         }

@@ -91,7 +91,7 @@ import Testing
         }
     }
 
-    @Test("apple-facts 3.8: 429 is no attempt; it waits until Apple's Retry-After")
+    @Test("AppleFacts 3.8: 429 is no attempt; it waits until Apple's Retry-After")
     func rateLimited() async throws {
         try await VerifyLab.with { lab in
             let sale = try await lab.sell()
