@@ -7,8 +7,9 @@ struct PlanCommand: ParsableCommand {
         commandName: "plan",
         abstract: "Say what so many purchases a day need: processes, connections, sizes, and what ends first.",
         discussion: """
-            A straight line through the README's figures (two cores, everything on them), with half of everything left \
-            free at the peak: good to a factor of two. Reaches no server. Measure on your own machines with deploy/bench.
+            A straight line through the figures of deploy/benchmarks.md (two cores, everything on them), with half of \
+            everything left free at the peak: good to a factor of two. Reaches no server. Measure on your own machines \
+            with deploy/bench.
             """)
 
     @Option(help: "Purchases of all apps in a day.")

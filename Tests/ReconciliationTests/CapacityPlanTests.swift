@@ -76,7 +76,7 @@ import Testing
         #expect(Self.plan(5).limits == Self.plan(5_000_000).limits)
     }
 
-    /// The machine of the README had two cores, and stopped at 2,174 purchases a second on the whole way with everything
+    /// The measured machine had two cores, and stopped at 2,174 purchases a second on the whole way with everything
     /// on them, the load generator too (25 to 40 µs each): the model must call it nearly full.
     @Test func theMeasuredMachineIsFull() {
         let plan = Self.plan(2174 * 86_400 / 3) { $0.askedShare = 0 }
@@ -85,9 +85,9 @@ import Testing
         #expect((1.4...2.0).contains(used), "\(used)")
     }
 
-    /// README, Figures, `deploy/bench fleet`: 64 calls in flight a worker, Apple at 300 ms, two cores for everything.
-    /// Within 20 % where the calls in flight are what bounds it. Four and eight workers: the plan says that the machine
-    /// does; its figure is that of eight, and four are within 20 % of it.
+    /// deploy/benchmarks.md, More workers, `deploy/bench fleet`: 64 calls in flight a worker, Apple at 300 ms, two cores
+    /// for everything. Within 20 % where the calls in flight are what bounds it. Four and eight workers: the plan says
+    /// that the machine does; its figure is that of eight, and four are within 20 % of it.
     @Test(arguments: [
         (1, 198.0, CapacityPlan.Bound.callsInFlight, 20, 6), (2, 365, .callsInFlight, 24, 8),
         (4, 524, .machine, 32, 12), (8, 429, .machine, 48, 20),

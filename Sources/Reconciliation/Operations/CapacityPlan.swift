@@ -34,8 +34,8 @@ package struct CapacityPlan: Sendable, Equatable {
         package init(purchasesPerDay: Double) { self.purchasesPerDay = purchasesPerDay }
     }
 
-    /// What one machine did (README, Figures; two cores, everything on them, PostgreSQL 15, RabbitMQ 3.10). Where the
-    /// figures swing, the dearer one.
+    /// What one machine did (deploy/benchmarks.md; two cores, everything on them, PostgreSQL 15, RabbitMQ 3.10). Where
+    /// the figures swing, the dearer one.
     package enum Measured {
         /// The machine's.
         package static let cores = 2.0
@@ -84,7 +84,7 @@ package struct CapacityPlan: Sendable, Equatable {
     /// has half. And for taking one.
     package static let bigHalfMicroseconds = Measured.cores * 1_000_000 / Measured.bigWorkerPerSecond / 2
     package static let bigIngestMicroseconds = Measured.cores * 1_000_000 / Measured.bigIngestPerSecond
-    /// The share of Apple's limit that is used (README, Decisions).
+    /// The share of Apple's limit that is used (Reconciliation.docc/AppleLimits.md).
     package static let budgetShare = 0.8
     /// So that one may die, or be replaced.
     package static let processesMin = 2
