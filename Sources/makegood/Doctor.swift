@@ -51,7 +51,9 @@ struct Doctor {
             settings = try Settings()
             findings.append(.ok("settings", "readable"))
         } catch {
-            return findings + [.fail("settings", "\(error)", "mend the environment; the README lists every variable")]
+            return findings + [
+                .fail("settings", "\(error)", "mend the environment; deploy/configuration.md lists every variable")
+            ]
         }
         if let limit = try? OpenFiles.limit(
             raisedTo: DescriptorShares.most(settings, hasClients: true, callsApple: true))

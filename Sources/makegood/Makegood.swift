@@ -9,7 +9,7 @@ struct Makegood: AsyncParsableCommand {
         abstract: "Makes sure no paid App Store purchase is lost, doubled, or given to the wrong account.",
         discussion: """
             Services take their settings from the environment (MAKEGOOD_POSTGRES_URL, MAKEGOOD_AMQP_URL, \
-            MAKEGOOD_CONFIG, …); the README lists them all.
+            MAKEGOOD_CONFIG, …); deploy/configuration.md lists them all.
             """,
         version: Version.current,
         subcommands: [
