@@ -1,6 +1,6 @@
 package import Foundation
 
-/// Whose a purchase is, by which row of the table at ``Matcher``, and by which order.
+/// Whose a purchase is, by which row of Ownership, and by which order.
 package struct Match: Sendable, Equatable {
     package var userID: String
     package var source: BindingSource

@@ -1,6 +1,6 @@
 package import Foundation
 
-/// Whose a purchase is: rows 2 to 11 of the table below, the first that answers decides. Row 1 is the database's. Pure.
+/// Whose a purchase is: rows 2 to 11 of Ownership, the first that answers decides. Row 1 is the database's. Pure.
 ///
 /// Above all rows stands one rule: **what another user has merely claimed never takes a purchase from an authenticated
 /// poster who shows Apple's own data.** Only proof does (``BindingSource/isProof``): an order or a registered token inside
