@@ -85,7 +85,7 @@ package enum Limit: String, Sendable, CaseIterable {
     case userWaiters = "user.waiters"
     /// Of one user, by one process: what is stored beyond waits for its turn.
     case userRings = "user.receiptsAtOnce"
-    /// Of one user, by one worker: receipts beyond wait for Apple behind those that come again.
+    /// Of one user, by one worker in a minute: calls beyond wait for Apple behind those for receipts that come again.
     case userCalls = "user.callsToApple"
     /// Of the whole process.
     case lists = "process.lists"

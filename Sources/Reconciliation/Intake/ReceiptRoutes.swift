@@ -223,6 +223,7 @@ package struct ReceiptRoutes: Sendable {
         if rows.contains(where: { if case .new = $0 { true } else { false } }) {
             CrashPoint.afterCommitBeforePublish.reached()
         }
+        var waiting: [UserName: Int] = [:]
         for (submission, row) in zip(submissions, rows) {
             guard case .new(let row) = row else { continue }
             self.stored.increment()
@@ -230,12 +231,13 @@ package struct ReceiptRoutes: Sendable {
             if let trace = TraceContext.current {
                 logger.log(level: trace.level, "receipt stored", metadata: LogKeys.receipt(row.id))
             }
-            if submission.waitsForTurn {
-                security.note(.limit(.userRings), user: submission.user?.key, LogKeys.receipt(row.id))
+            if submission.waitsForTurn, let user = submission.user {
+                waiting[user, default: 0] += 1
             } else {
                 doorbell.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
             }
         }
+        for (user, count) in waiting { security.note(.limit(.userRings), count: count, user: user.key) }
         var known = try await known(zip(submissions, rows).filter { $1 == .known }.map(\.0), linesMax: linesMax)[...]
         return zip(submissions, rows).map { submission, row in
             switch row {

@@ -38,12 +38,6 @@ extension Statements {
         "(\(user) = \(other) or \(person(user, of: app)) = \(person(other, of: app)))"
     }
 
-    /// The SQL of whether what is an owner's is a reader's to read as well: his own, or of an account that became part of
-    /// his, and never the other way round.
-    static func isReadable(_ owner: String, by reader: String, of app: String) -> String {
-        "(\(owner) = \(reader) or \(person(owner, of: app)) = \(reader))"
-    }
-
     package struct Merge: Sendable {
         package var old: UserName
         /// An id of the same app, as the tables have it.

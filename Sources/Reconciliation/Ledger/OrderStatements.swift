@@ -214,20 +214,18 @@ extension Statements {
     private static let orderColumns = """
         o.id, o.app_id, o.user_id, \(soldProduct), o.item, o.quantity, o.promotion, o.channel, o.environment, o.goods,
           o.bonuses, o.price_milliunits, o.currency, o.target, o.placed_at, o.pay_by,
-          bound_by is null and o.pay_by < now(), o.reserved_for, bound_by, given_at, given, o.debounce_key
+          bound_by is null and o.pay_by < now(), o.reserved_for, bound_by, given_at, given, o.debounce_key,
+          given_to
         """
-    private static let orderColumnCount = 22
+    private static let orderColumnCount = 23
 
     /// The orders of the purchase of a wish `i`, as `o`, where they are the same user's: the one that it was bound to, and
-    /// what the user has asked for by it before, under whatever key. Not one that never ends, because the purchase was
-    /// given without an order to an account that the order's user became part of (``fulfilment(of:)``).
+    /// what the user has asked for by it before, under whatever key.
     private static let ordersOfReserved = """
         (select order_id as id from grants where transaction_id = i.reserved
               union all (select id from orders where reserved_for = i.reserved order by placed_at, id limit 16)) g
             cross join lateral (select * from orders where id = g.id offset 0) o
             where o.app_id = i.app and \(isOneOf("o.user_id", "i.usr", of: "i.app"))
-              and (select order_id is null and not \(isReadable("grants.user_id", by: "o.user_id", of: "o.app_id"))
-                from grants where transaction_id = i.reserved) is not true
         """
 
     /// What an order was bound to: the purchase that was granted by it, and what that gave. Nulls: it is unbound.
@@ -244,14 +242,19 @@ extension Statements {
     static func fulfilment(of order: String) -> String {
         """
         left join lateral (
-          select transaction_id as bound_by, product_id as sold_product, granted_at as given_at, goods as given
+          select transaction_id as bound_by, product_id as sold_product, granted_at as given_at, goods as given,
+            null as given_to
           from grants where order_id = \(order).id
           union all
-          (select transaction_id, product_id, granted_at, goods
-            from (select transaction_id, app_id, user_id, product_id, goods, binding_source, granted_at, order_id
+          (select transaction_id, case when user_id = \(order).user_id then product_id end, granted_at, goods,
+              -- Whoever posted it may read what it gave.
+              case when (select user_id from receipts where id = made_up.receipt_id) is distinct from \(order).user_id
+                then user_id end
+            from (select transaction_id, app_id, user_id, product_id, goods, binding_source, granted_at, order_id,
+                receipt_id
               from grants where transaction_id = \(order).reserved_for offset 0) made_up
             where order_id is null and binding_source <> 'shared' and app_id = \(order).app_id
-              and \(isReadable("made_up.user_id", by: "\(order).user_id", of: "\(order).app_id")))
+              and \(isOneOf("made_up.user_id", "\(order).user_id", of: "\(order).app_id")))
           limit 1) b on true
         """
     }
@@ -276,7 +279,7 @@ extension RowReader {
             environment: try optionalText(8), goods: try goods(9), bonuses: try bonuses(10), price: price,
             target: try json(13), placedAt: try date(14), payBy: try date(15), isExpired: try bool(16),
             reservedFor: try optionalText(17), transactionID: try optionalText(18), boundAt: try optionalDate(19),
-            granted: try goods(20), debounceKey: try optionalBytes(21))
+            granted: try goods(20), debounceKey: try optionalBytes(21), grantedTo: try optionalText(22))
     }
 }
 

@@ -209,8 +209,17 @@ package struct StoryRows: Sendable {
         package let placedAt: Date
         package let payBy: Date
         package let reservedFor: String?
-        package let transactionId: String?
-        package let boundAt: Date?
+        package private(set) var transactionId: String?
+        package private(set) var boundAt: Date?
+        /// Whose the purchase is that the order was asked for, where no order is bound by that purchase.
+        package let grantedTo: String?
+
+        /// As whoever may not read that purchase sees it.
+        package var open: Order {
+            var order = self
+            (order.transactionId, order.boundAt) = (nil, nil)
+            return order
+        }
     }
 
     /// What Apple is told about a purchase.

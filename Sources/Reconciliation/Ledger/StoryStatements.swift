@@ -223,7 +223,8 @@ private enum StoryQueries {
         select id, user_id as "userId", \(Statements.soldProduct) as "productId", item, quantity, promotion, channel,
           goods::text as goods, target::text as target, price_milliunits as "priceMilliunits", currency,
           extract(epoch from placed_at) as "placedAt", extract(epoch from pay_by) as "payBy",
-          reserved_for as "reservedFor", bound_by as "transactionId", extract(epoch from given_at) as "boundAt"
+          reserved_for as "reservedFor", bound_by as "transactionId", extract(epoch from given_at) as "boundAt",
+          given_to as "grantedTo"
         from orders \(Statements.fulfilment(of: "orders")) where id = any($4::uuid[]) and \(isOfApp)
         """
     private static let errands = """

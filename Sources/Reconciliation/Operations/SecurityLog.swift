@@ -12,10 +12,11 @@ import Synchronization
 /// which peers are gateways, so that any sender who reaches the port could write any address there, and the gateways of deploy/gateway
 /// take it out. The gateway's log has the sender under the same request id.
 ///
-/// A flood of refusals must not be a flood of lines: at most ``linesPerSecondMax`` of one event are written in a second.
+/// A flood of refusals must not be a flood of lines: at most ``linesPerSecondMax`` of one event and reason are written in a
+/// second.
 /// All are counted, and the next line says how many were not written.
 package final class SecurityLog: Sendable {
-    /// Of one event, in one process.
+    /// Of one event and reason, in one process.
     package static let linesPerSecondMax = 20
 
     private struct Key: Hashable {
@@ -43,7 +44,7 @@ package final class SecurityLog: Sendable {
 
     private struct State {
         var counters: [Key: Counter] = [:]
-        var lines: [String: Lines] = [:]
+        var lines: [SecurityEvent: Lines] = [:]
     }
 
     private let secret: [UInt8]
@@ -80,7 +81,7 @@ package final class SecurityLog: Sendable {
             let counter = state.counters[key] ?? counter(key)
             state.counters[key] = counter
             counter.increment(by: count)
-            return state.lines[event.name, default: Lines(since: now)].take(now)
+            return state.lines[event, default: Lines(since: now)].take(now)
         }
         guard let unwritten else { return }
         var metadata = (requester?.metadata ?? [:]).merging(more) { $1 }

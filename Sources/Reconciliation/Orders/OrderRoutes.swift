@@ -71,7 +71,7 @@ package struct OrderRoutes: Sendable {
         }
         (isNew ? placed : repeated).increment()
         return Response(
-            json: view.json(
+            json: try await shown([view], to: caller, of: wish.appID)[0].json(
                 isRepeated: !isNew, priceDiffers: wish.priceDiffers(from: view.price), ignored: wish.ignored),
             status: isNew ? .created : .ok)
     }
@@ -112,15 +112,18 @@ package struct OrderRoutes: Sendable {
                     try await ledger.order(id)
                 } ?? view
         }
-        return Response(json: try await shown(view, to: caller).json())
+        return Response(json: try await shown([view], to: caller, of: view.appID)[0].json())
     }
 
-    /// An order as this caller may see it: a merged guest's token reads nothing of the account's receipts and orders.
-    private func shown(_ view: OrderView, to caller: Caller) async throws -> OrderView {
-        guard let userID = caller.userID, view != view.shown(to: [view.userID]) else { return view }
-        let key = configuration.current.userKeys?.key(of: userID, app: view.appID) ?? userID
-        let merged = try await ledger.run(Statements.idsMergedInto, UserName(appID: view.appID, key: key))
-        return view.shown(to: [key] + merged)
+    /// Orders as this caller may see them: a merged guest's token reads nothing of the account's receipts, orders and
+    /// purchases.
+    private func shown(_ views: [OrderView], to caller: Caller, of appID: String) async throws -> [OrderView] {
+        guard let userID = caller.userID, views.contains(where: { $0 != $0.shown(to: [$0.userID]) }) else {
+            return views
+        }
+        let key = configuration.current.userKeys?.key(of: userID, app: appID) ?? userID
+        let ids = [key] + (try await ledger.run(Statements.idsMergedInto, UserName(appID: appID, key: key)))
+        return views.map { $0.shown(to: ids) }
     }
 
     /// What a client forgot: the newest orders of a user.
@@ -160,7 +163,9 @@ package struct OrderRoutes: Sendable {
                     productID: productID, state: state,
                     limit: limit ?? Self.searchLimitDefault))
         }
-        return Response(json: .object([.init("orders", .array(views.map { $0.json() }))]))
+        let orders = try await shown(views, to: caller, of: appID)
+            .filter { state == nil || $0.state == state }.map { $0.json() }
+        return Response(json: .object([.init("orders", .array(orders))]))
     }
 }
 

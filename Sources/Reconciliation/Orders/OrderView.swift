@@ -84,6 +84,8 @@ package struct OrderView: Sendable, Equatable {
     /// What was given for it; nil: not granted.
     package var granted: [AppPolicy.Goods]?
     package var debounceKey: [UInt8]?
+    /// Whose the purchase is that the order was asked for, where no order is bound by that purchase. Told to nobody.
+    package var grantedTo: String?
     /// At most the newest `OrderView.submissionsMax`; nil where nobody asked.
     package var submissions: [Submission]?
 
@@ -105,7 +107,8 @@ extension OrderView {
             reservedFor: order.reservedFor, debounceKey: order.debounceKey)
     }
 
-    /// Without the receipts of other ids than these, and without the ids of orders that are of other ones.
+    /// Without the receipts of other ids than these, without the ids of orders that are of other ones, and open where it
+    /// ends with another one's purchase.
     func shown(to ids: [String]) -> OrderView {
         func isShown(_ id: String?) -> Bool { id.map { id in ids.contains { $0.isSameText(as: id) } } ?? true }
         var view = self
@@ -118,6 +121,7 @@ extension OrderView {
             }
             return submission
         }
+        if !isShown(grantedTo) { (view.transactionID, view.boundAt, view.granted) = (nil, nil, nil) }
         return view
     }
 

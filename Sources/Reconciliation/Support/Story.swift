@@ -173,7 +173,9 @@ extension StoryRows {
     /// he has shown or owns: who only knows an id is given no hint about the purchase behind it (Ownership, note 5).
     fileprivate func visible(to audience: Audience) -> StoryRows {
         guard !audience.isSupport else { return self }
-        let orders = orders.filter { audience.isReader($0.userId) }
+        let orders = orders.filter { audience.isReader($0.userId) }.map { order in
+            order.grantedTo.map(audience.isReader) ?? true ? order : order.open
+        }
         let ownOrders = Set(orders.map(\.id.uuidString))
         let receipts = receipts.filter { receipt in
             guard let user = receipt.userId else { return ownOrders.contains(receipt.orderId?.uppercased() ?? "") }
