@@ -17,7 +17,7 @@ package struct Event: Sendable, Equatable {
 }
 
 /// A place in the feed: commit order, not insertion order. It keeps its meaning on a server that was restored from a
-/// backup or took over: what is written there lies behind every place that was ever given (Migrations/0023).
+/// backup or took over: what is written there lies behind every place that was ever given (0005_events.sql).
 package struct EventCursor: Sendable, Equatable {
     package static let start = EventCursor(place: 0, id: 0)
 

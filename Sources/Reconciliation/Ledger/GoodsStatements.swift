@@ -1,7 +1,7 @@
 package import Postgres
 import Purchases
 
-/// What was given by day, in sums (Migrations/0030). Each statement may run anywhere, at once and again: where another
+/// What was given by day, in sums (0011_sums.sql). Each statement may run anywhere, at once and again: where another
 /// one has moved the progress meanwhile, it changes nothing.
 extension Statements {
     /// Notes how far the grants are complete as soon as every transaction of this moment has ended, unless there is

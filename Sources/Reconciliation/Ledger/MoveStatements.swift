@@ -11,7 +11,7 @@ extension Statements {
     }
 
     /// Opens a receipt again that was refused because of what another user has, where that may be otherwise by now
-    /// (Migrations/0025). One row: whether it is open again.
+    /// (0001_receipts.sql). One row: whether it is open again.
     package static let reopenClaim = Statement<RepeatedClaim, Bool>(
         "ledger.reopen_claim", "select reopen_claim($1, $2, $3)",
         bind: { [.uuid($0.receiptID), .text($0.payload), .bool($0.moves)] },

@@ -1,7 +1,7 @@
 package import Postgres
 
 extension Statements {
-    /// Drops places of days that are over, and old answers of Apple about bare ids (Migrations/0050): how many, at most
+    /// Drops places of days that are over, and old answers of Apple about bare ids (0009_limits.sql): how many, at most
     /// those of a thousand places and a thousand ids.
     package static let dropLimitPlaces = Statement<Void, Int>(
         "retention.drop_limit_places", "select drop_limit_places()", bind: { _ in [] },
@@ -31,7 +31,7 @@ extension Statements {
         package let isMore: Bool
     }
 
-    /// One step of payload retention (Migrations/0003). Safe to repeat; nothing is done while another scheduler works.
+    /// A step of payload retention (0003_payloads.sql). Safe to repeat; nothing is done while another scheduler works.
     package static let retainPayloads = Statement<RetentionStep, Retained>(
         "retention.retain_payloads",
         "select judged, kept, released, dropped_day::text, is_more from retain_payloads($1, $2, $3)",

@@ -21,7 +21,7 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines"),
-                    // Written by the ingests before 0049 alone, which run on beside the new ones for a while.
+                    // No statement of the ingest uses this right.
                     .update("due_at", "declared"),
                 ],
                 .worker: [
@@ -50,8 +50,8 @@ package struct Rights: Sendable {
             ]),
         // Written by its function. What else was sent with a post nobody reads.
         table("receipt_lines", [.ingest: storiesOfLines, .worker: storiesOfLines, .support: storiesOfLines]),
-        // That a proof is there may be seen; the proof itself only by who judges it. Ingest inserts into the view where
-        // it is of a version before the headers were shared.
+        // That a proof is there may be seen; the proof itself only by who judges it. No statement of the ingest uses its
+        // right on the view.
         table(
             "stored_payloads",
             [.ingest: [.insert], .support: [.select("receipt_id", "received_on", "header_sha256")]]),
@@ -168,7 +168,7 @@ package struct Rights: Sendable {
             "orders",
             [
                 .ingest: [.select, .insert],
-                // Written by the workers before 0036 alone, which run on beside the new ones for a while.
+                // No statement of the worker uses the right to update.
                 .worker: [.select, .update("product_id", "transaction_id", "bound_at")],
                 .scheduler: ownersOfOrders, .support: [.select],
             ]),

@@ -1,7 +1,7 @@
 package import Logging
 import ServiceLifecycle
 
-/// Keeps the sums of what was given by day (Migrations/0030), so that a dashboard reads minutes of grants and not
+/// Keeps the sums of what was given by day (0011_sums.sql), so that a dashboard reads minutes of grants and not
 /// weeks. Any number may run; what none of them has summed yet the view reads itself.
 package struct GoodsByDay: Service {
     package static let tickInterval: Duration = .seconds(60)

@@ -3,7 +3,7 @@ import Metrics
 import Postgres
 import ServiceLifecycle
 
-/// Payloads leave by day: those that must stay longer are moved first, then the day is dropped (Migrations/0003 says
+/// Payloads leave by day: those that must stay longer are moved first, then the day is dropped (0003_payloads.sql says
 /// what must stay, and why nothing of it stands in the way of ingest). Any number may run.
 package struct PayloadRetention: Service {
     package static let tickInterval: Duration = .seconds(60)

@@ -7,7 +7,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: each purchase that follows another closely is flagged once, however the grants are cut into steps, whoever
-/// searches and whatever fails meanwhile; and no scheduler searches what another one just did (P6, Migrations/0042).
+/// searches and whatever fails meanwhile; and no scheduler searches what another one just did (P6, 0011_sums.sql).
 @Suite(.timeLimit(.minutes(4))) struct DoubleChargeTests {
     @Test(
         "P6: every pair is flagged, in short steps and in one that finds more than it may at once",

@@ -7,7 +7,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: `v_goods_by_day` tells at every moment what the grants themselves tell, and reads few of them
-/// (Migrations/0030). Method: grants at random times of 16 days and at the edges of each, and the view held against their direct sum in
+/// (0011_sums.sql). Method: grants at random times of 16 days and at the edges of each, and the view held against their direct sum in
 /// one snapshot: before anything is summed, after each step, beside other schedulers, while a grant's transaction is
 /// still open, after the clock went back and after a restore.
 @Suite(.timeLimit(.minutes(4))) struct GoodsByDayTests {

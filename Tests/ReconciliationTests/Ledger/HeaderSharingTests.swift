@@ -2,14 +2,12 @@ import Foundation
 import Postgres
 import Purchases
 import TestRandom
-import TestServers
 import Testing
 
 @testable import Reconciliation
 
 /// Goal: proofs that share a header are stored with it once, and every proof is read back verbatim, whoever stored it
-/// and whatever happens to the header. Method: the real insert and fetch statements, and the view as the programs of
-/// earlier versions use it.
+/// and whatever happens to the header. Method: the real insert and fetch statements.
 @Suite("Headers that proofs share")
 struct HeaderSharingTests {
     private static func header(_ name: Character, bytes: Int = 3000) -> String {
@@ -55,60 +53,6 @@ struct HeaderSharingTests {
             #expect(try await lab.ledger.insert(Self.submission(Self.header("h") + "6.s")))
             #expect(try await lab.ledger.fetch(posted[4].receiptID)?.proof == posted[4].proof)
         }
-    }
-
-    @Test("a program of an earlier version stores and reads whole proofs through the view")
-    func earlierVersion() async throws {
-        try await LedgerLab.with { lab in
-            let id = UUID()
-            try await lab.run(
-                "insert into payloads (receipt_id, received_on, body) select '\(id)', (now() at time zone 'UTC')::date, 'a.b.c'"
-            )
-            let bodies = try await lab.texts("select body from payloads where receipt_id = '\(id)'")
-            #expect(bodies == ["a.b.c"])
-            #expect(try await lab.number("select count(*) from stored_payloads where header_sha256 is null") == 1)
-            try await lab.run("delete from stored_payloads")
-        }
-    }
-
-    @Test("what roles had on the table of payloads they have on its view, before `makegood migrate` renews the rights")
-    func rightsOfEarlierVersion() async throws {
-        let test = try await TestDatabase.make()
-        let configuration = LedgerLab.configuration(test.url)
-        let database = Database(configuration, connections: 1, logger: .silent)
-        do {
-            func migrate(_ count: Int) async throws {
-                _ = try await Migrator(
-                    configuration, migrations: Array(Schema.migrations.prefix(count)), logger: .silent
-                ).migrate()
-            }
-            try await migrate(6)
-            let role = "makegood_test_\(UInt32.random(in: 0 ... .max))"
-            for statement in [
-                "create role \(role)", "grant insert on payloads to \(role)",
-                "grant select (receipt_id, received_on) on payloads to \(role)",
-            ] { try await database.run(Statement<Void, Void>("test.grant", statement)) }
-            try await migrate(7)
-            let rights = Statement<Void, String>(
-                "test.rights",
-                """
-                select concat_ws(' ', has_table_privilege('\(role)', 'payloads', 'insert'),
-                  has_column_privilege('\(role)', 'payloads', 'receipt_id', 'select'),
-                  has_column_privilege('\(role)', 'payloads', 'body', 'select'))
-                """,
-                read: { row throws(PostgresError) in try row.text(0) })
-            let found = try await database.run(rights)
-            for statement in ["drop owned by \(role)", "drop role \(role)"] {
-                try await database.run(Statement<Void, Void>("test.drop", statement))
-            }
-            #expect(found == ["t t f"])
-        } catch {
-            await database.close()
-            await test.drop()
-            throw error
-        }
-        await database.close()
-        await test.drop()
     }
 
     @Test("retention keeps whole proofs")

@@ -1,17 +1,68 @@
--- serves: 1
--- Why: payloads leave by day, once they are as old as the configuration says (reliability.md 8.4). Those that must stay
---   longer are moved first. Hashes and decoded facts stay for ever.
--- Locks: SHARE on payloads_default while its index is built; everything else is new or a function.
--- Cost: one scan of payloads_default, which holds the payloads of the first day at most.
+-- Why: a payload is a proof as it was posted, byte for byte. Payloads have tables of their own, by day, so that
+--   retention drops whole days and receipts stay small. Payloads that must stay longer are moved first; hashes and
+--   decoded facts stay for ever. Four fifths of a signed transaction are its header, Apple's certificates, which are
+--   the same in every purchase for a year or longer. A header is stored once: payloads then take a fifth of the
+--   space, and of what an insert writes. This chapter comes after the purchases because retention asks which of them
+--   a payload still serves.
+-- Locks: none, everything is new.
+-- Cost: none: an empty database.
 
--- Payloads whose day has left, or may leave, and that must stay.
+-- Headers that many proofs share. They are never deleted or changed: they are certificates and nobody's data. They
+-- are few, because the intake shares a header only after it has seen it again and again.
+create table proof_headers (
+    sha256 bytea primary key,
+    header text not null,                       -- the first part of a JWS, with the dot that follows it
+    constraint proof_headers_sha256 check (sha256 = sha256(convert_to(header, 'UTF8')))
+) with (toast_tuple_target = 8160);
+-- In its row, as payloads are: every proof that is read needs it.
+alter table proof_headers alter column header set storage external;
+
+-- The proofs by day. A signed transaction has about 4 kB. By default PostgreSQL would compress such a value, in vain
+-- because it is base64, and move it to a table with an index of its own: 40 % of what an insert costs. Here a value
+-- stays in its row up to 8 kB, and a larger one is moved without an attempt to compress it.
+create table stored_payloads (
+    receipt_id uuid not null,
+    received_on date not null,
+    body text not null,
+    header_sha256 bytea,                        -- null: the body is the whole proof
+    constraint payloads_pkey primary key (receipt_id, received_on)
+) partition by range (received_on);
+alter table stored_payloads alter column body set storage external;
+
+-- Holds what comes while a day has no partition. Retention empties it row by row.
+create table payloads_default partition of stored_payloads default with (toast_tuple_target = 8160);
+create index payloads_default_received_on on payloads_default (received_on);
+
+-- Every proof as it was posted, whichever way it is stored. A header that is missing makes its proofs missing, not
+-- shorter.
+create view payloads as
+select p.receipt_id, p.received_on,
+    case when p.header_sha256 is null then p.body else h.header || p.body end as body
+from stored_payloads p left join proof_headers h on h.sha256 = p.header_sha256;
+
+-- With its owner's rights: a role that may insert into the view may store a proof, and nothing else.
+create function store_payload() returns trigger language plpgsql security definer as $$
+begin
+    insert into stored_payloads (receipt_id, received_on, body) values (new.receipt_id, new.received_on, new.body);
+    return new;
+end $$;
+create trigger store_payload instead of insert on payloads for each row execute function store_payload();
+
+-- The partitions of days.
+create view payload_days as
+select to_date(right(c.relname, 8), 'YYYYMMDD') as day, c.relname::text as name, c.oid as relation
+from pg_inherits i join pg_class c on c.oid = i.inhrelid
+where i.inhparent = 'stored_payloads'::regclass and c.relname ~ '^payloads_[0-9]{8}$';
+
+-- Payloads that must stay though their day has left, or may leave.
 create table kept_payloads (
     receipt_id uuid primary key,
     body text not null,
     reason text not null,
     kept_until timestamptz not null,            -- when it is asked again whether a reason is left
     constraint kept_payloads_reason check (reason in ('open', 'rejected', 'chain'))
-);
+) with (toast_tuple_target = 8160);
+alter table kept_payloads alter column body set storage external;
 create index kept_payloads_until on kept_payloads (kept_until);
 
 -- The newest receipt of each subscription chain among those that were judged: the one by which Apple can be asked.
@@ -25,26 +76,25 @@ create table kept_chains (
 );
 create index kept_chains_by_receipt on kept_chains (receipt_id);
 
--- How far the payloads of a day have been judged: a step that dies is repeated, a day that is judged whole is dropped.
+-- How far the payloads of a day have been judged: a step that dies is repeated, a day that is judged whole is
+-- dropped.
 create table payload_passes (
     day date primary key,
     judged_to uuid not null
 );
 
--- The default partition holds what came while a day had no partition; it is emptied row by row.
-create index payloads_default_received_on on payloads_default (received_on);
-
-create view payload_days as
-select to_date(right(c.relname, 8), 'YYYYMMDD') as day, c.relname::text as name, c.oid as relation
-from pg_inherits i join pg_class c on c.oid = i.inhrelid
-where i.inhparent = 'payloads'::regclass and c.relname ~ '^payloads_[0-9]{8}$';
-
--- Creates the partitions of today and the days after it that do not exist yet. Called by the scheduler, which has no
--- DDL of its own: the function has its owner's rights.
+-- Creates the partitions of today and the days after it that do not exist yet. The scheduler calls it, which has no
+-- DDL of its own: the function has its owner's rights, and creates no more than a year of partitions.
 --
--- ATTACH, not PARTITION OF: it lets ingest write on (SHARE UPDATE EXCLUSIVE on payloads). The default partition is
--- locked for a moment; readers of many hours make it give up, and the next call tries again, days before it matters.
-create or replace function create_payload_partitions(days integer) returns void
+-- It creates with PARTITION OF, not with ATTACH: an insert that waits for an ATTACH has chosen the default partition
+-- already and fails (23514). With PARTITION OF an insert waits at the parent for a change of the catalogue, and then
+-- chooses. Readers of many hours make the function give up after lock_timeout; the next call tries again, days before
+-- it matters.
+--
+-- The check of the default partition reads all of it under that lock. So no day is tried that has payloads there.
+-- Where earlier days lie there (no scheduler ran for a week) one day a call is enough, and their payloads leave row
+-- by row.
+create function create_payload_partitions(days integer) returns void
 language plpgsql security definer set lock_timeout = '100ms' as $$
 declare
     today date := (now() at time zone 'UTC')::date;
@@ -55,23 +105,24 @@ begin
     if not pg_try_advisory_xact_lock(hashtext('makegood.payload_partitions')) then return; end if;
     for day in select d::date from generate_series(today, today + least(days, 366), interval '1 day') d loop
         name := 'payloads_' || to_char(day, 'YYYYMMDD');
-        if to_regclass(name) is null then
-            begin
-                execute format('create table %I (like payloads including all)', name);
-                execute format('alter table payloads attach partition %I for values from (%L) to (%L)',
-                    name, day, day + 1);
-            exception when check_violation then
-                -- The default partition has payloads of that day already: the others follow them.
-                null;
-            end;
-        end if;
+        continue when to_regclass(name) is not null
+            or exists (select from payloads_default d where d.received_on = day);
+        begin
+            execute format('create table %I partition of stored_payloads for values from (%L) to (%L)
+                with (toast_tuple_target = 8160)', name, day, day + 1);
+        exception when check_violation then
+            -- Its first payload came to the default partition just now: the others follow it.
+            null;
+        end;
+        exit when exists (select from payloads_default d where d.received_on < today);
     end loop;
 end $$;
 
--- Enters the given receipts for their chains. Only receipts by which Apple must be asked, because nothing else can ask:
--- app receipts (StoreKit 1) that brought a subscription, of apps without credentials for the App Store Server API (an
--- app that has them asks by the original transaction id, which stays for ever). Only chains that expired less than 60
--- days ago, by the newest facts of any source. A newer receipt takes the place of an older one, which is judged again.
+-- Enters the given receipts for their chains. Only receipts by which Apple must be asked, because nothing else can
+-- ask: app receipts (StoreKit 1) that brought a subscription, of apps without credentials for the App Store Server
+-- API. (An app that has them asks by the original transaction id, which stays for ever.) Only chains that expired
+-- less than 60 days ago, by the newest facts of any source. A newer receipt takes the place of an older one, which is
+-- judged again.
 create function enter_payload_chains(receipt_ids uuid[], apps_asking_by_id text[]) returns void
 language sql as $$
     with newest as (
@@ -97,7 +148,8 @@ language sql as $$
         where excluded.received_at > c.received_at
 $$;
 
--- Why the payloads of these receipts must stay, and until when. A receipt that is missing from the result may go.
+-- Why the payloads of these receipts must stay, and until when. The payload of a receipt that is missing from the
+-- result may go.
 create function payload_reasons(receipt_ids uuid[], apps_asking_by_id text[])
 returns table (receipt_id uuid, reason text, kept_until timestamptz)
 language sql stable as $$
@@ -123,7 +175,8 @@ language sql stable as $$
     where w.reason is not null
 $$;
 
--- Copies those of a partition's payloads that must stay to the kept ones. Returns how many must.
+-- Copies those payloads of a partition that must stay to the kept ones, each of them whole, and returns how many must
+-- stay. Where a header is missing the body is null, and nothing is kept nor dropped.
 create function keep_payloads(place text, receipt_ids uuid[], apps_asking_by_id text[]) returns integer
 language plpgsql as $$
 declare
@@ -132,22 +185,26 @@ begin
     perform enter_payload_chains(receipt_ids, apps_asking_by_id);
     execute format('with stays as (select * from payload_reasons($1, $2)), copied as (
         insert into kept_payloads (receipt_id, body, reason, kept_until)
-        select s.receipt_id, p.body, s.reason, s.kept_until from stays s join %I p on p.receipt_id = s.receipt_id
+        select s.receipt_id, case when p.header_sha256 is null then p.body else h.header || p.body end, s.reason,
+            s.kept_until
+        from stays s join %I p on p.receipt_id = s.receipt_id
+        left join proof_headers h on h.sha256 = p.header_sha256
         on conflict (receipt_id) do nothing)
         select count(*) from stays', place) into moved using receipt_ids, apps_asking_by_id;
     return moved;
 end $$;
 
--- One step of retention: looks again at kept payloads whose time has come, empties the default partition, judges the
--- oldest day that is due, and drops it when it is judged whole. Each at most `batch` rows. Called by the scheduler,
--- which has no DDL and no DELETE of its own: the function has its owner's rights.
+-- One step of retention: it looks again at kept payloads whose time has come, empties the default partition, judges
+-- the oldest day that is due, and drops the day when it is judged whole. Each at most `batch` rows. The scheduler
+-- calls it, which has no DDL and no DELETE of its own: the function has its owner's rights.
 --
--- Any number of schedulers: one works, the others return at once. Everything of a step commits together, so what dies
--- is repeated. What was judged to go stays so until the drop: an ended receipt is only opened again by
--- `makegood support reopen`, which keeps the payload itself.
+-- Of any number of schedulers one works and the others return at once. Everything of a step commits together, so a
+-- step that dies is repeated. A payload that was judged to go stays so until the drop: only `makegood support reopen`
+-- and `reopen_claim` open an ended receipt again, and they keep its payload themselves.
 --
--- DROP takes ACCESS EXCLUSIVE on payloads for the moment of a catalogue change; ingest stands behind it for lock_timeout
--- at most, then the drop gives up until the next step. DETACH CONCURRENTLY is not to be had beside a default partition.
+-- DROP takes ACCESS EXCLUSIVE on the parent for the moment of a catalogue change. Inserts stand behind it for
+-- lock_timeout at most, then the drop gives up until the next step. DETACH CONCURRENTLY does not work beside a
+-- default partition.
 create function retain_payloads(keep_days integer, apps_asking_by_id text[], batch integer)
 returns table (judged integer, kept integer, released integer, dropped_day date, is_more boolean)
 language plpgsql security definer set lock_timeout = '100ms' as $$
@@ -220,8 +277,8 @@ begin
     return next;
 end $$;
 
--- `makegood support reopen`: keeps the payloads of receipts that are about to be opened again, whatever the step of
--- retention that runs beside it has judged, and returns those of them that have one. Support itself reads no payload.
+-- Keeps the payloads of receipts that are about to be opened again, whatever the step of retention that runs beside
+-- it has judged, and returns the receipts that have one. Support calls it and reads no payload.
 create function keep_reopened_payloads(receipt_ids uuid[]) returns setof uuid
 language sql security definer as $$
     insert into kept_payloads (receipt_id, body, reason, kept_until)
@@ -237,27 +294,29 @@ language sql security definer as $$
     returning receipt_id
 $$;
 
--- The schema of this installation, and temporary tables last: they would come first otherwise. Functions may be
--- executed by everybody unless it is said otherwise.
+-- The receipts of the last seconds whose stored proof is not what was posted, or whose header is missing. A function
+-- with its owner's rights, so that a role that keeps the books need not be able to read proofs.
+create function changed_proofs(since_seconds double precision) returns setof uuid
+language sql stable security definer as $$
+    select r.id from receipts r
+    join payloads p on p.receipt_id = r.id and p.received_on = (r.received_at at time zone 'UTC')::date
+    where r.received_at >= now() - make_interval(secs => since_seconds)
+      and p.received_on >= ((now() - make_interval(secs => since_seconds)) at time zone 'UTC')::date
+      and sha256(convert_to(p.body, 'UTF8')) is distinct from r.payload_sha256
+$$;
+
+-- As at the end of 0001_receipts.sql.
 do $$
 declare
     signature text;
 begin
     foreach signature in array array[
-        'create_payload_partitions(integer)', 'enter_payload_chains(uuid[], text[])',
+        'store_payload()', 'create_payload_partitions(integer)', 'enter_payload_chains(uuid[], text[])',
         'payload_reasons(uuid[], text[])', 'keep_payloads(text, uuid[], text[])',
-        'retain_payloads(integer, text[], integer)', 'keep_reopened_payloads(uuid[])']
+        'retain_payloads(integer, text[], integer)', 'keep_reopened_payloads(uuid[])',
+        'changed_proofs(double precision)']
     loop
         execute format('alter function %s set search_path = %I, pg_temp', signature, current_schema());
         execute format('revoke execute on function %s from public', signature);
     end loop;
 end $$;
-
--- What lies where. Sizes with indexes; rows of the days as of their last analysis.
-create view v_payloads as
-select 'day' as place, day, pg_total_relation_size(relation) as bytes from payload_days
-union all select 'default', null, pg_total_relation_size('payloads_default'::regclass)
-union all select 'kept', null, pg_total_relation_size('kept_payloads'::regclass);
-
-create view v_kept_payloads as
-select reason, count(*) as receipts, min(kept_until) as next_judged_at from kept_payloads group by reason;

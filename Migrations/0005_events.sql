@@ -1,0 +1,90 @@
+-- Why: the app's backend learns of each grant by an event, and moves goods by it. So an event is told once, and a
+--   reader misses none: readers go by commit order, also after the server was restored from a backup. A role can only
+--   tell of what it may write. This chapter comes before the users because their erasure empties their events.
+-- Locks: none, everything is new.
+-- Cost: none: an empty database.
+
+-- The feed of the app's backend. Readers go by (xid, id) below the oldest running transaction: commit order, no gaps.
+create table events (
+    xid xid8 not null default pg_current_xact_id(),
+    id bigint not null generated always as identity,
+    event_id uuid not null,
+    app_id text not null,
+    type text not null,
+    user_id text not null,
+    transaction_id text not null,
+    receipt_id uuid not null,
+    body jsonb not null,
+    at timestamptz not null default now(),
+    primary key (xid, id)
+);
+-- An event is told once. Its id is a digest, so beside a long history an index by the id alone would write each entry
+-- to a page of its own. All events of a purchase name its transaction, their ids follow from it, and Apple's numbers
+-- grow: transaction first, the index says as much and its entries lie together. The story of a purchase finds its
+-- events here.
+create unique index events_of_transaction on events (transaction_id, event_id);
+create index events_at on events using brin (at) with (autosummarize = on);
+
+-- A role may insert events of those types alone whose facts it may insert as well. Otherwise scheduler and support
+-- could tell of a `purchase.granted` without a grant, and of an `ownership.gained` without an owner.
+create function refuse_strange_event() returns trigger language plpgsql as $$
+begin
+    raise insufficient_privilege using
+        message = format('the role %s may not tell of %s: it may not write what the event tells of', current_user, new.type);
+end $$;
+
+-- The rights on the table that holds the facts are those on its events; a type that is not named here tells of a
+-- grant.
+create trigger refuse_strange_event before insert on events for each row
+    when (not has_any_column_privilege(
+        case new.type
+            when 'purchase.possible_double_charge' then 'double_charges'::regclass
+            when 'ownership.lost' then 'ownerships'::regclass
+            when 'ownership.gained' then 'ownerships'::regclass
+            else 'grants'::regclass
+        end, 'insert'))
+    execute function refuse_strange_event();
+
+-- A reader of the feed keeps the place of the last event that it has seen. A server that was restored from a backup,
+-- or a standby that took over without the last moments, gives the same transaction ids once more: events by bare
+-- transaction id would lie behind their readers, who would never be told. So each start of a server begins an era of
+-- places, later than every place ever given, by the clock. Nobody has to do or to know anything.
+--
+-- A place is xid + shift of the era that the xid belongs to. The trigger alone writes eras.
+create table feed_eras (
+    server_started_at timestamptz primary key,  -- a restored server and a standby that took over have another one
+    first_xid bigint not null,                  -- the era ends before the next one's
+    shift bigint not null,                      -- never smaller than an earlier era's
+    began_at timestamptz not null default now()
+);
+-- Until the next start of the server places are transaction ids.
+insert into feed_eras (server_started_at, first_xid, shift) values (pg_postmaster_start_time(), 0, 0);
+
+-- The first transaction that writes an event after a start begins the era; others that come meanwhile wait for it. No
+-- transaction that still ran then is older than the era's first xid, and none from before the start still runs.
+--
+-- Places of an era begin at the microseconds since 1970 and rise by one with each transaction. That is less than one
+-- in a microsecond, so that a later era begins beyond them, even on a server that knows nothing of the lost
+-- transactions.
+create function begin_feed_era() returns trigger language plpgsql security definer as $$
+declare
+    first bigint;
+begin
+    if not exists (select from feed_eras where server_started_at = pg_postmaster_start_time()) then
+        first := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+        insert into feed_eras (server_started_at, first_xid, shift)
+        select pg_postmaster_start_time(), first,
+            greatest(floor(extract(epoch from clock_timestamp()) * 1000000)::bigint - first, max(shift))
+        from feed_eras
+        on conflict do nothing;
+    end if;
+    return null;
+end $$;
+create trigger begin_feed_era before insert on events for each statement execute function begin_feed_era();
+
+-- As at the end of 0001_receipts.sql.
+do $$
+begin
+    execute format('alter function begin_feed_era() set search_path = %I, pg_temp', current_schema());
+end $$;
+revoke execute on function refuse_strange_event(), begin_feed_era() from public;

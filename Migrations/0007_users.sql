@@ -1,0 +1,271 @@
+-- Why: who a user is, and how a user leaves. With `users.protect` every table holds a keyed hash instead of the
+--   user's id; the id lies here, encrypted, for delivery and support alone, and can be erased without touching what
+--   was bought. Accounts that became one are merged here and in no other table. An installation shows by a token from
+--   which copy of the app a post comes, so that no client's text can claim it.
+-- Locks: none, everything is new.
+-- Cost: none: an empty database.
+
+-- One row per user of a protected database. Erased: a tombstone, which a later post of the user does not fill again.
+create table users (
+    app_id text not null,
+    user_key text not null,                     -- HMAC-SHA256 of the id, by app: what stands in all other tables
+    sealed bytea,                               -- the id, AES-256-GCM: nonce, text, tag
+    key_id text,                                -- which key sealed it
+    first_seen_at timestamptz not null default now(),
+    erased_at timestamptz,
+    primary key (app_id, user_key),
+    constraint users_sealed check ((sealed is null) = (erased_at is not null) and (sealed is null) = (key_id is null))
+);
+
+-- Which key names the users of this database: one for all processes, for ever. The first process that starts writes
+-- it.
+create table user_protection (
+    is_only boolean primary key default true,
+    fingerprint text not null,                  -- of the key; empty: ids stand here as they are
+    since timestamptz not null default now(),
+    log_secret bytea not null default (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())),
+    constraint user_protection_is_only check (is_only)
+);
+-- The security log says who was refused without an id that a reader of logs may know: a hash with a secret that all
+-- processes of this database share and that no log holds.
+comment on column user_protection.log_secret is
+    'user.hash in the security log is left(encode(sha256(log_secret || convert_to(user_id, ''UTF8'')), ''hex''), 16).';
+
+-- Accounts that are part of another one, as a guest's is once the guest registers. A merge changes no other row: a
+-- statement that reads whose something is reads here who that is by now, and so also finds what is written at the
+-- same moment.
+create table merges (
+    app_id text not null,
+    user_id text not null,
+    into_user_id text not null,                 -- never merged itself: whoever it is merged into takes its place here
+    merged_at timestamptz not null default now(),
+    primary key (app_id, user_id),
+    constraint merges_of_two check (user_id <> into_user_id)
+);
+create index merges_by_into on merges (app_id, into_user_id);
+
+-- `POST /v1/users/{id}/merge`. Answers `merged`, `known` (done before), or why not: `cycle`, `elsewhere` (part of
+-- another account already), `erased`, `too_many` (accounts of one person).
+create function merge_users(app text, old_id text, new_id text, ids_max integer, actor text) returns text
+language plpgsql security definer as $$
+declare
+    target text;
+    before text;
+begin
+    -- One at a time, or two could make each other part of themselves.
+    perform pg_advisory_xact_lock(hashtext('makegood.merges'), hashtext(app));
+    target := coalesce((select m.into_user_id from merges m where m.app_id = app and m.user_id = new_id), new_id);
+    if target = old_id then return 'cycle'; end if;
+    before := (select m.into_user_id from merges m where m.app_id = app and m.user_id = old_id);
+    if before is not null then return case when before = target then 'known' else 'elsewhere' end; end if;
+    if old_id like 'erased\_%' or target like 'erased\_%' or exists (
+        select from users u where u.app_id = app and u.user_key in (old_id, new_id, target) and u.erased_at is not null)
+    then
+        return 'erased';
+    end if;
+    if (select count(*) from merges m where m.app_id = app and m.into_user_id in (old_id, target)) + 1 >= ids_max then
+        return 'too_many';
+    end if;
+    update merges m set into_user_id = target where m.app_id = app and m.into_user_id = old_id;
+    insert into merges (app_id, user_id, into_user_id) values (app, old_id, target);
+    insert into audits (actor, action, details)
+    values (actor, 'users.merge', jsonb_build_object('app', app, 'user', old_id, 'into', new_id));
+    return 'merged';
+end $$;
+
+-- A copy of the app on a device. Its id is never told to anybody, so that no client's text can be one.
+create table installations (
+    id text primary key,
+    app_id text not null,
+    issued_at timestamptz not null default now(),
+    revoked_at timestamptz                      -- it proves nothing any more, also for what it brought before
+);
+
+-- What an installation shows itself by: one token, and for a while the one before it.
+create table installation_tokens (
+    token_sha256 bytea primary key,
+    installation_id text not null references installations,
+    app_id text not null,
+    issued_at timestamptz not null default now(),
+    expires_at timestamptz,                     -- null: the newest
+    constraint installation_tokens_sha256 check (octet_length(token_sha256) = 32)
+);
+create index installation_tokens_of_installation on installation_tokens (installation_id);
+
+-- Whose purchases an installation has shown, by Apple's own word. Two of one environment: it proves nothing.
+create table installation_customers (
+    installation_id text not null references installations,
+    environment text not null,
+    customer_id text not null,
+    shown_at timestamptz not null default now(),
+    primary key (installation_id, environment, customer_id)
+);
+
+-- Users that no verdict may name which was matched until `erased_at`: the hash of the id, for the day after it. Where
+-- ids stand as they are, such a verdict would write the erased id again. The next erasure clears old rows away.
+create table erasures (
+    app_id text not null,
+    user_sha256 bytea not null,
+    erased_at timestamptz not null default now(),
+    primary key (app_id, user_sha256)
+);
+-- Verdicts ask once for a batch, and by time, whether any user was erased meanwhile.
+create index erasures_erased_at on erasures (erased_at);
+
+-- Comes before `erase_clear_user`, which may begin once every statement that has not seen this row has ended: from
+-- then on no statement writes the id that was matched before.
+--
+-- Until `end_erasure` no purchase is matched to the id either, because the tables still have it. Where `end_erasure`
+-- never comes, five minutes.
+create function begin_erasure(app text, clear_id text) returns void
+language plpgsql security definer as $$
+begin
+    delete from erasures e where e.erased_at < now() - interval '1 day';
+    insert into erasures as e (app_id, user_sha256, erased_at)
+    values (app, sha256(convert_to(clear_id, 'UTF8')), now() + interval '5 minutes')
+    on conflict (app_id, user_sha256) do update set erased_at = excluded.erased_at;
+end $$;
+
+-- The tables have the id no more: a purchase that is matched from now on does not find it.
+create function end_erasure(app text, clear_id text) returns void
+language sql security definer as $$
+    update erasures set erased_at = clock_timestamp()
+    where app_id = app and user_sha256 = sha256(convert_to(clear_id, 'UTF8'))
+$$;
+
+-- `makegood users erase` where ids stand as they are: a tombstone takes the id's place in all tables. Returns how
+-- many receipts and other rows had the id.
+--
+-- A verdict that is being written ends first, or finds that its attempt has moved on, so no worker brings the id
+-- back. The lock is that of `take_provisional_place`. The word of support for the user is deleted and its audit does
+-- not name the user; bonuses count for nobody any more; an order that has ended forgets where in the game its goods
+-- went. Reads all events once: they are in no order by user.
+create function erase_clear_user(app text, clear_id text, tombstone text, actor text) returns bigint
+language plpgsql security definer as $$
+declare
+    erased bigint;
+    others bigint;
+    imported bigint;
+    bonuses bigint;
+    decisions bigint;
+begin
+    perform pg_advisory_xact_lock(hashtext('makegood.provisional'), hashtext(app));
+    -- Before the receipts, as whoever says a word locks them.
+    delete from support_decisions d where d.app_id = app and d.user_id = clear_id;
+    get diagnostics decisions = row_count;
+    update receipts r set user_id = tombstone,
+        details = case when r.settled_at is null then r.details - 'uid' - 'client' - 'installationId' else '{}' end,
+        installation_id = null, target = case when r.settled_at is null then r.target end,
+        attempt = r.attempt + (r.settled_at is null)::int,
+        due_at = case when r.settled_at is null then now() end
+    where r.app_id = app and r.user_id = clear_id;
+    get diagnostics erased = row_count;
+    update orders o set user_id = tombstone, details = '{}', installation_id = null, idempotency_key = null,
+        debounce_key = null, target = case when (select true from grants g where g.order_id = o.id) then '{}'
+            when (select true from grants g where g.transaction_id = o.reserved_for) then '{}' else o.target end
+    where o.app_id = app and o.user_id = clear_id;
+    get diagnostics others = row_count;
+    -- Not to the tombstone: who comes back uses the same tokens, and what he buys then is his again.
+    delete from user_tokens t where t.app_id = app and t.user_id = clear_id;
+    delete from granted_tokens t where t.app_id = app and t.user_id = clear_id;
+    update audits a set details = a.details || jsonb_build_object('receiver', tombstone)
+    where a.action = 'support.give' and a.details ->> 'app' = app and a.details ->> 'receiver' = clear_id;
+    update ownerships w set user_id = tombstone where w.app_id = app and w.user_id = clear_id;
+    update double_charges d set user_id = tombstone where d.app_id = app and d.user_id = clear_id;
+    update client_reports c set user_id = tombstone, message = null, details = '{}'
+    where c.app_id = app and c.user_id = clear_id;
+    update given_bonuses b set user_id = tombstone, freed_at = coalesce(b.freed_at, now())
+    where b.app_id = app and b.user_id = clear_id;
+    get diagnostics bonuses = row_count;
+    update grants g set user_id = tombstone where g.app_id = app and g.user_id = clear_id;
+    update imported_grants i set user_id = tombstone where i.app_id = app and i.user_id = clear_id;
+    get diagnostics imported = row_count;
+    update shadow_decisions s set user_id = tombstone where s.app_id = app and s.user_id = clear_id;
+    update provisional_grants p set user_id = tombstone where p.app_id = app and p.user_id = clear_id;
+    update events e set user_id = tombstone, body = e.body - 'target' where e.app_id = app and e.user_id = clear_id;
+    insert into audits (actor, action, details)
+    values (actor, 'users.erase', jsonb_build_object('app', app, 'user', tombstone, 'receipts', erased));
+    return erased + others + imported + bonuses + decisions;
+end $$;
+
+-- Beside `erase_clear_user`, for each id of a person: forgets that the id was merged, and its name in the audits of
+-- it.
+create function forget_merges(app text, clear_id text, tombstone text) returns bigint
+language plpgsql security definer as $$
+declare
+    forgotten bigint;
+begin
+    perform pg_advisory_xact_lock(hashtext('makegood.merges'), hashtext(app));
+    delete from merges m where m.app_id = app and clear_id in (m.user_id, m.into_user_id);
+    get diagnostics forgotten = row_count;
+    update audits a set details = a.details
+        || case when a.details ->> 'user' = clear_id then jsonb_build_object('user', tombstone) else '{}' end
+        || case when a.details ->> 'into' = clear_id then jsonb_build_object('into', tombstone) else '{}' end
+    where a.action = 'users.merge' and a.details ->> 'app' = app
+      and clear_id in (a.details ->> 'user', a.details ->> 'into');
+    return forgotten;
+end $$;
+
+-- `makegood users erase` in a protected database: the id goes, and with it what was sent beside ended purchases and
+-- orders, in lines and in reports, which may name the user in words of its own, and from which installation it was
+-- posted. An order that waits keeps where its goods go. Returns how many rows of users were there: 0 or 1. May be
+-- repeated.
+create function erase_protected_user(app text, key text, actor text) returns bigint
+language sql security definer as $$
+    with erased as (
+        update users set sealed = null, key_id = null, erased_at = coalesce(erased_at, now())
+        where app_id = app and user_key = key
+        returning user_key),
+    emptied as (
+        update receipts r set details = '{}', installation_id = null, target = null
+        where r.app_id = app and r.user_id in (select user_key from erased) and r.settled_at is not null
+          and (r.details <> '{}' or r.installation_id is not null or r.target is not null
+            or r.lines > 0 and exists (select from receipt_lines l where l.receipt_id = r.id
+              and (l.details <> '{}' or coalesce(l.target, l.declared) is not null or l.installation_id is not null)))
+        returning r.id),
+    orders_emptied as (
+        update orders o set details = '{}', installation_id = null, idempotency_key = null,
+            target = case when (select true from grants g where g.order_id = o.id) then '{}'
+                when (select true from grants g where g.transaction_id = o.reserved_for) then '{}' else o.target end
+        where o.app_id = app and o.user_id in (select user_key from erased)),
+    events_emptied as (
+        update events e set body = e.body - 'target'
+        where e.app_id = app and e.user_id in (select user_key from erased) and e.body ? 'target'),
+    reports_emptied as (
+        update client_reports r set message = null, details = '{}'
+        where r.app_id = app and r.user_id in (select user_key from erased)),
+    audited as (
+        insert into audits (actor, action, details)
+        select actor, 'users.erase',
+            jsonb_build_object('app', app, 'user', user_key, 'receipts', (select count(*) from emptied))
+        from erased)
+    select count(*) from erased
+$$;
+
+-- `makegood users readmit`: an erased user is a customer again, and the id is stored anew.
+create function readmit_user(app text, key text, sealed_id bytea, sealed_by text, actor text) returns bigint
+language sql security definer as $$
+    with readmitted as (
+        update users set sealed = sealed_id, key_id = sealed_by, erased_at = null
+        where app_id = app and user_key = key and erased_at is not null
+        returning user_key),
+    audited as (
+        insert into audits (actor, action, details)
+        select actor, 'users.readmit', jsonb_build_object('app', app, 'user', user_key) from readmitted)
+    select count(*) from readmitted
+$$;
+
+-- As at the end of 0001_receipts.sql.
+do $$
+declare
+    signature text;
+begin
+    foreach signature in array array[
+        'merge_users(text, text, text, integer, text)', 'begin_erasure(text, text)', 'end_erasure(text, text)',
+        'erase_clear_user(text, text, text, text)', 'forget_merges(text, text, text)',
+        'erase_protected_user(text, text, text)', 'readmit_user(text, text, bytea, text, text)']
+    loop
+        execute format('alter function %s set search_path = %I, pg_temp', signature, current_schema());
+        execute format('revoke execute on function %s from public', signature);
+    end loop;
+end $$;

@@ -1,0 +1,88 @@
+-- Why: an app that moves in brings what the system before it has given (`makegood import`), and may run beside that
+--   system for a while, deciding without giving (`mode: shadow`). Imported purchases have a table of their own and no
+--   row in grants: a grant is what was given here, with its receipt, its goods and its event, and every invariant
+--   says so. A purchase that another system gave has none of them: its row only answers.
+-- Locks: none, everything is new.
+-- Cost: none: an empty database.
+
+-- What the system before this one has given. The purchase is already granted here: nothing is given for it again,
+-- under whatever id Apple lists it. The schema's owner alone writes a row, once, and no row is ever changed.
+create table imported_grants (
+    transaction_id text primary key,
+    app_id text not null,
+    environment text not null,
+    original_transaction_id text not null,
+    user_id text not null,
+    product_id text not null,
+    purchased_at timestamptz not null,
+    imported_at timestamptz not null default now()
+);
+-- Another id of the same purchase: of a restore, of a period on another device.
+create index imported_grants_chain on imported_grants (original_transaction_id);
+create index imported_grants_by_user on imported_grants (app_id, user_id);
+
+-- An imported purchase cannot be granted, whatever a program knows of it. A verdict on such a purchase is "already
+-- granted", and a grant is refused as by any constraint: its batch is taken apart until the one purchase is alone,
+-- its neighbours are settled, and the receipt stays open. Each statement that grants looks once whether anything was
+-- imported, and only then for each of its grants.
+create function refuse_imported_purchases() returns trigger language plpgsql security definer as $$
+begin
+    perform from imported_grants limit 1;
+    if not found then return null; end if;
+    perform from written w cross join lateral (
+        (select from imported_grants where transaction_id = w.transaction_id)
+        union all
+        -- The same purchase under another id, as `makegood import` is read everywhere else.
+        (select from transactions t cross join lateral (
+            select purchased_at from imported_grants
+            where original_transaction_id = t.original_transaction_id offset 0) i
+        where t.transaction_id = w.transaction_id
+            and (w.purchase_key = w.environment || '/purchase/' || t.original_transaction_id
+                or date_trunc('second', i.purchased_at) = date_trunc('second', t.purchased_at)))
+        limit 1) i
+    limit 1;
+    if found then
+        raise exception 'a purchase was given by the system before this one'
+            using errcode = 'integrity_constraint_violation';
+    end if;
+    return null;
+end $$;
+-- Whatever the statistics say: the table is empty until the day it holds millions.
+alter function refuse_imported_purchases() set enable_seqscan = off;
+create trigger grants_are_not_imported after insert on grants
+    referencing new table as written for each statement execute function refuse_imported_purchases();
+
+-- What would have been given while the app was in shadow. The receipt that decided first may decide anew, and no
+-- other.
+create table shadow_decisions (
+    transaction_id text primary key,
+    purchase_key text not null,
+    app_id text not null,
+    environment text not null,
+    original_transaction_id text not null,
+    user_id text not null,
+    product_id text not null,
+    goods jsonb not null,
+    binding_source text not null,
+    order_id uuid,                              -- would have been bound by it
+    token uuid,
+    purchased_at timestamptz not null,
+    receipt_id uuid not null,
+    decided_at timestamptz not null default now()
+);
+-- An index by which a purchase is looked up begins with the key and not with the app. A worker keeps its plans, and
+-- while an app moves in they are of an empty table, where an index of the app's decisions looks as good as one that
+-- names the purchase: each look-up would then read all that has been decided.
+create index shadow_decisions_of_purchase on shadow_decisions (purchase_key);
+create index shadow_decisions_chain on shadow_decisions (original_transaction_id);
+create index shadow_decisions_of_order on shadow_decisions (order_id) where order_id is not null;
+create index shadow_decisions_of_token on shadow_decisions (token) where token is not null;
+create index shadow_decisions_by_time on shadow_decisions (app_id, purchased_at, transaction_id);
+create index shadow_decisions_by_user on shadow_decisions (app_id, user_id);
+
+-- As at the end of 0001_receipts.sql.
+do $$
+begin
+    execute format('alter function refuse_imported_purchases() set search_path = %I, pg_temp', current_schema());
+end $$;
+revoke execute on function refuse_imported_purchases() from public;
