@@ -25,7 +25,7 @@ create table stored_payloads (
     received_on date not null,
     body text not null,
     header_sha256 bytea,                        -- null: the body is the whole proof
-    constraint payloads_pkey primary key (receipt_id, received_on)
+    constraint stored_payloads_pkey primary key (receipt_id, received_on)
 ) partition by range (received_on);
 alter table stored_payloads alter column body set storage external;
 
@@ -39,14 +39,6 @@ create view payloads as
 select p.receipt_id, p.received_on,
     case when p.header_sha256 is null then p.body else h.header || p.body end as body
 from stored_payloads p left join proof_headers h on h.sha256 = p.header_sha256;
-
--- With its owner's rights: a role that may insert into the view may store a proof, and nothing else.
-create function store_payload() returns trigger language plpgsql security definer as $$
-begin
-    insert into stored_payloads (receipt_id, received_on, body) values (new.receipt_id, new.received_on, new.body);
-    return new;
-end $$;
-create trigger store_payload instead of insert on payloads for each row execute function store_payload();
 
 -- The partitions of days.
 create view payload_days as
@@ -311,7 +303,7 @@ declare
     signature text;
 begin
     foreach signature in array array[
-        'store_payload()', 'create_payload_partitions(integer)', 'enter_payload_chains(uuid[], text[])',
+        'create_payload_partitions(integer)', 'enter_payload_chains(uuid[], text[])',
         'payload_reasons(uuid[], text[])', 'keep_payloads(text, uuid[], text[])',
         'retain_payloads(integer, text[], integer)', 'keep_reopened_payloads(uuid[])',
         'changed_proofs(double precision)']

@@ -28,12 +28,9 @@ create table orders (
     debounce_key bytea,                         -- the same tap again
     idempotency_key text,
     reserved_for text,                          -- asked for because this transaction came without an order
-    transaction_id text,                        -- never written
-    bound_at timestamptz,                       -- never written
     placed_on date,                             -- the day (UTC) that `place` belongs to
     place integer,                              -- among its user's orders of that day; null: imported
     constraint orders_quantity check (quantity > 0),
-    constraint orders_bound check ((transaction_id is null) = (bound_at is null)),
     constraint orders_price check ((price_milliunits is null) = (currency is null))
 );
 create index orders_by_user on orders (app_id, user_id, placed_at);

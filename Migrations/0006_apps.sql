@@ -9,7 +9,7 @@ create table apps (
     app_id text primary key,
     first_started_at timestamptz not null default now(),
     configuration_sha256 bytea not null,        -- a change makes held rows due
-    live_since timestamptz default now()
+    live_since timestamptz
 );
 comment on column apps.live_since is
     'Since when the app''s goods are given here: the default of grantFrom. Null: it is in shadow.';

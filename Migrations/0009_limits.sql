@@ -84,34 +84,6 @@ begin
     return true;
 end $$;
 
--- The same with the user among its arguments. No statement of the program calls it.
-create function take_provisional_place(
-    app text, usr text, purchase text, receipt uuid, product text, confirmation uuid, per_user integer,
-    per_app integer)
-returns boolean language plpgsql as $$
-declare
-    today timestamptz := date_trunc('day', now() at time zone 'UTC') at time zone 'UTC';
-    holder uuid;
-begin
-    perform pg_advisory_xact_lock(hashtext('makegood.provisional'), hashtext(app));
-    select p.receipt_id into holder from provisional_grants p where p.transaction_id = purchase;
-    if found then
-        return holder = receipt;
-    end if;
-    -- Granted before: there is nothing to give.
-    if exists (select from grants g where g.transaction_id = purchase) then
-        return false;
-    end if;
-    if (select count(*) from provisional_grants p
-            where p.app_id = app and p.user_id = usr and p.taken_at >= today) >= per_user
-        or (select count(*) from provisional_grants p where p.app_id = app and p.taken_at >= today) >= per_app then
-        return false;
-    end if;
-    insert into provisional_grants (transaction_id, receipt_id, app_id, user_id, product_id, event_id)
-    values (purchase, receipt, app, usr, product, confirmation);
-    return true;
-end $$;
-
 -- One row for each thing that a limit counts.
 create table limit_places (
     app_id text not null,
@@ -282,7 +254,7 @@ declare
 begin
     foreach signature in array array[
         'free_bonuses_taken_back()', 'take_provisional_place(text, text, uuid, text, uuid, integer, integer)',
-        'take_provisional_place(text, text, text, uuid, text, uuid, integer, integer)', 'drop_limit_places()']
+        'drop_limit_places()']
     loop
         execute format('alter function %s set search_path = %I, pg_temp', signature, current_schema());
         execute format('revoke execute on function %s from public', signature);

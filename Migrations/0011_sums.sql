@@ -42,12 +42,11 @@ from (select (date_trunc('day', now() at time zone 'UTC') - interval '13 days') 
 -- All schedulers share it, and a step has so many events at most. One row.
 create table double_charge_progress (
     is_only boolean primary key default true,
-    searched_to timestamptz not null,           -- never read
     taken_at timestamptz not null,              -- when a scheduler last began; the others leave it alone for a while
     searched_xid xid8 not null,                 -- with `searched_id`: the last event that was looked at
     searched_id bigint not null,
     constraint double_charge_progress_one_row check (is_only)
 );
 
-insert into double_charge_progress (searched_to, taken_at, searched_xid, searched_id)
-values (now() - interval '1 hour', '-infinity', pg_snapshot_xmin(pg_current_snapshot()), 0);
+insert into double_charge_progress (taken_at, searched_xid, searched_id)
+values ('-infinity', pg_snapshot_xmin(pg_current_snapshot()), 0);

@@ -21,8 +21,6 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines"),
-                    // No statement of the ingest uses this right.
-                    .update("due_at", "declared"),
                 ],
                 .worker: [
                     .select(
@@ -50,8 +48,7 @@ package struct Rights: Sendable {
             ]),
         // Written by its function. What else was sent with a post nobody reads.
         table("receipt_lines", [.ingest: storiesOfLines, .worker: storiesOfLines, .support: storiesOfLines]),
-        // That a proof is there may be seen; the proof itself only by who judges it. No statement of the ingest uses its
-        // right on the view.
+        // That a proof is there may be seen; the proof itself only by who judges it.
         table(
             "stored_payloads",
             [.ingest: [.insert], .support: [.select("receipt_id", "received_on", "header_sha256")]]),
@@ -59,7 +56,7 @@ package struct Rights: Sendable {
         table(
             "payloads",
             [
-                .ingest: [.insert], .worker: [.select], .scheduler: [.select("receipt_id", "received_on")],
+                .worker: [.select], .scheduler: [.select("receipt_id", "received_on")],
                 .support: [.select("receipt_id", "received_on")],
             ]),
         table(
@@ -168,8 +165,7 @@ package struct Rights: Sendable {
             "orders",
             [
                 .ingest: [.select, .insert],
-                // No statement of the worker uses the right to update.
-                .worker: [.select, .update("product_id", "transaction_id", "bound_at")],
+                .worker: [.select],
                 .scheduler: ownersOfOrders, .support: [.select],
             ]),
         table("ordering_apps", [.worker: [.select]]),
@@ -335,7 +331,7 @@ package struct Rights: Sendable {
             [.scheduler: [.select, .update("summed_to", "complete_to", "complete_xid")]]),
         table(
             "double_charge_progress",
-            [.scheduler: [.select, .update("searched_xid", "searched_id", "taken_at", "searched_to")]]),
+            [.scheduler: [.select, .update("searched_xid", "searched_id", "taken_at")]]),
         table(
             "audits",
             [
@@ -410,7 +406,6 @@ package struct Rights: Sendable {
         function("free_bonuses_taken_back()", [:]),
         function("forget_declarations()", [:]),
         function("forget_lines()", [:]),
-        function("store_payload()", [:]),
         function("enter_payload_chains(uuid[], text[])", [:]),
         function("payload_reasons(uuid[], text[])", [:]),
         function(
@@ -419,8 +414,6 @@ package struct Rights: Sendable {
             "report_apple_hosts(text, text[], text[], text[], double precision[], integer[], integer[])",
             [.worker: [.execute]]),
         function("lane_place(text, text)", [.worker: [.execute]]),
-        function(
-            "take_provisional_place(text, text, text, uuid, text, uuid, integer, integer)", [.worker: [.execute]]),
         function("take_provisional_place(text, text, uuid, text, uuid, integer, integer)", [.worker: [.execute]]),
         function("end_halt(text, text, text, text)", [.worker: [.execute], .support: [.execute]]),
         function("end_stale_halts(text, text[])", [.worker: [.execute]]),
@@ -456,7 +449,7 @@ package struct Rights: Sendable {
     ]
     private static let booksOfAttempts = [Right.select("receipt_id", "attempt", "at", "reason")]
     private static let ownersOfOrders = [
-        Right.select("id", "app_id", "user_id", "transaction_id", "bound_at", "placed_at")
+        Right.select("id", "app_id", "user_id", "placed_at")
     ]
 
     private static func table(_ name: String, _ rights: [DatabaseRole: [Right]]) -> Rights {

@@ -116,7 +116,10 @@ import Testing
                 "select count(*) from pg_inherits where inhparent = 'stored_payloads'::regclass")
             #expect(partitions == 4, "three days to come beside the default")
             try await lab.run(
-                "insert into payloads select gen_random_uuid(), (now() at time zone 'UTC')::date + 2, 'later'")
+                """
+                insert into stored_payloads (receipt_id, received_on, body)
+                select gen_random_uuid(), (now() at time zone 'UTC')::date + 2, 'later'
+                """)
             let name = try await lab.texts(
                 """
                 select (tableoid::regclass::text = 'payloads_'

@@ -58,7 +58,7 @@ struct Refusal: Sendable {
         // An order is promised once; whose a token is is said once.
         Refusal(everybody, "update orders set user_id = 'thief'"),
         Refusal(everybody, "update orders set goods = '[]'"),
-        Refusal([.ingest, .scheduler, .support, .dashboard], "update orders set transaction_id = '1'"),
+        Refusal(everybody, "update orders set reserved_for = '1'"),
         Refusal(everybody, "update user_tokens set user_id = 'thief'"),
         Refusal(everybody, "delete from orders"),
         Refusal(everybody, "update catalogues set document = '{}'"),
@@ -94,7 +94,7 @@ struct Refusal: Sendable {
             [.ingest],
             "insert into outcomes (receipt_id, transaction_id, state) values (gen_random_uuid(), '', 'granted')"),
         Refusal(
-            [.worker, .scheduler, .support, .dashboard],
+            everybody,
             "insert into payloads (receipt_id, received_on, body) values (gen_random_uuid(), now(), '')"),
         Refusal(
             [.worker, .scheduler, .support, .dashboard],

@@ -141,7 +141,7 @@ extension Invariant {
                 select original_transaction_id, purchased_at from transactions
                 where o.granted <> o.transaction_id and transaction_id = o.transaction_id offset 0) bought
               where given.revoked_at < bought.purchased_at) t on true
-            where (g.is_there is null or t.is_over) and not exists \(othersBehind)
+            where (g.is_there is null or t.is_over) and not exists \(formerSystem)
             """),
         Invariant(
             "I6", "summary", "a receipt's state follows from its outcomes",
@@ -315,9 +315,8 @@ extension Invariant {
     /// The joins are full joins, which are hashed: statistics of a large table know nothing of today, so the planner
     /// expects a handful of recent rows and would look up each of a hundred thousand.
     private static let since = "now() - make_interval(secs => :seconds)"
-    /// What else answers for the purchase of `o`: the former system; and where that was decided before outcomes said which
-    /// grant answered, by programs of then, any grant of its chain.
-    private static let othersBehind = """
+    /// What else answers for the purchase of `o`: the former system.
+    private static let formerSystem = """
         (
               select from imported_grants where transaction_id = o.transaction_id
               union all
@@ -325,16 +324,7 @@ extension Invariant {
                 select original_transaction_id as original from transactions
                 where transaction_id = o.transaction_id offset 0) chain
               cross join lateral (
-                (select from imported_grants where original_transaction_id = chain.original limit 1)
-                union all
-                (select from transactions other
-                  cross join lateral (select from grants where transaction_id = other.transaction_id offset 0) given
-                  -- A database of today has never known such a program.
-                  where o.decided_at < (
-                      select s.applied_at + interval '1 day' from schema_migrations s, schema_migrations first
-                      where s.number = 40 and first.number = 1 and s.applied_at > first.applied_at + interval '1 hour')
-                    and g.is_there is null and other.original_transaction_id = chain.original
-                  limit 1)) behind
+                select from imported_grants where original_transaction_id = chain.original limit 1) behind
               limit 1)
         """
     /// Two servers' clocks, before and after a fail-over.
