@@ -3,30 +3,32 @@
 --   posts of the same proof say of them, the tries at Apple that ended none, and an independent count of what was
 --   received. The services work with roles that own nothing and delete nothing (`makegood roles`). What needs the
 --   owner's rights is a function that does this one thing.
+--   Every text column of this schema compares by bytes (`collate "C"`): an index that went by the rules of a language
+--   would be wrong after a move to another C library.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
 
 create table receipts (
     id uuid primary key,                        -- derived from the submission: the same submission is the same row
-    app_id text not null,
-    user_id text,                               -- null: only an order names the user
-    order_id text,
-    kind text not null,                         -- what was submitted as proof
-    lane text not null,                         -- which queue it waits in
-    transaction_id text,                        -- the transaction that the poster meant
-    original_transaction_id text,
+    app_id text collate "C" not null,
+    user_id text collate "C",                   -- null: only an order names the user
+    order_id text collate "C",
+    kind text collate "C" not null,             -- what was submitted as proof
+    lane text collate "C" not null,             -- which queue it waits in
+    transaction_id text collate "C",            -- the transaction that the poster meant
+    original_transaction_id text collate "C",
     is_vouched boolean not null,                -- a trusted backend (scope claim) vouches for the user
     details jsonb not null,                     -- everything else that was sent, unknown fields included
     payload_sha256 bytea not null,              -- outlives the payload
-    state text not null default 'received',
-    reason text,
+    state text collate "C" not null default 'received',
+    reason text collate "C",
     attempt integer not null default 0,         -- tries at Apple that counted; also the guard of every verdict
     rescues integer not null default 0,         -- times the scheduler queued it again since the last verdict
     received_at timestamptz not null default now(),
     judged_at timestamptz,                      -- the last verdict, final or not
     due_at timestamptz,                         -- open rows: when the scheduler queues it again if nobody settled it
     settled_at timestamptz,
-    installation_id text,                       -- of the token that it was posted with; finds orders of the same device
+    installation_id text collate "C",           -- of the token that it was posted with; finds orders of the same device
     target jsonb,                               -- where in the game goods without an order go
     declared jsonb,                             -- what the post says was bought, to be compared with Apple's word
     claimed_at timestamptz,                     -- the last post by which a refused claim is judged anew; null: none
@@ -69,10 +71,10 @@ create table receipt_lines (
     receipt_id uuid not null,
     line uuid not null,                         -- follows from what it says
     said_at timestamptz not null default now(), -- the last time
-    order_id text,
-    transaction_id text,                        -- the transaction meant
-    original_transaction_id text,
-    installation_id text,                       -- of the token that it came with
+    order_id text collate "C",
+    transaction_id text collate "C",            -- the transaction meant
+    original_transaction_id text collate "C",
+    installation_id text collate "C",           -- of the token that it came with
     target jsonb,
     declared jsonb,
     details jsonb not null,                     -- everything that was sent; the first post's stand in receipts
@@ -263,9 +265,9 @@ create table attempts (
     receipt_id uuid not null,
     attempt integer not null,
     at timestamptz not null default now(),
-    reason text,
-    service text,
-    environment text,
+    reason text collate "C",
+    service text collate "C",
+    environment text collate "C",
     http_status integer,
     code bigint,
     duration_ms integer,
@@ -275,9 +277,9 @@ create index attempts_at on attempts using brin (at) with (autosummarize = on);
 
 -- The independent side of the conservation check: the insert itself counts what was received.
 create table tallies (
-    app_id text not null,
+    app_id text collate "C" not null,
     day date not null,
-    source text not null,
+    source text collate "C" not null,
     shard integer not null,                     -- by connection, so that writers do not wait for each other
     received bigint not null,
     primary key (app_id, day, source, shard)

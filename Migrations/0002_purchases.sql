@@ -7,21 +7,21 @@
 
 -- What Apple said about each transaction; the newest word wins.
 create table transactions (
-    transaction_id text primary key,
-    app_id text not null,
-    environment text not null,
-    original_transaction_id text not null,
-    product_id text not null,
-    kind text,
+    transaction_id text collate "C" primary key,
+    app_id text collate "C" not null,
+    environment text collate "C" not null,
+    original_transaction_id text collate "C" not null,
+    product_id text collate "C" not null,
+    kind text collate "C",
     quantity integer not null,
     purchased_at timestamptz not null,
     expires_at timestamptz,
     revoked_at timestamptz,
     app_account_token uuid,
-    ownership text,
+    ownership text collate "C",
     signed_at timestamptz,
     facts jsonb not null,
-    customer_id text,                           -- Apple's appTransactionId: limits on one customer's purchases
+    customer_id text collate "C",               -- Apple's appTransactionId: limits on one customer's purchases
     constraint transactions_quantity check (quantity > 0)
 );
 create index transactions_chain on transactions (original_transaction_id);
@@ -34,21 +34,21 @@ create index transactions_revoked_at on transactions (revoked_at) where revoked_
 -- The promise: one grant per Apple transaction, per purchase, per period and per order, in the database. The grant
 -- alone says which purchase an order was bound to, so that a verdict neither locks nor rewrites the order.
 create table grants (
-    transaction_id text primary key,
-    purchase_key text not null,                 -- one purchase that Apple lists under two ids
-    app_id text not null,
-    environment text not null,
-    user_id text not null,
-    customer_id text,                           -- Apple's customer of this app, where Apple says it
+    transaction_id text collate "C" primary key,
+    purchase_key text collate "C" not null,     -- one purchase that Apple lists under two ids
+    app_id text collate "C" not null,
+    environment text collate "C" not null,
+    user_id text collate "C" not null,
+    customer_id text collate "C",               -- Apple's customer of this app, where Apple says it
     receipt_id uuid not null,
-    product_id text not null,
+    product_id text collate "C" not null,
     quantity integer not null,
     goods jsonb not null,                       -- computed once, at the time of the grant
-    binding_source text not null,               -- which rule found the owner
+    binding_source text collate "C" not null,   -- which rule found the owner
     granted_at timestamptz not null default now(),
     order_id uuid,                              -- the order that it was bound to; null: given without one
-    item text,                                  -- what limits count; null: the item that the product is by default
-    period_key text,                            -- a period's second key, its chain and its end; null: no period
+    item text collate "C",                      -- what limits count; null: the item that the product is by default
+    period_key text collate "C",                -- a period's second key, its chain and its end; null: no period
     constraint grants_purchase_key unique (purchase_key),
     constraint grants_quantity check (quantity > 0)
 );
@@ -67,13 +67,13 @@ create index grants_granted_at on grants using brin (granted_at) with (autosumma
 -- What became of each transaction of each receipt.
 create table outcomes (
     receipt_id uuid not null,
-    transaction_id text not null,
-    state text not null,
-    reason text,
-    binding_source text,
+    transaction_id text collate "C" not null,
+    state text collate "C" not null,
+    reason text collate "C",
+    binding_source text collate "C",
     decided_at timestamptz not null default now(),
-    reasons text[],                             -- of the decision; null: nothing but the proof spoke for anybody
-    granted_as text,                            -- of already_granted: the grant's transaction, if that is another id
+    reasons text[] collate "C",                 -- of the decision; null: nothing but the proof spoke for anybody
+    granted_as text collate "C",                -- of already_granted: the grant's transaction, if that is another id
     safe_at timestamptz,                        -- another user has it by less than proof; the poster may finish it then
     primary key (receipt_id, transaction_id),
     constraint outcomes_state check (state in ('open', 'held', 'granted', 'already_granted', 'rejected'))
@@ -87,13 +87,13 @@ create index outcomes_not_granted on outcomes (transaction_id) where state <> 'g
 -- Whose a chain (one originalTransactionId) is, from which purchase on, and by which rule. The latest purchase says
 -- whose it is now. No row is ever changed: a chain that moves has one row more.
 create table ownerships (
-    app_id text not null,
-    environment text not null,
-    original_transaction_id text not null,
+    app_id text collate "C" not null,
+    environment text collate "C" not null,
+    original_transaction_id text collate "C" not null,
     purchased_at timestamptz not null,
-    transaction_id text not null,
-    user_id text not null,
-    binding_source text not null,
+    transaction_id text collate "C" not null,
+    user_id text collate "C" not null,
+    binding_source text collate "C" not null,
     decided_at timestamptz not null default now(),
     move integer not null default 0,            -- 0: whose it was when it was granted; the greatest: whose it is
     primary key (app_id, environment, original_transaction_id, purchased_at, transaction_id, move),
@@ -104,11 +104,11 @@ create index ownerships_moved on ownerships (transaction_id, move) where move > 
 
 -- Which users got purchases with a token, for tokens that are no order's and that nobody registered.
 create table granted_tokens (
-    app_id text not null,
+    app_id text collate "C" not null,
     token uuid not null,
-    user_id text not null,
+    user_id text collate "C" not null,
     granted_at timestamptz not null default now(),
-    transaction_id text,                        -- the purchase behind it: once refunded, the token says nothing
+    transaction_id text collate "C",            -- the purchase behind it: once refunded, the token says nothing
     primary key (app_id, token, user_id)
 );
 create index granted_tokens_by_user on granted_tokens (app_id, user_id);
@@ -116,11 +116,11 @@ create index granted_tokens_by_user on granted_tokens (app_id, user_id);
 -- A user's first, monthly or daily bonus, and the purchase that it came with. A bonus is given once per user and
 -- period: the unique index decides between two statements.
 create table given_bonuses (
-    app_id text not null,
-    user_id text not null,
-    bonus text not null,
-    period text not null,                       -- of the purchase, in UTC: 2026-11-22, 2026-11, or empty for ever
-    transaction_id text,                        -- null: given by the system before this one
+    app_id text collate "C" not null,
+    user_id text collate "C" not null,
+    bonus text collate "C" not null,
+    period text collate "C" not null,           -- of the purchase, in UTC: 2026-11-22, 2026-11, or empty for ever
+    transaction_id text collate "C",            -- null: given by the system before this one
     goods jsonb,                                -- as they stand among the goods of the grant
     given_at timestamptz not null default now(),
     freed_at timestamptz,                       -- taken back, or its user was erased: it may be given again
@@ -154,11 +154,11 @@ create trigger grants_move_bonuses after update of user_id on grants
 
 -- Purchases that may be one purchase charged twice. All of them are given; a person looks.
 create table double_charges (
-    transaction_id text primary key,            -- the later of the two
-    app_id text not null,
-    user_id text not null,
-    product_id text not null,
-    first_transaction_id text,                  -- null: the order's grant says it
+    transaction_id text collate "C" primary key, -- the later of the two
+    app_id text collate "C" not null,
+    user_id text collate "C" not null,
+    product_id text collate "C" not null,
+    first_transaction_id text collate "C",      -- null: the order's grant says it
     order_id uuid,                              -- both were bought on this order; null: only shortly after each other
     flagged_at timestamptz not null default now()
 );

@@ -11,7 +11,7 @@
 -- are few, because the intake shares a header only after it has seen it again and again.
 create table proof_headers (
     sha256 bytea primary key,
-    header text not null,                       -- the first part of a JWS, with the dot that follows it
+    header text collate "C" not null,           -- the first part of a JWS, with the dot that follows it
     constraint proof_headers_sha256 check (sha256 = sha256(convert_to(header, 'UTF8')))
 ) with (toast_tuple_target = 8160);
 -- In its row, as payloads are: every proof that is read needs it.
@@ -23,7 +23,7 @@ alter table proof_headers alter column header set storage external;
 create table stored_payloads (
     receipt_id uuid not null,
     received_on date not null,
-    body text not null,
+    body text collate "C" not null,
     header_sha256 bytea,                        -- null: the body is the whole proof
     constraint stored_payloads_pkey primary key (receipt_id, received_on)
 ) partition by range (received_on);
@@ -49,8 +49,8 @@ where i.inhparent = 'stored_payloads'::regclass and c.relname ~ '^payloads_[0-9]
 -- Payloads that must stay though their day has left, or may leave.
 create table kept_payloads (
     receipt_id uuid primary key,
-    body text not null,
-    reason text not null,
+    body text collate "C" not null,
+    reason text collate "C" not null,
     kept_until timestamptz not null,            -- when it is asked again whether a reason is left
     constraint kept_payloads_reason check (reason in ('open', 'rejected', 'chain'))
 ) with (toast_tuple_target = 8160);
@@ -59,9 +59,9 @@ create index kept_payloads_until on kept_payloads (kept_until);
 
 -- The newest receipt of each subscription chain among those that were judged: the one by which Apple can be asked.
 create table kept_chains (
-    app_id text not null,
-    environment text not null,
-    original_transaction_id text not null,
+    app_id text collate "C" not null,
+    environment text collate "C" not null,
+    original_transaction_id text collate "C" not null,
     receipt_id uuid not null,
     received_at timestamptz not null,
     primary key (app_id, environment, original_transaction_id)

@@ -7,34 +7,34 @@
 
 create table orders (
     id uuid primary key,
-    app_id text not null,
-    user_id text not null,
-    product_id text not null,
+    app_id text collate "C" not null,
+    user_id text collate "C" not null,
+    product_id text collate "C" not null,
     placed_at timestamptz not null default now(),
-    item text,                                  -- where one store product is sold as many items
+    item text collate "C",                      -- where one store product is sold as many items
     quantity integer not null default 1,        -- what the client asked for; Apple's multiplies the goods
-    promotion text,                             -- the catalogue's collection
-    channel text not null default 'apple',      -- the way of payment
-    environment text,                           -- where Apple is expected to sell it; Apple's data decides
+    promotion text collate "C",                 -- the catalogue's collection
+    channel text collate "C" not null default 'apple', -- the way of payment
+    environment text collate "C",               -- where Apple is expected to sell it; Apple's data decides
     goods jsonb,                                -- frozen: what one unit gives; null: the catalogue held nothing then
     bonuses jsonb not null default '[]',        -- frozen: what it gives beside them once
     price_milliunits bigint,                    -- frozen
-    currency text,
+    currency text collate "C",
     offer bigint,                               -- the version of the catalogue that was frozen
     pay_by timestamptz not null default now() + interval '48 hours',    -- bought later: the offer of that day
     target jsonb not null default '{}',         -- server, role, country, ext: where in the game the goods go
     details jsonb not null default '{}',        -- everything else that was sent, unknown fields included
-    installation_id text,                       -- who has this app on this device may place orders of another user
+    installation_id text collate "C",           -- who has this app on this device may place orders of another user
     debounce_key bytea,                         -- the same tap again
-    idempotency_key text,
-    reserved_for text,                          -- asked for because this transaction came without an order
+    idempotency_key text collate "C",
+    reserved_for text collate "C",              -- asked for because this transaction came without an order
     placed_on date,                             -- the day (UTC) that `place` belongs to
     place integer,                              -- among its user's orders of that day; null: imported
     constraint orders_quantity check (quantity > 0),
     constraint orders_price check ((price_milliunits is null) = (currency is null))
 );
 create index orders_by_user on orders (app_id, user_id, placed_at);
-create index orders_by_id_text on orders ((id::text));      -- the order that a receipt names
+create index orders_by_id_text on orders ((id::text) collate "C");  -- the order that a receipt names
 create unique index orders_once on orders (app_id, user_id, idempotency_key) where idempotency_key is not null;
 -- The limit of orders per user and day is exact. Of two processes that place orders of one user at once the later one
 -- sees what the earlier one has placed, so that one tap is one order.
@@ -48,10 +48,10 @@ create index orders_placed_at on orders using brin (placed_at) with (autosummari
 
 -- Tokens that an app uses as appAccountToken for all purchases of a user: one token, one user, per app.
 create table user_tokens (
-    app_id text not null,
+    app_id text collate "C" not null,
     token uuid not null,
-    user_id text not null,
-    source text not null,
+    user_id text collate "C" not null,
+    source text collate "C" not null,
     registered_at timestamptz not null default now(),
     primary key (app_id, token),
     constraint user_tokens_source check (source in ('registered', 'issued'))
@@ -64,10 +64,10 @@ create unique index user_tokens_issued on user_tokens (app_id, user_id) where so
 -- statement that gives all purchases gives this one. The latest word counts, and none counts against a grant that
 -- exists.
 create table support_decisions (
-    app_id text not null,
-    transaction_id text not null,
-    user_id text not null,
-    item text,                                  -- which of those that are sold as its product; null: as it is found
+    app_id text collate "C" not null,
+    transaction_id text collate "C" not null,
+    user_id text collate "C" not null,
+    item text collate "C",                      -- which of those that are sold as its product; null: as it is found
     token uuid,                                 -- leads to the user: what Apple is told of it
     decided_at timestamptz not null default now(),
     primary key (app_id, transaction_id)
@@ -76,7 +76,7 @@ create table support_decisions (
 -- Apps that have ever had an order, a user's token or a person's word. In all others nothing names another user than
 -- the poster, and no worker asks whose a purchase is. The statement that writes the first order writes this row too,
 -- so that a process that sees the order sees the row.
-create table ordering_apps (app_id text primary key);
+create table ordering_apps (app_id text collate "C" primary key);
 
 create function note_ordering_apps() returns trigger language plpgsql security definer as $$
 begin
@@ -96,13 +96,13 @@ create trigger support_decisions_note_app after insert on support_decisions
 -- What an app told of a purchase that went wrong. A report closes nothing.
 create table client_reports (
     id uuid primary key,                        -- derived from the report: the same report is the same row
-    app_id text not null,
-    user_id text,
+    app_id text collate "C" not null,
+    user_id text collate "C",
     order_id uuid,                              -- an order of this app and user
-    transaction_id text,
-    kind text not null,
-    message text,
-    app_version text,
+    transaction_id text collate "C",
+    kind text collate "C" not null,
+    message text collate "C",
+    app_version text collate "C",
     details jsonb not null,                     -- device, circumstances and unknown fields
     reported_at timestamptz not null default now(),
     handled_at timestamptz,                     -- of paid_without_proof: when a person had seen to it

@@ -6,7 +6,7 @@
 
 -- What the services remember of an app between starts.
 create table apps (
-    app_id text primary key,
+    app_id text collate "C" primary key,
     first_started_at timestamptz not null default now(),
     configuration_sha256 bytea not null,        -- a change makes held rows due
     live_since timestamptz
@@ -18,18 +18,18 @@ comment on column apps.live_since is
 -- and must never change what was promised. Each `makegood catalog apply` writes a whole catalogue of one app; the
 -- newest is in force. No row is ever changed: what was valid when can always be read again.
 create table catalogues (
-    app_id text not null,
+    app_id text collate "C" not null,
     revision bigint not null,
     document jsonb not null,                    -- as `makegood catalog show --json` prints it
     applied_at timestamptz not null default now(),
-    applied_by text not null,
+    applied_by text collate "C" not null,
     primary key (app_id, revision),
     constraint catalogues_revision check (revision > 0)
 );
 
 -- Apps whose records name their users as `userId` does. The `uid` of another app's record may mean anything.
 create table record_apps (
-    app_id text primary key,
+    app_id text collate "C" primary key,
     noted_at timestamptz not null default now()
 );
 
@@ -38,7 +38,7 @@ create table record_apps (
 -- writes the row. A database of signed sandbox purchases alone has no row.
 create table database_purpose (
     is_only boolean primary key default true,
-    purpose text not null,
+    purpose text collate "C" not null,
     since timestamptz not null default now(),
     constraint database_purpose_is_only check (is_only),
     constraint database_purpose_known check (purpose in ('production', 'unsigned'))
@@ -48,8 +48,8 @@ create table database_purpose (
 create table audits (
     id bigint primary key generated always as identity,
     at timestamptz not null default now(),
-    actor text not null,
-    action text not null,
+    actor text collate "C" not null,
+    action text collate "C" not null,
     details jsonb not null
 );
-create index audits_by_app on audits ((details ->> 'app'), at);
+create index audits_by_app on audits ((details ->> 'app') collate "C", at);

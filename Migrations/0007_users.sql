@@ -7,10 +7,10 @@
 
 -- One row per user of a protected database. Erased: a tombstone, which a later post of the user does not fill again.
 create table users (
-    app_id text not null,
-    user_key text not null,                     -- HMAC-SHA256 of the id, by app: what stands in all other tables
+    app_id text collate "C" not null,
+    user_key text collate "C" not null,         -- HMAC-SHA256 of the id, by app: what stands in all other tables
     sealed bytea,                               -- the id, AES-256-GCM: nonce, text, tag
-    key_id text,                                -- which key sealed it
+    key_id text collate "C",                    -- which key sealed it
     first_seen_at timestamptz not null default now(),
     erased_at timestamptz,
     primary key (app_id, user_key),
@@ -21,7 +21,7 @@ create table users (
 -- it.
 create table user_protection (
     is_only boolean primary key default true,
-    fingerprint text not null,                  -- of the key; empty: ids stand here as they are
+    fingerprint text collate "C" not null,      -- of the key; empty: ids stand here as they are
     since timestamptz not null default now(),
     log_secret bytea not null default (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())),
     constraint user_protection_is_only check (is_only)
@@ -35,9 +35,9 @@ comment on column user_protection.log_secret is
 -- statement that reads whose something is reads here who that is by now, and so also finds what is written at the
 -- same moment.
 create table merges (
-    app_id text not null,
-    user_id text not null,
-    into_user_id text not null,                 -- never merged itself: whoever it is merged into takes its place here
+    app_id text collate "C" not null,
+    user_id text collate "C" not null,
+    into_user_id text collate "C" not null,     -- never merged itself: whoever it is merged into takes its place here
     merged_at timestamptz not null default now(),
     primary key (app_id, user_id),
     constraint merges_of_two check (user_id <> into_user_id)
@@ -75,8 +75,8 @@ end $$;
 
 -- A copy of the app on a device. Its id is never told to anybody, so that no client's text can be one.
 create table installations (
-    id text primary key,
-    app_id text not null,
+    id text collate "C" primary key,
+    app_id text collate "C" not null,
     issued_at timestamptz not null default now(),
     revoked_at timestamptz                      -- it proves nothing any more, also for what it brought before
 );
@@ -84,8 +84,8 @@ create table installations (
 -- What an installation shows itself by: one token, and for a while the one before it.
 create table installation_tokens (
     token_sha256 bytea primary key,
-    installation_id text not null references installations,
-    app_id text not null,
+    installation_id text collate "C" not null references installations,
+    app_id text collate "C" not null,
     issued_at timestamptz not null default now(),
     expires_at timestamptz,                     -- null: the newest
     constraint installation_tokens_sha256 check (octet_length(token_sha256) = 32)
@@ -94,9 +94,9 @@ create index installation_tokens_of_installation on installation_tokens (install
 
 -- Whose purchases an installation has shown, by Apple's own word. Two of one environment: it proves nothing.
 create table installation_customers (
-    installation_id text not null references installations,
-    environment text not null,
-    customer_id text not null,
+    installation_id text collate "C" not null references installations,
+    environment text collate "C" not null,
+    customer_id text collate "C" not null,
     shown_at timestamptz not null default now(),
     primary key (installation_id, environment, customer_id)
 );
@@ -104,7 +104,7 @@ create table installation_customers (
 -- Users that no verdict may name which was matched until `erased_at`: the hash of the id, for the day after it. Where
 -- ids stand as they are, such a verdict would write the erased id again. The next erasure clears old rows away.
 create table erasures (
-    app_id text not null,
+    app_id text collate "C" not null,
     user_sha256 bytea not null,
     erased_at timestamptz not null default now(),
     primary key (app_id, user_sha256)
@@ -169,7 +169,7 @@ begin
     delete from user_tokens t where t.app_id = app and t.user_id = clear_id;
     delete from granted_tokens t where t.app_id = app and t.user_id = clear_id;
     update audits a set details = a.details || jsonb_build_object('receiver', tombstone)
-    where a.action = 'support.give' and a.details ->> 'app' = app and a.details ->> 'receiver' = clear_id;
+    where a.action = 'support.give' and a.details ->> 'app' = app collate "C" and a.details ->> 'receiver' = clear_id;
     update ownerships w set user_id = tombstone where w.app_id = app and w.user_id = clear_id;
     update double_charges d set user_id = tombstone where d.app_id = app and d.user_id = clear_id;
     update client_reports c set user_id = tombstone, message = null, details = '{}'
@@ -201,7 +201,7 @@ begin
     update audits a set details = a.details
         || case when a.details ->> 'user' = clear_id then jsonb_build_object('user', tombstone) else '{}' end
         || case when a.details ->> 'into' = clear_id then jsonb_build_object('into', tombstone) else '{}' end
-    where a.action = 'users.merge' and a.details ->> 'app' = app
+    where a.action = 'users.merge' and a.details ->> 'app' = app collate "C"
       and clear_id in (a.details ->> 'user', a.details ->> 'into');
     return forgotten;
 end $$;

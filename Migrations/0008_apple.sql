@@ -6,11 +6,11 @@
 
 -- Our own misconfiguration, or a pause by hand: what needs this service waits, and no receipt is to blame.
 create table halts (
-    app_id text not null,
-    service text not null,                      -- verifyReceipt, serverApi, or * for a pause
-    environment text not null,
-    credential text not null,                   -- a hash of the key or secret: a corrected one is not halted
-    reason text not null,
+    app_id text collate "C" not null,
+    service text collate "C" not null,          -- verifyReceipt, serverApi, or * for a pause
+    environment text collate "C" not null,
+    credential text collate "C" not null,       -- a hash of the key or secret: a corrected one is not halted
+    reason text collate "C" not null,
     since timestamptz not null default now(),
     probe_at timestamptz not null,
     primary key (app_id, service, environment, credential)
@@ -50,9 +50,9 @@ $$;
 -- app, environment and endpoint: the slice in which calls were leased last. Where `lane_orders` says another order,
 -- the columns fresh_… count the first lane, repair_… the second and sweep_… the third.
 create table call_budgets (
-    app_id text not null,
-    environment text not null,
-    endpoint text not null,
+    app_id text collate "C" not null,
+    environment text collate "C" not null,
+    endpoint text collate "C" not null,
     slice_at timestamptz not null default '-infinity',  -- when it began
     slice_seconds double precision not null default 1,
     calls integer not null default 0,           -- that Apple allows in it
@@ -70,8 +70,8 @@ create table call_budgets (
 -- Which lane goes first where Apple limits an app's calls, for the time of an incident. After that, and without a
 -- row: fresh, then repair, then sweep. The others keep this order among them.
 create table lane_orders (
-    app_id text primary key,
-    first_lane text not null,
+    app_id text collate "C" primary key,
+    first_lane text collate "C" not null,
     until timestamptz not null,
     constraint lane_orders_first check (first_lane in ('fresh', 'repair', 'sweep'))
 );
@@ -147,10 +147,10 @@ end $$;
 
 -- How each worker sees each host. The worker writes it every few seconds while it calls there or is kept from it.
 create table apple_hosts (
-    worker text not null,                       -- host name and process id
-    service text not null,
-    environment text not null,
-    breaker text not null,
+    worker text collate "C" not null,           -- host name and process id
+    service text collate "C" not null,
+    environment text collate "C" not null,
+    breaker text collate "C" not null,
     probe_at timestamptz,                       -- of an open breaker: the next call that may find out
     concurrency_limit integer not null,
     in_flight integer not null,
@@ -181,13 +181,13 @@ $$;
 -- page, at most once per customer and hour, whoever posts how many receipts; every receipt uses what a walk reads.
 -- One row per customer whose history was ever read: the last walk through it.
 create table history_walks (
-    app_id text not null,
-    environment text not null,
-    customer text not null,                     -- Apple's appTransactionId, or an original transaction id
-    asked_id text not null,                     -- the id that Apple was asked with: every page of a walk with the same
+    app_id text collate "C" not null,
+    environment text collate "C" not null,
+    customer text collate "C" not null,         -- Apple's appTransactionId, or an original transaction id
+    asked_id text collate "C" not null,         -- the id that Apple was asked with: every page of a walk with the same
     begun_at timestamptz not null default now(),
     busy_until timestamptz not null,            -- until then nobody else reads on: the reader may still be at work
-    revision text,                              -- behind the last page that was stored; null: none yet, or it has ended
+    revision text collate "C",                  -- behind the last page that was stored; null: none yet, or it has ended
     ended_at timestamptz,                       -- all pages are stored
     reader bigint not null default 1,           -- counts the claims: a reader that lost the walk stores no page
     primary key (app_id, environment, customer),
@@ -197,16 +197,16 @@ create table history_walks (
 -- What is to be done at Apple for a purchase after it was decided: our order is set as its token, so that renewals
 -- and refunds carry the right account, and it is finished. The statement that decides the purchase writes it.
 create table errands (
-    transaction_id text not null,
-    kind text not null,
-    app_id text not null,
-    environment text not null,
-    original_transaction_id text not null,
+    transaction_id text collate "C" not null,
+    kind text collate "C" not null,
+    app_id text collate "C" not null,
+    environment text collate "C" not null,
+    original_transaction_id text collate "C" not null,
     purchased_at timestamptz not null,          -- of a chain's purchases the latest says which token counts
     token uuid,
-    state text not null default 'open',
+    state text collate "C" not null default 'open',
     attempt int not null default 0,
-    reason text,                                -- of the last try, or why it ended without being done
+    reason text collate "C",                    -- of the last try, or why it ended without being done
     http_status int,                            -- the last answer
     code bigint,
     created_at timestamptz not null default now(),

@@ -10,11 +10,11 @@
 -- denied them. A row is a place within the limits of a day: it is taken before anything is given, and the verdict
 -- that gives writes when. No row is ever deleted.
 create table provisional_grants (
-    transaction_id text primary key,
+    transaction_id text collate "C" primary key,
     receipt_id uuid not null,
-    app_id text not null,
-    user_id text not null,
-    product_id text not null,
+    app_id text collate "C" not null,
+    user_id text collate "C" not null,
+    product_id text collate "C" not null,
     event_id uuid not null,                     -- what tells of Apple's word: confirmed, until it is the other one
     taken_at timestamptz not null default now(),
     granted_at timestamptz,                     -- null: nothing was given, the place is only counted
@@ -86,12 +86,12 @@ end $$;
 
 -- One row for each thing that a limit counts.
 create table limit_places (
-    app_id text not null,
-    limit_name text not null,
-    holder text not null,                       -- SHA-256 of the user; Apple's customer; a receipt; '' = the app
+    app_id text collate "C" not null,
+    limit_name text collate "C" not null,
+    holder text collate "C" not null,           -- SHA-256 of the user; Apple's customer; a receipt; '' = the app
     day date not null,                          -- UTC; -infinity: for ever
     n integer not null,
-    taken_for text not null,                    -- the purchase's key; of a customer SHA-256 of the user
+    taken_for text collate "C" not null,        -- the purchase's key; of a customer SHA-256 of the user
     taken_at timestamptz not null default now(),
     primary key (app_id, limit_name, holder, day, n),
     constraint limit_places_once unique (app_id, limit_name, holder, day, taken_for),

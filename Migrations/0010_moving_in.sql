@@ -8,12 +8,12 @@
 -- What the system before this one has given. The purchase is already granted here: nothing is given for it again,
 -- under whatever id Apple lists it. The schema's owner alone writes a row, once, and no row is ever changed.
 create table imported_grants (
-    transaction_id text primary key,
-    app_id text not null,
-    environment text not null,
-    original_transaction_id text not null,
-    user_id text not null,
-    product_id text not null,
+    transaction_id text collate "C" primary key,
+    app_id text collate "C" not null,
+    environment text collate "C" not null,
+    original_transaction_id text collate "C" not null,
+    user_id text collate "C" not null,
+    product_id text collate "C" not null,
     purchased_at timestamptz not null,
     imported_at timestamptz not null default now()
 );
@@ -55,15 +55,15 @@ create trigger grants_are_not_imported after insert on grants
 -- What would have been given while the app was in shadow. The receipt that decided first may decide anew, and no
 -- other.
 create table shadow_decisions (
-    transaction_id text primary key,
-    purchase_key text not null,
-    app_id text not null,
-    environment text not null,
-    original_transaction_id text not null,
-    user_id text not null,
-    product_id text not null,
+    transaction_id text collate "C" primary key,
+    purchase_key text collate "C" not null,
+    app_id text collate "C" not null,
+    environment text collate "C" not null,
+    original_transaction_id text collate "C" not null,
+    user_id text collate "C" not null,
+    product_id text collate "C" not null,
     goods jsonb not null,
-    binding_source text not null,
+    binding_source text collate "C" not null,
     order_id uuid,                              -- would have been bound by it
     token uuid,
     purchased_at timestamptz not null,

@@ -8,9 +8,9 @@
 -- environment, product. Rows stay for ever: they are few.
 create table goods_by_day (
     day date not null,
-    app_id text not null,
-    environment text not null,
-    product_id text not null,
+    app_id text collate "C" not null,
+    environment text collate "C" not null,
+    product_id text collate "C" not null,
     granted bigint not null,                    -- transactions
     units bigint not null,                      -- their quantities
     primary key (day, app_id, environment, product_id)

@@ -243,7 +243,7 @@ private enum StoryQueries {
           from receipts where id = any($2::uuid[]) and \(isOfApp)) w
         cross join lateral (
           (select at, actor, action, details from audits
-            where details ->> 'app' = $1 and at between w.first and now()
+            where details ->> 'app' = $1 collate "C" and at between w.first and now()
               and case when details ? 'transaction' then details ->> 'transaction' = any($3::text[])
                 else details ->> 'user' = any(w.users) or details ->> 'user' is null and at <= w.last end
             order by at desc limit \(Statements.storyLinesMax))
