@@ -219,6 +219,26 @@ struct Doctor {
             Server(version: try row.text(0), isReadOnly: try row.bool(1), now: try row.date(2))
         })
 
+    /// The version of the C library that the database's locale was made by, and the one that is there. Null: the locale has
+    /// none.
+    private static let askCollation = Statement<Void, (recorded: String?, actual: String?)>(
+        "doctor.collation",
+        """
+        select datcollversion, pg_database_collation_actual_version(oid) from pg_database
+        where datname = current_database()
+        """,
+        read: { row throws(PostgresError) in (recorded: try row.optionalText(0), actual: try row.optionalText(1)) })
+
+    /// Nil: there is nothing to compare.
+    static func collation(recorded: String?, actual: String?) -> Finding? {
+        guard let recorded, let actual else { return nil }
+        guard recorded != actual else { return .ok("collation", "as the C library sorts, version \(actual)") }
+        return .warn(
+            "collation", "the database was made where the C library sorted by version \(recorded); it is \(actual) now",
+            "Makegood's indexes compare by bytes and are right; for others REINDEX DATABASE, then ALTER DATABASE … REFRESH "
+                + "COLLATION VERSION")
+    }
+
     /// Its commit is a record in the write-ahead log: it needs the disk, and changes no table.
     private static let writeNothing = Statement<Void, Void>("doctor.write", "select pg_current_xact_id()")
 
@@ -289,10 +309,13 @@ struct Doctor {
                 return [.fail("database", "does not answer", "look at its log")]
             }
             let middle = before.addingTimeInterval(Date().timeIntervalSince(before) / 2)
-            return [
+            let found = [
                 .ok("database", "PostgreSQL \(server.version)"), await writable(server, database),
                 Self.clock(server.now.timeIntervalSince(middle)),
             ]
+            // A server before 15 keeps no version.
+            guard let collation = try? await database.run(Self.askCollation).first else { return found }
+            return found + (Self.collation(recorded: collation.recorded, actual: collation.actual).map { [$0] } ?? [])
         } catch {
             return [.fail("database", "\(error)", "look at its log")]
         }

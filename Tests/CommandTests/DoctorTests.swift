@@ -53,6 +53,16 @@ import Testing
         #expect((finding.toDo == nil) == (verdict == "ok"))
     }
 
+    @Test("F24: a locale that the C library sorts otherwise than it did is told")
+    func collations() {
+        #expect(Doctor.collation(recorded: nil, actual: nil)?.verdict == nil)
+        #expect(Doctor.collation(recorded: "2.36", actual: nil)?.verdict == nil)
+        #expect(Doctor.collation(recorded: "2.36", actual: "2.36")?.verdict == .ok)
+        let moved = Doctor.collation(recorded: "2.36", actual: "2.41")
+        #expect(moved?.verdict == .warn)
+        #expect(moved?.found.contains("2.36") == true && moved?.toDo?.contains("REINDEX") == true)
+    }
+
     @Test func fewFiles() throws {
         let settings = try Settings(environment: [:])
         #expect(Doctor.files(64, settings).verdict == .ok)
