@@ -15,7 +15,7 @@ struct Makegood: AsyncParsableCommand {
         subcommands: [
             IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
             RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self,
-            ExplainCommand.self,
+            ExplainCommand.self, ReasonsCommand.self,
             SupportCommand.self, UsersCommand.self, CatalogCommand.self, ImportCommand.self, ShadowCommand.self,
             SimulateCommand.self, InspectCommand.self,
             BenchCommand.self,

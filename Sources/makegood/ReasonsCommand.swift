@@ -1,0 +1,11 @@
+import ArgumentParser
+import Reconciliation
+
+/// `makegood reasons`: what each reason means, and what to do.
+struct ReasonsCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "reasons",
+        abstract: "Print what each reason of an answer means, what to do, and what the player reads, in Markdown.")
+
+    func run() { print(ReasonPage.text, terminator: "") }
+}
