@@ -89,7 +89,7 @@ extension Drill {
             stage.expect("no bare id is granted on it", asked > 0 && grants == 0, "\(grants) of \(asked)")
             stage.world.store.clearFaults()
             try await stage.world.command(
-                ["queue", "redrive", "--app", Shop.app, "--state", "parked"], as: .support)
+                ["queue", "redrive", "--app", PurchaseGenerator.app, "--state", "parked"], as: .support)
             try await stage.expect("granted afterwards", within: .seconds(60)) { try await stage.isGranted(post) }
             // The books count it on the day it came.
             try await stage.world.execute(
@@ -120,7 +120,7 @@ extension Drill {
     ]
 }
 
-extension Stage {
+extension DrillContext {
     /// A fault that no call has met shows nothing.
     fileprivate func expectMet(_ kind: FaultRequest.Kind) {
         let met = world.store.calls().count { $0.faults.contains(kind.rawValue) }
@@ -135,7 +135,7 @@ extension Stage {
 
     fileprivate func outage(_ change: (inout FaultRequest) -> Void) async throws {
         try fault(.status, .all, change)
-        var mix = Shop.Mix()
+        var mix = PurchaseGenerator.Mix()
         mix.receipt = 40
         world.traffic.set(mix)
         try await expect("the breaker opens", within: .seconds(20)) {

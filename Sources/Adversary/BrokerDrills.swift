@@ -207,7 +207,7 @@ extension Drill {
     ]
 }
 
-extension Stage {
+extension DrillContext {
     /// Queue to the open channels that consume it. RabbitMQ 3.10 goes on counting consumers of connections that ended
     /// while their queue was deleted and declared again [seen: 6 where 3 were open]: those do not count here.
     fileprivate func consumingChannels() async throws -> [String: Set<Substring>] {

@@ -149,7 +149,7 @@ extension Drill {
             // Another application's pools: they want more than there are, as a superuser the reserved ones as well.
             let hog = Database(
                 PostgresConfiguration(url: stage.world.databaseURL, applicationName: "hog"), connections: most + 20,
-                logger: Stage.quiet)
+                logger: DrillContext.quiet)
             // Who has lost its connection and comes back at once takes the one that has just become free: the services
             // are kept out until the others hold every one.
             let name = stage.world.name
@@ -164,7 +164,7 @@ extension Drill {
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(8)))
             let during = stage.answers(since: full)
             let services = try await stage.world.count(
-                "select count(*) from pg_stat_activity where \(Stage.isServiceSession)")
+                "select count(*) from pg_stat_activity where \(DrillContext.isServiceSession)")
             stage.expect("no service has any", services == 0, "\(services)")
             stage.expect("posts were told", (during.troubles[503] ?? 0) > 0, "\(during.troubleText) of \(during.count)")
             await hog.close()
@@ -174,7 +174,7 @@ extension Drill {
     ]
 }
 
-extension Stage {
+extension DrillContext {
     /// In `pg_stat_activity`.
     fileprivate static let isServiceSession = "application_name like 'makegood-%' and datname = current_database()"
 

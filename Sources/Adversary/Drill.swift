@@ -14,11 +14,11 @@ package struct Drill: Sendable {
     /// Services bring back queues that are lost; elsewhere they lack the right to.
     let declaresQueues: Bool
     /// Called while the load runs. Afterwards everything is healed.
-    let run: @Sendable (Stage) async throws -> Void
+    let run: @Sendable (DrillContext) async throws -> Void
 
     init(
         _ id: String, _ name: String, expected: String, needs need: Need? = nil, declaresQueues: Bool = false,
-        _ run: @escaping @Sendable (Stage) async throws -> Void
+        _ run: @escaping @Sendable (DrillContext) async throws -> Void
     ) {
         self.id = id
         self.name = name

@@ -66,7 +66,7 @@ extension Drill {
             "29f", "one player reads lists, many at a time",
             by: ["user.rate", "user.lists", "process.lists", "request.listTime"]
         ) { flooder, _ in
-            { await flooder.send(.GET, "/v1/users/\(flooder.userID)/purchases?appId=\(Shop.app)") }
+            { await flooder.send(.GET, "/v1/users/\(flooder.userID)/purchases?appId=\(PurchaseGenerator.app)") }
         },
         Drill(
             "29g", "one player waits for one receipt, 512 times at once",
@@ -97,7 +97,7 @@ extension Drill {
     ]
 
     fileprivate typealias Attack =
-        @Sendable (Flooder, Stage) async throws -> @Sendable () async throws -> Void
+        @Sendable (Flooder, DrillContext) async throws -> @Sendable () async throws -> Void
 
     /// - Parameters:
     ///   - requests: how many at least.
@@ -115,7 +115,7 @@ extension Drill {
     }
 }
 
-extension Stage {
+extension DrillContext {
     private static let purchases = 30
     private static let floodMax: Duration = .seconds(120)
 
@@ -127,7 +127,7 @@ extension Stage {
     ///   - meanwhile: a look at the flood when others have bought beside it.
     fileprivate func flood(
         hands: Int, requests: Int = 1, _ attack: @escaping Drill.Attack,
-        meanwhile: (Stage) async throws -> Void = { _ in }
+        meanwhile: (DrillContext) async throws -> Void = { _ in }
     ) async throws -> Flooder.Seen {
         try await HTTPClient.lend(to: 8) { others in
             try await HTTPClient.lend(to: hands) { client in

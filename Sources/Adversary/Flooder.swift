@@ -25,11 +25,11 @@ final class Flooder: Sendable {
 
     let userID: String
     let token: String
-    private let world: World
+    private let world: TestDeployment
     private let client: HTTPClient
     private let seenSoFar = Mutex(Seen())
 
-    init(_ userID: String, in world: World, client: HTTPClient) {
+    init(_ userID: String, in world: TestDeployment, client: HTTPClient) {
         self.userID = userID
         token = Access.token(of: userID)
         self.world = world
@@ -41,7 +41,7 @@ final class Flooder: Sendable {
     /// One request; its status and body, 0 where no answer came. What is stored is written down for the invariants.
     @discardableResult
     func send(
-        _ method: HTTPMethod, _ path: String, _ body: [UInt8]? = nil, of post: Shop.Post? = nil
+        _ method: HTTPMethod, _ path: String, _ body: [UInt8]? = nil, of post: PurchaseGenerator.Post? = nil
     ) async -> (status: Int, json: [String: Any]) {
         guard let address = world.traffic.openAddresses.randomElement() else { return (0, [:]) }
         var request = HTTPClientRequest(url: address + path)

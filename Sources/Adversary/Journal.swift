@@ -40,10 +40,12 @@ final class Journal: Sendable {
     ///   - loss: why no answer came.
     ///   - isOfLoad: false: the answer says nothing about how the load is served.
     func record(
-        _ post: Shop.Post, status: Int, receiptID: UUID?, loss: String? = nil, seconds: Double, isOfLoad: Bool = true
+        _ post: PurchaseGenerator.Post, status: Int, receiptID: UUID?, loss: String? = nil, seconds: Double,
+        isOfLoad: Bool = true
     ) {
         let entry = Witness.JournalEntry(
-            submission: post.submission, receiptID: receiptID, status: status, appID: Shop.app, userID: post.userID,
+            submission: post.submission, receiptID: receiptID, status: status, appID: PurchaseGenerator.app,
+            userID: post.userID,
             transactionID: post.transactionID, bodySHA256: post.proofSHA256)
         state.withLock { state in
             state.entries.append(entry)

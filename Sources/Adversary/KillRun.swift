@@ -48,14 +48,14 @@ package final class KillRun: Sendable {
         tell("seed \(plan.seed), scale \(plan.scale), \(plan.rate) purchases/s, \(count) kills that count")
         let start = ContinuousClock.now
         return try await PrivateServers.run(script: plan.script) { servers in
-            var shape = World.Shape(
+            var shape = TestDeployment.Shape(
                 executable: plan.executable, scale: plan.scale, rate: plan.rate, seed: plan.seed,
                 openFiles: plan.openFiles)
             func members(_ kind: Member.Role) -> Int { kinds.contains(kind) ? Self.members : 0 }
             (shape.ingests, shape.workers, shape.schedulers) = (members(.ingest), members(.worker), members(.scheduler))
             shape.alls = members(.all)
-            var row = try await World.run(shape, on: servers, name: "kills") { world in
-                try await Scene(world: world, judgesRates: plan.judgesRates).play(drill)
+            var row = try await TestDeployment.run(shape, on: servers, name: "kills") { world in
+                try await DrillRun(world: world, judgesRates: plan.judgesRates).play(drill)
             }
             row.seconds = ((ContinuousClock.now - start) / .seconds(1)).rounded()
             return row
@@ -74,7 +74,7 @@ package final class KillRun: Sendable {
             killAll)
     }
 
-    @Sendable private func killAll(_ stage: Stage) async throws {
+    @Sendable private func killAll(_ stage: DrillContext) async throws {
         // One ingest in three rings no bell, so that the schedulers always have something to do.
         stage.ingests.last?.broker.set(.cut)
         var late = FaultProxy.Conditions()
@@ -114,7 +114,7 @@ package final class KillRun: Sendable {
     }
 
     /// Kills one kind until it has its share and all kinds together have enough.
-    private func kill(_ role: Member.Role, _ random: SplitMix64, _ stage: Stage) async throws {
+    private func kill(_ role: Member.Role, _ random: SplitMix64, _ stage: DrillContext) async throws {
         var random = random
         let members = stage.world.members(role)
         let triesMax = Self.triesPerKill * count
@@ -137,7 +137,7 @@ package final class KillRun: Sendable {
     }
 
     /// What a long run is like while it can still be ended.
-    private func report(_ shop: Shop, sold: Int, since start: ContinuousClock.Instant) async {
+    private func report(_ shop: PurchaseGenerator, sold: Int, since start: ContinuousClock.Instant) async {
         while true {
             do { try await Task.sleep(for: Self.tellInterval) } catch { return }
             let parts = kinds.map { role in
@@ -153,7 +153,7 @@ package final class KillRun: Sendable {
     }
 }
 
-extension Stage {
+extension DrillContext {
     /// kill -9; whether it interrupted something. Answers are held and the process stopped first, so that what the
     /// proxies saw last is what it did last, and what they saw answered is what it was told.
     func strike(_ member: Member) async throws -> Bool {

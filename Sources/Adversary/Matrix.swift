@@ -103,13 +103,13 @@ package struct Matrix: Sendable {
         }
         let start = ContinuousClock.now
         do {
-            var shape = World.Shape(
+            var shape = TestDeployment.Shape(
                 executable: plan.executable, scale: plan.scale, rate: plan.rate,
                 seed: plan.seed &+ UInt64(drill.number), openFiles: plan.openFiles)
             if drill.need == .previous { shape.previous = plan.previous }
             shape.declaresQueues = drill.declaresQueues
-            row = try await World.run(shape, on: servers, name: "drill\(index)") { world in
-                try await Scene(world: world, judgesRates: plan.judgesRates).play(drill)
+            row = try await TestDeployment.run(shape, on: servers, name: "drill\(index)") { world in
+                try await DrillRun(world: world, judgesRates: plan.judgesRates).play(drill)
             }
         } catch {
             row.outcome = .failed

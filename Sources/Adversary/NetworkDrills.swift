@@ -42,7 +42,7 @@ extension Drill {
     ]
 }
 
-extension Stage {
+extension DrillContext {
     /// All ways of the deployment.
     fileprivate var ways: [FaultProxy] {
         ingests.map(\.clients) + world.members.map(\.postgres) + world.members.map(\.broker) + [world.appleProxy]

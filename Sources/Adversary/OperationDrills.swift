@@ -96,7 +96,7 @@ extension Drill {
             }
             // Apple's answers take long, so that the worker has many calls open at once.
             try stage.fault(.latency) { $0.milliseconds = 1000 }
-            var mix = Shop.Mix()
+            var mix = PurchaseGenerator.Mix()
             mix.receipt = 40
             stage.world.traffic.set(mix)
             stage.world.traffic.set(rate: stage.world.shape.rate * 3)
@@ -147,7 +147,7 @@ extension Drill {
     ]
 }
 
-extension Stage {
+extension DrillContext {
     /// A session that has read a table and is idle in its transaction when this returns, and for so long.
     fileprivate func forgetSession(reading table: String, for time: Duration) async throws -> Task<Void, any Error> {
         let session = Task {

@@ -20,7 +20,7 @@ package struct PrivateServers: Sendable {
         script: String, _ body: (PrivateServers) async throws -> Result
     ) async throws -> Result {
         let root = FileManager.default.temporaryDirectory.appending(path: "makegood-servers-\(UUID().uuidString)").path
-        Undertaker.shared.add(root: root)
+        ProcessReaper.shared.add(root: root)
         try FileManager.default.createDirectory(atPath: "\(root)/deploy", withIntermediateDirectories: true)
         try FileManager.default.copyItem(atPath: script, toPath: "\(root)/deploy/local")
         do {
@@ -91,7 +91,7 @@ package struct PrivateServers: Sendable {
             try? FileManager.default.removeItem(atPath: elsewhere)
         }
         try? FileManager.default.removeItem(atPath: root)
-        Undertaker.shared.remove(root: root)
+        ProcessReaper.shared.remove(root: root)
     }
 
     @discardableResult

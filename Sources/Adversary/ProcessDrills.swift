@@ -208,7 +208,7 @@ extension Drill {
                 try await worker.start()
             }
             try await stage.world.command(
-                ["queue", "redrive", "--app", Shop.app, "--state", "parked"], as: .support)
+                ["queue", "redrive", "--app", PurchaseGenerator.app, "--state", "parked"], as: .support)
             try await stage.expect("granted by a mended worker (\(deaths) starts)", within: .seconds(30)) {
                 try await stage.isGranted(post)
             }
@@ -217,14 +217,14 @@ extension Drill {
     ]
 }
 
-extension World {
+extension TestDeployment {
     /// So many rounds at scale 1.
     func rounds(_ count: Int, min least: Int) -> Int { max(least, Int((Double(count) * shape.scale).rounded())) }
 }
 
-extension Stage {
+extension DrillContext {
     /// Workers die there under load; then one dies there of one legacy receipt alone, which is checked.
-    fileprivate func dieOnce(_ point: CrashPoint, _ check: (Shop.Post) async throws -> Void) async throws {
+    fileprivate func dieOnce(_ point: CrashPoint, _ check: (PurchaseGenerator.Post) async throws -> Void) async throws {
         let crashing = workers[0]
         for _ in 0..<2 {
             interrupt(64)

@@ -53,7 +53,7 @@ package final class RunningProcess: Sendable {
             throw Failure(description: "\(name) did not start: \(executable): \(String(cString: strerror(status)))")
         }
         self.id = id
-        Undertaker.shared.add(id: id)
+        ProcessReaper.shared.add(id: id)
         Thread.detachNewThread { [self] in collect() }
     }
 
@@ -81,7 +81,7 @@ package final class RunningProcess: Sendable {
             waitpid(id, &status, 0)
             ending = status & 0x7f == 0 ? .exit(status >> 8 & 0xff) : .signal(status & 0x7f)
         }
-        Undertaker.shared.remove(id: id)
+        ProcessReaper.shared.remove(id: id)
     }
 
     package var isRunning: Bool { ending.withLock { $0 == nil } }

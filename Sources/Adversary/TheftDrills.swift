@@ -28,15 +28,15 @@ private struct Theft: Sendable {
     let means: Means
     let victim: Flooder
     let thief: Flooder
-    let bought: Shop.Post
-    let stolen: Shop.Post
+    let bought: PurchaseGenerator.Post
+    let stolen: PurchaseGenerator.Post
     var receiptOfVictim = UUID()
     var receiptOfThief = UUID()
 
     var transactionID: String { bought.transactionID ?? "" }
 }
 
-extension Stage {
+extension DrillContext {
     private static let victimsAtOnce = 12
 
     /// Victims buy; then the victims and their thieves post within a second, in which each worker is killed once.
@@ -87,10 +87,11 @@ extension Stage {
     }
 
     private func order(of player: Flooder, _ installation: String) async throws -> UUID {
-        let body = #"{"productId":"\#(Shop.product)","idempotencyKey":"\#(UUID().uuidString)",\#(installation)}"#
+        let body =
+            #"{"productId":"\#(PurchaseGenerator.product)","idempotencyKey":"\#(UUID().uuidString)",\#(installation)}"#
         let answer = await player.send(.POST, "/v1/orders", Array(body.utf8))
         guard answer.status == 201, let id = (answer.json["id"] as? String).flatMap(UUID.init(uuidString:)) else {
-            throw World.Failure(description: "an order was answered \(answer.status)")
+            throw TestDeployment.Failure(description: "an order was answered \(answer.status)")
         }
         return id
     }
@@ -98,13 +99,13 @@ extension Stage {
     private func token(of player: Flooder) async throws -> UUID {
         let answer = await player.send(.POST, "/v1/users/\(player.userID)/token")
         guard let token = (answer.json["token"] as? String).flatMap(UUID.init(uuidString:)) else {
-            throw World.Failure(description: "a token was answered \(answer.status)")
+            throw TestDeployment.Failure(description: "a token was answered \(answer.status)")
         }
         return token
     }
 
     /// Posts until it is accepted; the receipt's id.
-    private func post(_ post: Shop.Post, by player: Flooder) async throws -> UUID {
+    private func post(_ post: PurchaseGenerator.Post, by player: Flooder) async throws -> UUID {
         let end = ContinuousClock.now + .seconds(30)
         while ContinuousClock.now < end {
             let answer = await player.send(.POST, "/v1/receipts", post.body, of: post)
@@ -115,7 +116,7 @@ extension Stage {
             }
             try await sleep(.milliseconds(200))
         }
-        throw World.Failure(description: "a post of \(player.userID) was not accepted")
+        throw TestDeployment.Failure(description: "a post of \(player.userID) was not accepted")
     }
 
     private func killWorkers() async throws {

@@ -16,7 +16,7 @@ final class Traffic: Sendable {
     /// An app waits so long before it tries again.
     private static let pauses: [Duration] = [.milliseconds(100), .milliseconds(200), .milliseconds(500), .seconds(1)]
 
-    let shop: Shop
+    let shop: PurchaseGenerator
     let journal = Journal()
     /// Addresses of the ingests that are up.
     private let addresses: @Sendable () -> [String]
@@ -24,26 +24,29 @@ final class Traffic: Sendable {
     private let rate: Mutex<Double>
     /// An app waits so long for an answer.
     private let patience = Mutex(TimeAmount.seconds(20))
-    private let mix: Mutex<Shop.Mix>
+    private let mix: Mutex<PurchaseGenerator.Mix>
     private let isOver = Atomic<Bool>(false)
     private let isPaused = Atomic<Bool>(false)
     private let random: Mutex<SplitMix64>
     /// Requests open at each address.
     private let openRequests = Mutex<[String: Int]>([:])
 
-    init(shop: Shop, rate: Double, seed: UInt64, pools: [HTTPClient], addresses: @escaping @Sendable () -> [String]) {
+    init(
+        shop: PurchaseGenerator, rate: Double, seed: UInt64, pools: [HTTPClient],
+        addresses: @escaping @Sendable () -> [String]
+    ) {
         self.shop = shop
         self.pools = pools
         self.addresses = addresses
         self.rate = Mutex(rate)
-        mix = Mutex(Shop.Mix())
+        mix = Mutex(PurchaseGenerator.Mix())
         random = Mutex(SplitMix64(seed: seed))
     }
 
     /// Purchases a second from now on.
     func set(rate: Double) { self.rate.withLock { $0 = rate } }
     func set(patience: TimeAmount) { self.patience.withLock { $0 = patience } }
-    func set(_ mix: Shop.Mix) { self.mix.withLock { $0 = mix } }
+    func set(_ mix: PurchaseGenerator.Mix) { self.mix.withLock { $0 = mix } }
 
     /// Nobody buys anything new until `resume`.
     func pause() { isPaused.store(true, ordering: .sequentiallyConsistent) }
@@ -127,7 +130,7 @@ final class Traffic: Sendable {
 
     /// One app posts until it has a final answer: 200 or 202, or 400 for what nobody can read.
     @discardableResult
-    func submit(_ post: Shop.Post) async -> UUID? {
+    func submit(_ post: PurchaseGenerator.Post) async -> UUID? {
         journal.began()
         defer { journal.ended() }
         var tries = 0
@@ -150,7 +153,7 @@ final class Traffic: Sendable {
         case again(after: Duration)
     }
 
-    private func attempt(_ post: Shop.Post) async -> Outcome {
+    private func attempt(_ post: PurchaseGenerator.Post) async -> Outcome {
         let addresses = self.addresses()
         let start = ContinuousClock.now
         guard !addresses.isEmpty else {
@@ -185,7 +188,7 @@ final class Traffic: Sendable {
     private func place(user: String, product: String, key: String) async -> UUID? {
         let body = Array(
             """
-            {"appId":"\(Shop.app)","userId":"\(user)","productId":"\(product)","idempotencyKey":"\(key)"}
+            {"appId":"\(PurchaseGenerator.app)","userId":"\(user)","productId":"\(product)","idempotencyKey":"\(key)"}
             """.utf8)
         while !Task.isCancelled {
             let addresses = self.addresses()

@@ -35,11 +35,11 @@ struct CatalogCommand: AsyncParsableCommand {
                 throw ConfigurationError(key: "apps", problem: "names an app that MAKEGOOD_CONFIG does not have: \(id)")
             }
             try await Deployment.withDatabase("catalog") { database in
-                let desk = CatalogueDesk(database: database, actor: Deployment.actor)
+                let appleGateway = CatalogueEditor(database: database, actor: Deployment.actor)
                 // All of them are checked before the first is changed.
-                var plans: [CatalogueDesk.Plan] = []
+                var plans: [CatalogueEditor.Plan] = []
                 for (id, catalogue) in catalogues.sorted(by: { $0.key < $1.key }) {
-                    plans.append(try await desk.plan(catalogue, for: id, at: Date()))
+                    plans.append(try await appleGateway.plan(catalogue, for: id, at: Date()))
                 }
                 for plan in plans {
                     for line in plan.changes { print("\(plan.appID): \(line)") }
@@ -48,7 +48,7 @@ struct CatalogCommand: AsyncParsableCommand {
                     } else if dryRun {
                         print("\(plan.appID): \(plan.changes.count) changes, not applied")
                     } else {
-                        try await desk.apply(plan)
+                        try await appleGateway.apply(plan)
                         print("\(plan.appID): \(plan.changes.count) changes applied, revision \(plan.revision)")
                     }
                 }
@@ -82,7 +82,7 @@ struct CatalogCommand: AsyncParsableCommand {
                 throw ValidationError("--app names no app of the file")
             }
             let applied = try await Deployment.withDatabase("catalog") { database in
-                try await CatalogueDesk(database: database, actor: Deployment.actor).current(app)
+                try await CatalogueEditor(database: database, actor: Deployment.actor).current(app)
             }
             let catalogue = applied.completed(by: settings.policy.catalogue)
             if json {

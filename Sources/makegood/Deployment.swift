@@ -108,9 +108,9 @@ enum Deployment {
             isDatabaseUp: { database.isReady }, isBrokerUp: { publisher.state == .connected })
         let world = World(
             settings: settings, shares: shares, configuration: holder, ledger: ledger, lists: lists, apps: apps,
-            doorbell: Doorbell(publisher: publisher, queues: queues), publisher: publisher,
+            workQueue: WorkQueue(publisher: publisher, queues: queues), publisher: publisher,
             halts: HaltBoard(ledger: ledger, logger: logger),
-            catalogues: CatalogueBoard(
+            catalogues: CatalogueRefresher(
                 ledger: ledger, apps: roles.contains(.worker) ? apps : nil, logger: logger), broker: broker,
             operations: OperationsRoutes(health: health, registry: registry), logger: logger, security: security)
         // Nothing is judged by half of what is sold.
@@ -283,10 +283,10 @@ struct World {
     /// An ingest's, for lists.
     let lists: Database?
     let apps: AppDirectory
-    let doorbell: Doorbell
+    let workQueue: WorkQueue
     let publisher: Publisher
     let halts: HaltBoard
-    let catalogues: CatalogueBoard
+    let catalogues: CatalogueRefresher
     let broker: BrokerConfiguration
     let operations: OperationsRoutes
     let logger: Logger
@@ -314,14 +314,14 @@ struct World {
             services.append(PayloadRetention(ledger: ledger, configuration: configuration, logger: logger))
             services.append(GoodsByDay(ledger: ledger, logger: logger))
             services.append(
-                Scheduler(ledger: ledger, doorbell: doorbell, apps: apps, halts: halts, logger: logger))
+                Scheduler(ledger: ledger, workQueue: workQueue, apps: apps, halts: halts, logger: logger))
         }
         if roles.contains(.ingest) || roles.contains(.worker) { services.append(catalogues) }
         if roles.contains(.worker) { services.append(worker) }
         if let lists {
             services.append(
                 IntakeServer(
-                    ledger: ledger, lists: lists, doorbell: doorbell, configuration: configuration,
+                    ledger: ledger, lists: lists, workQueue: workQueue, configuration: configuration,
                     catalogues: catalogues,
                     settings: settings, operations: operations, logger: logger, security: security,
                     connectionsMax: shares.clients))
@@ -337,9 +337,9 @@ struct World {
             localInFlight: settings.localInFlight, appleInFlight: settings.appleInFlight)
         return VerifyWorker(
             consumer: Consumer(
-                broker, topology: doorbell.queues.topology,
-                subscriptions: VerifyWorker.subscriptions(doorbell.queues, limits), logger: logger),
-            doorbell: doorbell, ledger: ledger, apps: apps, halts: halts, limits: limits, logger: logger,
+                broker, topology: workQueue.queues.topology,
+                subscriptions: VerifyWorker.subscriptions(workQueue.queues, limits), logger: logger),
+            workQueue: workQueue, ledger: ledger, apps: apps, halts: halts, limits: limits, logger: logger,
             security: security)
     }
 }

@@ -52,7 +52,7 @@ struct ImportCommand: AsyncParsableCommand {
             guard let format = format ?? ImportFile.format(ofName: file) else {
                 throw UnusableInput("\(input.name) does not say its format: give --format csv or jsonl")
             }
-            let catalogue = try await CatalogueDesk(database: database, actor: Deployment.actor).current(app)
+            let catalogue = try await CatalogueEditor(database: database, actor: Deployment.actor).current(app)
                 .completed(by: settings.policy.catalogue)
             return (
                 ImportFile(format, try input.chunks()),

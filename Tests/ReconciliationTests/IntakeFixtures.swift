@@ -81,7 +81,7 @@ struct RunningIntake: Sendable {
     let port: Int
     let ledger: Ledger
     let health: Health
-    let catalogues: CatalogueBoard
+    let catalogues: CatalogueRefresher
     let group: ServiceGroup
 
     /// - Parameters:
@@ -120,9 +120,9 @@ struct RunningIntake: Sendable {
         let health = Health(
             role: .ingest, schema: Schema.migrations.count, configuration: holder,
             isDatabaseUp: { ledger.database.isReady }, isBrokerUp: broker)
-        let catalogues = CatalogueBoard(ledger: ledger, logger: logger)
+        let catalogues = CatalogueRefresher(ledger: ledger, logger: logger)
         let server = IntakeServer(
-            ledger: ledger, lists: lists, doorbell: Doorbell(publisher: publisher, queues: queues),
+            ledger: ledger, lists: lists, workQueue: WorkQueue(publisher: publisher, queues: queues),
             configuration: holder,
             catalogues: catalogues, settings: try Settings(environment: variables),
             operations: OperationsRoutes(health: health, registry: PrometheusRegistry()), logger: logger,

@@ -8,7 +8,7 @@ import Testing
 /// Goal: no user keeps others from their lists, and none reads two at once. Method: readers that stay until they are told
 /// to go, and others beside them.
 @Suite struct ListGateTests {
-    private let connections = ConnectionGate(1000)
+    private let connections = ConnectionLimit(1000)
     private let gate: ListGate
 
     init() { gate = ListGate(connections: connections) }

@@ -246,11 +246,11 @@ import Testing
     @Test("what waits for Apple behind others is told by its limit and counted")
     func calls() async throws {
         try await VerifyLab.with { lab in
-            let desk = AppleDesk(halts: lab.halts, governor: lab.governor(), security: log)
-            for _ in 0..<UserShares.calls.most { #expect(desk.lane(of: lab.row(.identifier)) == .fresh) }
+            let appleGateway = AppleGateway(halts: lab.halts, governor: lab.governor(), security: log)
+            for _ in 0..<UserShares.calls.most { #expect(appleGateway.lane(of: lab.row(.identifier)) == .fresh) }
             #expect(take() == [])
             let row = lab.row(.identifier)
-            #expect(desk.lane(of: row) == .repair)
+            #expect(appleGateway.lane(of: row) == .repair)
             let user = try #require(row.userID)
             #expect(
                 take() == [
@@ -276,22 +276,24 @@ import Testing
     }
 
     /// Posts a signed transaction and judges it once.
-    private func judge(_ proof: String, of user: String, _ bench: VerifyBench, in lab: VerifyLab) async throws -> UUID {
+    private func judge(_ proof: String, of user: String, _ processor: ReceiptProcessor, in lab: VerifyLab) async throws
+        -> UUID
+    {
         let submission = Submission(appID: VerifyLab.appID, userID: user, proof: .signedTransaction(proof))
         _ = try await lab.lab.ledger.insert(submission)
         let row = try #require(try await lab.lab.ledger.fetch(submission.receiptID))
         let message = Array(Pointer(receiptID: row.id, attempt: row.attempt).text.utf8)
-        #expect(await bench.settle(message, redelivered: false) == .done)
+        #expect(await processor.settle(message, redelivered: false) == .done)
         return row.id
     }
 
     @Test("a worker tells a proof that is not Apple's by its reason, and a token that two users show")
     func proofsAndTokens() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(try lab.configuration(), security: log)
+            let processor = try await lab.processor(try lab.configuration(), security: log)
             let parts = try await lab.sell().signedTransaction.split(separator: ".")
             let others = try await lab.sell().signedTransaction.split(separator: ".")
-            let id = try await judge("\(parts[0]).\(parts[1]).\(others[2])", of: "eve", bench, in: lab)
+            let id = try await judge("\(parts[0]).\(parts[1]).\(others[2])", of: "eve", processor, in: lab)
             #expect(
                 take() == [
                     [
@@ -305,10 +307,10 @@ import Testing
             let sales = [
                 try await lab.sell { $0.appAccountToken = token }, try await lab.sell { $0.appAccountToken = token },
             ]
-            _ = try await judge(sales[0].signedTransaction, of: "ann", bench, in: lab)
+            _ = try await judge(sales[0].signedTransaction, of: "ann", processor, in: lab)
             #expect(take() == [])
             for round in 0..<2 {
-                _ = try await judge(sales[1].signedTransaction, of: "bob", bench, in: lab)
+                _ = try await judge(sales[1].signedTransaction, of: "bob", processor, in: lab)
                 let told = take().filter { $0["security.event"] == "token.shared" }
                 #expect(told.map { $0["user.hash"] } == (round == 0 ? [log.hash("bob")] : []))
             }
@@ -318,12 +320,12 @@ import Testing
     @Test("a worker tells a dispute, and a limit that holds a purchase, once")
     func workers() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(
+            let processor = try await lab.processor(
                 try lab.configuration(
                     environments: ["Production", "Sandbox"],
                     more: ["testers: {others: {perUserPerDay: 1, perAppPerDay: 9}}"]), security: log)
             func judge(_ sale: Sale, of user: String) async throws -> UUID {
-                try await self.judge(sale.signedTransaction, of: user, bench, in: lab)
+                try await self.judge(sale.signedTransaction, of: user, processor, in: lab)
             }
             let bought = try await lab.sell()
             _ = try await judge(bought, of: "ann")

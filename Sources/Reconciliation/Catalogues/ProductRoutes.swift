@@ -5,13 +5,13 @@ import Purchases
 /// `GET /v1/products?promotion=NAME`: what the app's shop shows now, internal items with their store products (S3-6).
 package struct ProductRoutes: Sendable {
     private let configuration: ConfigurationHolder
-    private let catalogues: CatalogueBoard
-    private let door: Door
+    private let catalogues: CatalogueRefresher
+    private let authenticator: Authenticator
 
-    package init(configuration: ConfigurationHolder, catalogues: CatalogueBoard, door: Door) {
+    package init(configuration: ConfigurationHolder, catalogues: CatalogueRefresher, authenticator: Authenticator) {
         self.configuration = configuration
         self.catalogues = catalogues
-        self.door = door
+        self.authenticator = authenticator
     }
 
     package func add(to router: Router<HTTPContext>) {
@@ -19,7 +19,7 @@ package struct ProductRoutes: Sendable {
     }
 
     private func get(_ request: Request) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let configuration = configuration.current
         let appID = try caller.app(request.parameter("appId"), of: configuration.appIDs)

@@ -20,15 +20,15 @@ package struct EventRoutes: Sendable {
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
     private let users: UserRegister
-    private let door: Door
+    private let authenticator: Authenticator
     private let health: Health
     private let waiters = WaiterCount()
 
-    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door, health: Health) {
+    package init(ledger: Ledger, configuration: ConfigurationHolder, authenticator: Authenticator, health: Health) {
         self.ledger = ledger
         self.configuration = configuration
         users = UserRegister(ledger: ledger)
-        self.door = door
+        self.authenticator = authenticator
         self.health = health
     }
 
@@ -37,7 +37,7 @@ package struct EventRoutes: Sendable {
     }
 
     private func get(_ request: Request) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.events)
         let wait = try WaitParameter(request).duration
         let page = Statements.EventPage(

@@ -18,15 +18,17 @@ struct ErrandRunner: Sendable {
     let ledger: Ledger
     let apps: AppDirectory
     let halts: HaltBoard
-    let desk: AppleDesk
+    let appleGateway: AppleGateway
     let callsMax: Int
     let logger: Logger
 
-    init(ledger: Ledger, apps: AppDirectory, halts: HaltBoard, desk: AppleDesk, callsMax: Int, logger: Logger) {
+    init(
+        ledger: Ledger, apps: AppDirectory, halts: HaltBoard, appleGateway: AppleGateway, callsMax: Int, logger: Logger
+    ) {
         self.ledger = ledger
         self.apps = apps
         self.halts = halts
-        self.desk = desk
+        self.appleGateway = appleGateway
         self.callsMax = max(1, min(Self.callsMax, callsMax))
         self.logger = logger
     }
@@ -95,11 +97,11 @@ struct ErrandRunner: Sendable {
     // MARK: One errand
 
     private func attempt(_ errand: ClaimedErrand) async -> ErrandResult {
-        guard let app = apps[errand.appID], let api = desk.serverAPI(of: app, lane: .repair) else {
+        guard let app = apps[errand.appID], let api = appleGateway.serverAPI(of: app, lane: .repair) else {
             return result(errand, .wait(.credentialsMissing))
         }
         do {
-            let calls = try await desk.ask(.serverApi, for: app) {
+            let calls = try await appleGateway.ask(.serverApi, for: app) {
                 () async throws(AppStoreFailure) -> (answer: Void, calls: [ServiceCall]) in
                 let answer = try await tell(errand, api)
                 return ((), answer.calls)

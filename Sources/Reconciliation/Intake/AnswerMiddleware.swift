@@ -14,13 +14,13 @@ package struct AnswerMiddleware: RouterMiddleware {
     private static let unreadBytesMax = 64 << 10
 
     private let health: Health
-    private let gate: ConnectionGate
+    private let gate: ConnectionLimit
     private let logger: Logger
     private let security: SecurityLog?
     private let metrics = HTTPMetrics()
 
     /// - Parameter security: told of every problem that bears on it; nil where callers need no credential.
-    package init(health: Health, gate: ConnectionGate, logger: Logger, security: SecurityLog? = nil) {
+    package init(health: Health, gate: ConnectionLimit, logger: Logger, security: SecurityLog? = nil) {
         self.health = health
         self.gate = gate
         self.logger = logger

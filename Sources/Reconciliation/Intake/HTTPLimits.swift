@@ -15,10 +15,12 @@ package enum HTTPLimits {
     ///   - requestLimit: how long a request's head may take to arrive.
     ///   - gate: the listener's.
     static func http1(
-        requestLimit: Duration = RequestClock.limit, gate: ConnectionGate
+        requestLimit: Duration = RequestClock.limit, gate: ConnectionLimit
     ) -> HTTP1Channel.Configuration {
         HTTP1Channel.Configuration(
-            additionalChannelHandlers: [BrokenRequestAnswer(), HeadWatch(limit: requestLimit, gate: gate)],
+            additionalChannelHandlers: [
+                MalformedRequestHandler(), RequestHeadTimeout(limit: requestLimit, gate: gate),
+            ],
             idleTimeout: idleTimeout,
             httpDecoderConfiguration: .init(
                 maxHeaderFieldSize: headerBytesMax, maxHeaderListSize: headerBytesMax, maxHeaderFieldCount: headersMax))

@@ -24,7 +24,7 @@ package struct IntakeServer: Service {
     private let requestLimit: Duration
     private let longPoll: LongPoll
     private let clock: RequestClock
-    private let gate: ConnectionGate
+    private let gate: ConnectionLimit
     private let orderPoll: LongPoll
     private let receipts: ReceiptRoutes
     private let orders: OrderRoutes
@@ -42,8 +42,8 @@ package struct IntakeServer: Service {
     ///   - lists: what lists are read from; who made it closes it.
     ///   - connectionsMax: more wait in the backlog.
     package init(
-        ledger: Ledger, lists: Database, doorbell: Doorbell, configuration: ConfigurationHolder,
-        catalogues: CatalogueBoard,
+        ledger: Ledger, lists: Database, workQueue: WorkQueue, configuration: ConfigurationHolder,
+        catalogues: CatalogueRefresher,
         settings: Settings, operations: OperationsRoutes, logger: Logger, security: SecurityLog,
         connectionsMax: Int = HTTPLimits.connectionsMax,
         requestLimit: Duration = RequestClock.limit
@@ -58,26 +58,30 @@ package struct IntakeServer: Service {
         longPoll = LongPoll(ledger: ledger)
         orderPoll = LongPoll(ledger: ledger, finished: Statements.boundOrders, name: "orders")
         clock = RequestClock(limit: requestLimit)
-        gate = ConnectionGate(connectionsMax, security: security)
-        let door = Door(configuration: configuration)
+        gate = ConnectionLimit(connectionsMax, security: security)
+        let authenticator = Authenticator(configuration: configuration)
         let lists = ListReader(gate: ListGate(connections: gate), database: lists)
         let bodies = BodyReader(bytesMax: settings.bodyBytesMax, clock: clock)
         receipts = ReceiptRoutes(
-            ledger: ledger, doorbell: doorbell, configuration: configuration, door: door, longPoll: longPoll,
+            ledger: ledger, workQueue: workQueue, configuration: configuration, authenticator: authenticator,
+            longPoll: longPoll,
             bodies: bodies, logger: logger, security: security)
         orders = OrderRoutes(
-            ledger: ledger, configuration: configuration, catalogues: catalogues, door: door, longPoll: orderPoll,
+            ledger: ledger, configuration: configuration, catalogues: catalogues, authenticator: authenticator,
+            longPoll: orderPoll,
             bodies: bodies, lists: lists)
-        tokens = TokenRoutes(ledger: ledger, configuration: configuration, door: door)
+        tokens = TokenRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator)
         installations = InstallationRoutes(
-            ledger: ledger, configuration: configuration, door: door, bodies: bodies)
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         merges = MergeRoutes(
-            ledger: ledger, configuration: configuration, door: door, bodies: bodies, security: security)
-        reports = ReportRoutes(ledger: ledger, configuration: configuration, door: door, bodies: bodies)
-        products = ProductRoutes(configuration: configuration, catalogues: catalogues, door: door)
-        events = EventRoutes(ledger: ledger, configuration: configuration, door: door, health: health)
-        explain = ExplainRoutes(configuration: configuration, door: door, lists: lists)
-        purchases = PurchaseRoutes(configuration: configuration, door: door, lists: lists)
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies,
+            security: security)
+        reports = ReportRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
+        products = ProductRoutes(configuration: configuration, catalogues: catalogues, authenticator: authenticator)
+        events = EventRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator, health: health)
+        explain = ExplainRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
+        purchases = PurchaseRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
     }
 
     /// Serves until graceful shutdown or cancellation; called once.

@@ -35,11 +35,11 @@ package final class ListGate: Sendable {
         }
     }
 
-    private let connections: ConnectionGate
+    private let connections: ConnectionLimit
     private let state = Mutex(State())
 
     /// - Parameter connections: those of the clients that ask.
-    package init(connections: ConnectionGate) {
+    package init(connections: ConnectionLimit) {
         self.connections = connections
     }
 

@@ -22,9 +22,9 @@ package struct ReceiptRoutes: Sendable {
     private static let newMax = 100
 
     private let ledger: Ledger
-    private let doorbell: Doorbell
+    private let workQueue: WorkQueue
     private let configuration: ConfigurationHolder
-    private let door: Door
+    private let authenticator: Authenticator
     private let users: UserRegister
     private let quota: UserQuota
     private let rings = UserShares.rings
@@ -37,13 +37,14 @@ package struct ReceiptRoutes: Sendable {
     private let repeated = Counter(label: "makegood_receipts_repeated_total")
 
     package init(
-        ledger: Ledger, doorbell: Doorbell, configuration: ConfigurationHolder, door: Door, longPoll: LongPoll,
+        ledger: Ledger, workQueue: WorkQueue, configuration: ConfigurationHolder, authenticator: Authenticator,
+        longPoll: LongPoll,
         bodies: BodyReader, logger: Logger, security: SecurityLog
     ) {
         self.ledger = ledger
-        self.doorbell = doorbell
+        self.workQueue = workQueue
         self.configuration = configuration
-        self.door = door
+        self.authenticator = authenticator
         users = UserRegister(ledger: ledger)
         quota = UserQuota(ledger: ledger)
         records = RecordApps(ledger: ledger)
@@ -62,7 +63,7 @@ package struct ReceiptRoutes: Sendable {
     // MARK: Routes
 
     private func post(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         let configuration = configuration.current
@@ -79,7 +80,7 @@ package struct ReceiptRoutes: Sendable {
     /// The answers in order, each with its own status: what is wrong with one refuses none of the others. Only what keeps
     /// all of them from being stored is an answer to the whole.
     private func postBatch(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         let configuration = configuration.current
@@ -90,7 +91,7 @@ package struct ReceiptRoutes: Sendable {
         }
         // What cannot be stored costs no more than its answer.
         let wrong = posted.count { if case .failure = $0 { true } else { false } }
-        try door.count(posted.count - wrong + min(wrong, 1), of: caller)
+        try authenticator.count(posted.count - wrong + min(wrong, 1), of: caller)
         let taken = try await take(posted, configuration, wait)
         security.note(
             taken.compactMap { if case .failure(let problem) = $0 { problem.securityEvent } else { nil } })
@@ -105,7 +106,7 @@ package struct ReceiptRoutes: Sendable {
     }
 
     private func get(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
@@ -234,7 +235,7 @@ package struct ReceiptRoutes: Sendable {
             if submission.waitsForTurn, let user = submission.user {
                 waiting[user, default: 0] += 1
             } else {
-                doorbell.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
+                workQueue.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
             }
         }
         for (user, count) in waiting { security.note(.limit(.userRings), count: count, user: user.key) }

@@ -53,7 +53,7 @@ package final class BodyReader: Sendable {
         clock.start(arrival)
         defer { clock.stop(arrival) }
         if request.headers[.expect] != nil {
-            arrival.channel.triggerUserOutboundEvent(HeadWatch.Raw.goOn, promise: nil)
+            arrival.channel.triggerUserOutboundEvent(RequestHeadTimeout.Raw.goOn, promise: nil)
         }
         var body: [UInt8] = []
         body.reserveCapacity(min(announced ?? 0, Self.bytesExpectedMax))

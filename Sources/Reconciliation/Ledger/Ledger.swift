@@ -49,7 +49,7 @@ package final class Ledger: Sendable {
         self.database = database
         self.schedule = schedule
         let parking = SettleBatch.Parking(scale: schedule.scale)
-        let headers = HeaderSharing()
+        let headers = ProofHeaders()
         insertions = GroupCommit(
             name: "insertions", writers: writers, pace: .clients,
             size: { submissions in

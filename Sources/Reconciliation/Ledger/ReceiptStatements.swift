@@ -80,9 +80,9 @@ extension Statements {
         /// Each receipt id once.
         package var submissions: [Submission]
         package var schedule: RetrySchedule
-        package var headers: HeaderSharing
+        package var headers: ProofHeaders
 
-        package init(submissions: [Submission], schedule: RetrySchedule, headers: HeaderSharing = HeaderSharing()) {
+        package init(submissions: [Submission], schedule: RetrySchedule, headers: ProofHeaders = ProofHeaders()) {
             self.submissions = submissions
             self.schedule = schedule
             self.headers = headers

@@ -51,7 +51,7 @@ package struct OperationsServer: Service {
     private let routes: OperationsRoutes
     private let host: String
     private let port: Int
-    private let gate: ConnectionGate
+    private let gate: ConnectionLimit
     private let logger: Logger
     package let address = ListeningAddress()
 
@@ -62,7 +62,7 @@ package struct OperationsServer: Service {
         self.routes = routes
         self.host = host
         self.port = port
-        gate = ConnectionGate(connectionsMax)
+        gate = ConnectionLimit(connectionsMax)
         self.logger = logger
     }
 

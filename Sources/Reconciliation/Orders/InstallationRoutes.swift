@@ -13,13 +13,13 @@ import Purchases
 package struct InstallationRoutes: Sendable {
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
-    private let door: Door
+    private let authenticator: Authenticator
     private let bodies: BodyReader
 
-    init(ledger: Ledger, configuration: ConfigurationHolder, door: Door, bodies: BodyReader) {
+    init(ledger: Ledger, configuration: ConfigurationHolder, authenticator: Authenticator, bodies: BodyReader) {
         self.ledger = ledger
         self.configuration = configuration
-        self.door = door
+        self.authenticator = authenticator
         self.bodies = bodies
     }
 
@@ -51,7 +51,7 @@ package struct InstallationRoutes: Sendable {
     private func read(
         _ request: Request, _ context: HTTPContext
     ) async throws -> (appID: String, userID: String?, shown: [UInt8]?) {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let current = configuration.current
         return try await bodies.withBody(of: request, context, from: caller) { body in

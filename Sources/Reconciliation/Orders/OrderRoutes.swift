@@ -14,8 +14,8 @@ package struct OrderRoutes: Sendable {
 
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
-    private let door: Door
-    private let catalogues: CatalogueBoard
+    private let authenticator: Authenticator
+    private let catalogues: CatalogueRefresher
     private let users: UserRegister
     private let longPoll: LongPoll
     private let bodies: BodyReader
@@ -24,13 +24,14 @@ package struct OrderRoutes: Sendable {
     private let repeated = Counter(label: "makegood_orders_repeated_total")
 
     package init(
-        ledger: Ledger, configuration: ConfigurationHolder, catalogues: CatalogueBoard, door: Door, longPoll: LongPoll,
+        ledger: Ledger, configuration: ConfigurationHolder, catalogues: CatalogueRefresher,
+        authenticator: Authenticator, longPoll: LongPoll,
         bodies: BodyReader, lists: ListReader
     ) {
         self.ledger = ledger
         self.configuration = configuration
         self.catalogues = catalogues
-        self.door = door
+        self.authenticator = authenticator
         users = UserRegister(ledger: ledger)
         self.longPoll = longPoll
         self.bodies = bodies
@@ -44,7 +45,7 @@ package struct OrderRoutes: Sendable {
 
     /// 201 for a new order, 200 for the one that was there: the same tap, key or reservation again.
     private func post(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let configuration = configuration.current
         var wish = try await bodies.withBody(of: request, context, from: caller) { body in
@@ -96,7 +97,7 @@ package struct OrderRoutes: Sendable {
     }
 
     private func get(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
@@ -128,7 +129,7 @@ package struct OrderRoutes: Sendable {
 
     /// What a client forgot: the newest orders of a user.
     private func search(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let configuration = configuration.current
         let appID = try caller.app(request.parameter("appId"), of: configuration.appIDs)

@@ -12,14 +12,14 @@ package struct ReportRoutes: Sendable {
 
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
-    private let door: Door
+    private let authenticator: Authenticator
     private let users: UserRegister
     private let bodies: BodyReader
 
-    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door, bodies: BodyReader) {
+    package init(ledger: Ledger, configuration: ConfigurationHolder, authenticator: Authenticator, bodies: BodyReader) {
         self.ledger = ledger
         self.configuration = configuration
-        self.door = door
+        self.authenticator = authenticator
         users = UserRegister(ledger: ledger)
         self.bodies = bodies
     }
@@ -30,7 +30,7 @@ package struct ReportRoutes: Sendable {
     }
 
     private func postOfOrder(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
             let order = try await ledger.order(id)
@@ -48,7 +48,7 @@ package struct ReportRoutes: Sendable {
     }
 
     private func post(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let fields = try await fields(request, context, from: caller)
         let configuration = configuration.current

@@ -10,13 +10,13 @@ import Purchases
 package struct TokenRoutes: Sendable {
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
-    private let door: Door
+    private let authenticator: Authenticator
     private let users: UserRegister
 
-    package init(ledger: Ledger, configuration: ConfigurationHolder, door: Door) {
+    package init(ledger: Ledger, configuration: ConfigurationHolder, authenticator: Authenticator) {
         self.ledger = ledger
         self.configuration = configuration
-        self.door = door
+        self.authenticator = authenticator
         users = UserRegister(ledger: ledger)
     }
 
@@ -27,7 +27,7 @@ package struct TokenRoutes: Sendable {
 
     /// 201 where it is new, 200 where it was this user's already, 409 where it is another's: whose, nobody is told.
     private func put(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let user = try caller.user(in: request, context, of: configuration.current)
         guard caller.userID == nil else { throw Problem.needsKey }
@@ -51,7 +51,7 @@ package struct TokenRoutes: Sendable {
 
     /// The user's own token; made where he has none.
     private func issue(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let user = try caller.user(in: request, context, of: configuration.current)
         guard let issued = try await settle(user, .issued, UUID()) else { throw Problem.unavailable() }

@@ -24,14 +24,14 @@ package struct Scheduler: Service {
     package static let rescueDelayMax: Duration = .seconds(3600)
 
     private let ledger: Ledger
-    private let doorbell: Doorbell
+    private let workQueue: WorkQueue
     private let apps: AppDirectory
     private let halts: HaltBoard
     private let logger: Logger
 
-    package init(ledger: Ledger, doorbell: Doorbell, apps: AppDirectory, halts: HaltBoard, logger: Logger) {
+    package init(ledger: Ledger, workQueue: WorkQueue, apps: AppDirectory, halts: HaltBoard, logger: Logger) {
         self.ledger = ledger
-        self.doorbell = doorbell
+        self.workQueue = workQueue
         self.apps = apps
         self.halts = halts
         self.logger = logger
@@ -42,7 +42,7 @@ package struct Scheduler: Service {
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             var isBusy = false
             for lane in Lane.allCases where await feed(lane) { isBusy = true }
-            if let deadLetters = try? await doorbell.deadLetters() {
+            if let deadLetters = try? await workQueue.deadLetters() {
                 Gauge(label: "makegood_dead_letters_messages").record(deadLetters)
             }
             let interval = (isBusy ? Self.busyTickInterval : Self.tickInterval) * ledger.schedule.scale
@@ -58,12 +58,12 @@ package struct Scheduler: Service {
     func feed(_ lane: Lane) async -> Bool {
         let (depth, consumers): (Int, Int)
         do {
-            (depth, consumers) = try await doorbell.counts(of: lane)
+            (depth, consumers) = try await workQueue.counts(of: lane)
         } catch {
             logger.debug("broker is away", metadata: LogKeys.error(error))
             return false
         }
-        Gauge(label: "makegood_queue_depth_messages", dimensions: [("queue", doorbell.queues.verify(lane))]).record(
+        Gauge(label: "makegood_queue_depth_messages", dimensions: [("queue", workQueue.queues.verify(lane))]).record(
             depth)
         let room = max(Self.depthMax - depth, Self.publishMin)
         let halted = lane == .apple ? halts.haltedApps : []
@@ -107,9 +107,9 @@ package struct Scheduler: Service {
                 }
                 group.addTask {
                     do {
-                        try await doorbell.publish(
+                        try await workQueue.publish(
                             Pointer(receiptID: receipt.id, attempt: receipt.attempt),
-                            to: doorbell.queues.verify(lane))
+                            to: workQueue.queues.verify(lane))
                     } catch {
                         // The claim's lease ends and the row is due again.
                         logger.debug("rescue not published", metadata: LogKeys.error(error))

@@ -9,12 +9,12 @@ import Postgres
 /// other users and without anything internal. What is not the caller's is 404, like what does not exist.
 package struct ExplainRoutes: Sendable {
     private let configuration: ConfigurationHolder
-    private let door: Door
+    private let authenticator: Authenticator
     private let lists: ListReader
 
-    package init(configuration: ConfigurationHolder, door: Door, lists: ListReader) {
+    package init(configuration: ConfigurationHolder, authenticator: Authenticator, lists: ListReader) {
         self.configuration = configuration
-        self.door = door
+        self.authenticator = authenticator
         self.lists = lists
     }
 
@@ -40,7 +40,7 @@ package struct ExplainRoutes: Sendable {
     private func explain(
         _ request: Request, _ context: HTTPContext, _ subject: StorySubject?
     ) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(caller.userID == nil ? .support : .intake)
         let keys = configuration.current.userKeys
         guard let subject else { throw Problem.notFound }

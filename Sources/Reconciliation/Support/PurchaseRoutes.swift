@@ -14,12 +14,12 @@ package struct PurchaseRoutes: Sendable {
     private static let userIDBytesMax = 256
 
     private let configuration: ConfigurationHolder
-    private let door: Door
+    private let authenticator: Authenticator
     private let lists: ListReader
 
-    package init(configuration: ConfigurationHolder, door: Door, lists: ListReader) {
+    package init(configuration: ConfigurationHolder, authenticator: Authenticator, lists: ListReader) {
         self.configuration = configuration
-        self.door = door
+        self.authenticator = authenticator
         self.lists = lists
     }
 
@@ -77,7 +77,7 @@ package struct PurchaseRoutes: Sendable {
     private func user(
         _ request: Request, _ context: HTTPContext
     ) async throws -> (UserName, id: String, caller: Caller) {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake, or: .support)
         guard let id = context.parameters.get("id")?.removingPercentEncoding,
             (1...Self.userIDBytesMax).contains(id.utf8.count), !id.utf8.contains(0)

@@ -14,17 +14,18 @@ import Purchases
 package struct MergeRoutes: Sendable {
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
-    private let door: Door
+    private let authenticator: Authenticator
     private let users: UserRegister
     private let bodies: BodyReader
     private let security: SecurityLog
 
     package init(
-        ledger: Ledger, configuration: ConfigurationHolder, door: Door, bodies: BodyReader, security: SecurityLog
+        ledger: Ledger, configuration: ConfigurationHolder, authenticator: Authenticator, bodies: BodyReader,
+        security: SecurityLog
     ) {
         self.ledger = ledger
         self.configuration = configuration
-        self.door = door
+        self.authenticator = authenticator
         users = UserRegister(ledger: ledger)
         self.bodies = bodies
         self.security = security
@@ -37,7 +38,7 @@ package struct MergeRoutes: Sendable {
     /// 200, also where it was done before. 409 where it would lead in a circle, the account is part of a third one, one
     /// of the two was erased, or the person has too many ids.
     private func merge(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        let caller = try await door.admit(request.headers)
+        let caller = try await authenticator.admit(request.headers)
         try caller.require(.merge)
         let configuration = configuration.current
         let user = try caller.user(in: request, context, of: configuration)

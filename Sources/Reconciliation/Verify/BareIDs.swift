@@ -3,7 +3,7 @@ import Foundation
 import Purchases
 
 /// Bare ids: a question to Apple, unless somebody vouches for who asks.
-extension Examiner {
+extension ReceiptVerifier {
     func examineIdentifier(
         of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
@@ -57,6 +57,6 @@ extension StoredReceipt {
 
     /// Whether a day has gone by since it was posted.
     func isOld(by schedule: RetrySchedule) -> Bool {
-        Duration.seconds(readAt.timeIntervalSince(receivedAt)) > Examiner.notFoundFor * schedule.scale
+        Duration.seconds(readAt.timeIntervalSince(receivedAt)) > ReceiptVerifier.notFoundFor * schedule.scale
     }
 }

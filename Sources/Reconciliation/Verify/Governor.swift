@@ -15,7 +15,7 @@ import Synchronization
 package final class Governor: Sendable {
     /// One call that is out. Given back by ``leave(_:_:)``, whatever came of it.
     package struct Pass: Sendable {
-        /// The host's number among those of ``CallGates``.
+        /// The host's number among those of ``CallScheduler``.
         let host: Int
         let era: Int
         /// A process that stood still until then has another call leased: this one's time has passed. Nil where Apple
@@ -58,7 +58,7 @@ package final class Governor: Sendable {
     private let stop: Stop
     let logger: Logger
     /// Behind a lock rather than an actor: to let a call out is a few instructions, not a visit to another thread.
-    private let gates: Mutex<CallGates>
+    private let gates: Mutex<CallScheduler>
 
     /// - Parameters:
     ///   - callsMax: at the same time, to each host.
@@ -80,7 +80,7 @@ package final class Governor: Sendable {
         callsMax: Int = 1000, waitersMax: Int = 100, scale: Double = 1, lease: @escaping Lease, stop: @escaping Stop,
         logger: Logger
     ) {
-        gates = Mutex(CallGates(callsMax: callsMax, waitersMax: waitersMax, scale: scale))
+        gates = Mutex(CallScheduler(callsMax: callsMax, waitersMax: waitersMax, scale: scale))
         self.lease = lease
         self.stop = stop
         self.logger = logger
@@ -94,7 +94,7 @@ package final class Governor: Sendable {
     package func admit(
         _ host: AppleHost, within allowance: Allowance?, lane: CallLane, by deadline: ContinuousClock.Instant? = nil
     ) async -> Admission {
-        let place = CallGates.Place(host: host, budget: allowance?.budget, lane: lane)
+        let place = CallScheduler.Place(host: host, budget: allowance?.budget, lane: lane)
         return await withCheckedContinuation { continuation in
             let jobs = gates.withLock {
                 let now = ContinuousClock.now
@@ -140,7 +140,7 @@ package final class Governor: Sendable {
     /// Whether a call there would be refused now.
     package func isDown(_ host: AppleHost) -> Bool { gates.withLock { $0.isDown(host, .now) } }
 
-    private func begin(_ jobs: [CallGates.Job]) {
+    private func begin(_ jobs: [CallScheduler.Job]) {
         for job in jobs {
             Task {
                 switch job {
@@ -152,8 +152,8 @@ package final class Governor: Sendable {
         }
     }
 
-    private func serve(_ place: CallGates.Place, _ first: CallGates.Wait) async {
-        var next: CallGates.Wait? = first
+    private func serve(_ place: CallScheduler.Place, _ first: CallScheduler.Wait) async {
+        var next: CallScheduler.Wait? = first
         while let wait = next {
             switch wait {
             case .until(let at): try? await Task.sleep(until: at, tolerance: .zero, clock: .continuous)

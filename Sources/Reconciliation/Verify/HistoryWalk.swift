@@ -17,7 +17,7 @@ struct HistoryWalk: Sendable {
     /// No page is asked for later than this, so that a receipt is done before it is rescued.
     static let timeMax: Duration = .seconds(10)
 
-    let desk: AppleDesk
+    let appleGateway: AppleGateway
     let ledger: Ledger
     let schedule: RetrySchedule
     let app: AppServices
@@ -62,7 +62,7 @@ struct HistoryWalk: Sendable {
     private func read(
         into found: inout [Transaction], _ receipt: StoredReceipt
     ) async throws(AppleRefusal) -> (begunAt: Date, hasEnded: Bool) {
-        guard let client = desk.serverAPI(of: app, lane: .repair) else {
+        guard let client = appleGateway.serverAPI(of: app, lane: .repair) else {
             throw AppleRefusal(.hold(.credentialsMissing))
         }
         let claim = Statements.WalkClaim(walk: walk, askedID: askedID, lease: lease, interval: interval)
@@ -96,7 +96,7 @@ struct HistoryWalk: Sendable {
     private func page(
         _ client: ServerAPIClient, _ askedID: String, after revision: String?
     ) async throws(AppleRefusal) -> HistoryPage {
-        try await desk.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
+        try await appleGateway.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
             let pages = client.transactionHistory(ofCustomerWith: askedID, after: revision, in: [environment])
             var iterator = pages.makeAsyncIterator()
             guard let page = try await iterator.next() else { throw AppStoreFailure(.garbage) }

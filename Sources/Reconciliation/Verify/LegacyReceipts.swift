@@ -3,7 +3,7 @@ import Foundation
 import Purchases
 
 /// Legacy receipts: by the app's strategies in order, the first that can answer decides.
-extension Examiner {
+extension ReceiptVerifier {
     /// What a receipt says without any call.
     enum LocalReading {
         /// Apple's word of the day it was made, and where.
@@ -82,7 +82,7 @@ extension Examiner {
         _ receipt: StoredReceipt, for service: ServiceCall.Service, of app: AppServices, _ plan: ReceiptPlan? = nil
     ) throws(AppleRefusal) -> Bool {
         guard receipt.lane != .apple else { return false }
-        guard var refusal = desk.absence(of: service, for: app) else { return true }
+        guard var refusal = appleGateway.absence(of: service, for: app) else { return true }
         if refusal.isOutage, let plan { refusal.unheard = Unheard(plan) }
         throw refusal
     }
@@ -118,8 +118,8 @@ extension Examiner {
         _ base64: String, _ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
         // What is not believed here stands before nobody's purchase.
-        let lane = if case .whole(.rejected) = reading { CallLane.repair } else { desk.lane(of: receipt) }
-        guard let client = desk.receipts(of: app, lane: lane) else {
+        let lane = if case .whole(.rejected) = reading { CallLane.repair } else { appleGateway.lane(of: receipt) }
+        guard let client = appleGateway.receipts(of: app, lane: lane) else {
             throw AppleRefusal(.hold(.credentialsMissing))
         }
         do throws(AppleRefusal) {
@@ -127,7 +127,7 @@ extension Examiner {
             if let verified = heard.answer(about: receipt.id) {
                 return try await hear(verified, [], of: receipt, for: app)
             }
-            let (verified, calls) = try await desk.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
+            let (verified, calls) = try await appleGateway.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
                 let verified = try await client.verify(base64)
                 return (verified, verified.calls)
             } proves: {
@@ -312,7 +312,7 @@ extension Examiner {
             // Its customer's name at Apple, where a purchase that was just looked up tells it.
             let oldest = listed[0].originalID
             let walk = HistoryWalk(
-                desk: desk, ledger: ledger, schedule: schedule, app: app, environment: environment,
+                appleGateway: appleGateway, ledger: ledger, schedule: schedule, app: app, environment: environment,
                 customer: round.customerID ?? oldest, askedID: oldest)
             let read = await walk.read(for: receipt)
             round.take(read.transactions)
@@ -356,7 +356,7 @@ extension Examiner {
     ) async -> Result<Transaction, AppleRefusal> {
         do throws(AppleRefusal) {
             let found = try await lookUp(
-                purchase.listed.id, lane: desk.lane(of: receipt), for: app, in: [environment])
+                purchase.listed.id, lane: appleGateway.lane(of: receipt), for: app, in: [environment])
             guard purchase.listed.updated(by: found) != nil else { throw AppleRefusal(.retry(.appleAnswer)) }
             return .success(found)
         } catch {

@@ -2,7 +2,7 @@ import Foundation
 import Purchases
 
 /// Whose purchases are: evidence from the database, asked only where something could answer.
-extension Examiner {
+extension ReceiptVerifier {
     /// Purchases of one statement; more are asked in several.
     private static let questionsMax = 512
 

@@ -31,20 +31,20 @@ package struct VerifyWorker: Service {
     static let databasePatience: Duration = .seconds(45)
 
     private let consumer: Consumer
-    private let doorbell: Doorbell
+    private let workQueue: WorkQueue
     private let limits: Limits
     private let local: Slots
-    private let bench: VerifyBench
+    private let processor: ReceiptProcessor
     private let reporter: AppleHostReporter
     private let errands: ErrandRunner
     private let logger: Logger
 
     package init(
-        consumer: Consumer, doorbell: Doorbell, ledger: Ledger, apps: AppDirectory, halts: HaltBoard, limits: Limits,
+        consumer: Consumer, workQueue: WorkQueue, ledger: Ledger, apps: AppDirectory, halts: HaltBoard, limits: Limits,
         logger: Logger, security: SecurityLog
     ) {
         self.consumer = consumer
-        self.doorbell = doorbell
+        self.workQueue = workQueue
         self.limits = limits
         local = Slots(limits.localInFlight)
         self.logger = logger
@@ -53,13 +53,13 @@ package struct VerifyWorker: Service {
             // The others are in flight: at Apple, or on their way through.
             waitersMax: max(1, limits.appleInFlight / 2), scale: ledger.schedule.scale, logger: logger)
         reporter = AppleHostReporter(governor: governor, ledger: ledger)
-        let desk = AppleDesk(halts: halts, governor: governor, security: security)
-        bench = VerifyBench(
+        let appleGateway = AppleGateway(halts: halts, governor: governor, security: security)
+        processor = ReceiptProcessor(
             ledger: ledger, apps: apps, halts: halts,
-            examiner: Examiner(desk: desk, ledger: ledger, schedule: ledger.schedule),
-            doorbell: doorbell, logger: logger, security: security)
+            receiptVerifier: ReceiptVerifier(appleGateway: appleGateway, ledger: ledger, schedule: ledger.schedule),
+            workQueue: workQueue, logger: logger, security: security)
         errands = ErrandRunner(
-            ledger: ledger, apps: apps, halts: halts, desk: desk,
+            ledger: ledger, apps: apps, halts: halts, appleGateway: appleGateway,
             // The purchases' own calls go first.
             callsMax: limits.appleInFlight / 4, logger: logger)
     }
@@ -96,7 +96,7 @@ package struct VerifyWorker: Service {
     }
 
     private func handle(_ delivery: Delivery) async {
-        let isLocal = delivery.queue == doorbell.queues.verify(.local)
+        let isLocal = delivery.queue == workQueue.queues.verify(.local)
         let takenAt = ContinuousClock.now
         if isLocal { await local.enter() }
         defer { if isLocal { local.leave() } }
@@ -104,7 +104,7 @@ package struct VerifyWorker: Service {
         // for as long as anybody waits for it leaves the rest to the row's due time.
         if isLocal, Task.isShuttingDownGracefully { return }
         guard ContinuousClock.now - takenAt < Self.databasePatience else { return consumer.acknowledge([delivery]) }
-        let result = await bench.settle(
+        let result = await processor.settle(
             delivery.body, redelivered: delivery.redelivered, traceparent: delivery.traceparent)
         switch result {
         case .done:

@@ -25,9 +25,9 @@ import Testing
     ) async throws -> Int {
         let catalogue = try #require(
             try CatalogueFile.parse(file: "apps:\n  - id: game\n    products: \(products)")["game"])
-        let desk = CatalogueDesk(database: intake.ledger.database, actor: "ann")
-        let plan = try await desk.plan(catalogue, for: "game", at: now)
-        try await desk.apply(plan)
+        let appleGateway = CatalogueEditor(database: intake.ledger.database, actor: "ann")
+        let plan = try await appleGateway.plan(catalogue, for: "game", at: now)
+        try await appleGateway.apply(plan)
         try await intake.catalogues.refresh()
         return plan.revision
     }
@@ -254,19 +254,19 @@ import Testing
     @Test("applying is audited, one at a time, and refuses to take back what was promised")
     func applying() async throws {
         try await LedgerLab.with { lab in
-            let desk = CatalogueDesk(database: lab.database, actor: "ann")
+            let appleGateway = CatalogueEditor(database: lab.database, actor: "ann")
             let catalogue = try #require(
                 try CatalogueFile.parse(file: "apps: [{id: game, products: \(Self.shared())}]")["game"])
-            let plan = try await desk.plan(catalogue, for: "game", at: Date())
+            let plan = try await appleGateway.plan(catalogue, for: "game", at: Date())
             #expect(plan.revision == 1 && !plan.changes.isEmpty)
-            try await desk.apply(plan)
-            await #expect(throws: ConfigurationError.self) { try await desk.apply(plan) }
-            let again = try await desk.plan(catalogue, for: "game", at: Date())
+            try await appleGateway.apply(plan)
+            await #expect(throws: ConfigurationError.self) { try await appleGateway.apply(plan) }
+            let again = try await appleGateway.plan(catalogue, for: "game", at: Date())
             #expect(again.revision == 2 && again.changes == [])
             var changed = catalogue
             changed.products[Self.tier]?.items["coins"]?.versions[0].goods = []
             let error = await #expect(throws: ConfigurationError.self) {
-                try await desk.plan(changed, for: "game", at: Date())
+                try await appleGateway.plan(changed, for: "game", at: Date())
             }
             #expect(error?.key == "game / \(Self.tier) / coins, from ever")
             #expect(try await lab.number("select count(*) from catalogues") == 1)
@@ -280,12 +280,12 @@ import Testing
                 "select item || coalesce(' ' || promotion, '') || ' ' || goods::text from v_catalogue order by 1")
             #expect(rows.count == 3 && rows[0] == #"coins [{"item": "coins", "amount": 6000}]"#)
             // Another process notices.
-            let board = CatalogueBoard(ledger: lab.ledger, logger: .silent)
+            let board = CatalogueRefresher(ledger: lab.ledger, logger: .silent)
             let app = try #require(try IntakeFixture.configuration().apps["game"])
             #expect(try await board.catalogue(of: app).products[Self.tier]?.items.count == 2)
             changed = catalogue
             changed.products[Self.tier]?.items["coins"]?.limits.day = 9
-            try await desk.apply(try await desk.plan(changed, for: "game", at: Date()))
+            try await appleGateway.apply(try await appleGateway.plan(changed, for: "game", at: Date()))
             try await board.refresh()
             let noticed = try await board.catalogue(of: app)
             #expect(noticed.revision == 2 && noticed.products[Self.tier]?.items["coins"]?.limits.day == 9)
@@ -300,7 +300,8 @@ import Testing
                 "insert into catalogues (app_id, revision, document, applied_by) values ('game', 1, '{\"products\": []}', 'x')"
             )
             let (board, late) = (
-                CatalogueBoard(ledger: lab.ledger, logger: .silent), CatalogueBoard(ledger: lab.ledger, logger: .silent)
+                CatalogueRefresher(ledger: lab.ledger, logger: .silent),
+                CatalogueRefresher(ledger: lab.ledger, logger: .silent)
             )
             #expect(try await board.catalogue(of: app).revision == 1)
             try await lab.run(

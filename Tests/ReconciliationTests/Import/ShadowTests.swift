@@ -14,12 +14,12 @@ import Testing
     @Test("in shadow a purchase is decided and held; nothing is granted, told or bound, and no client may finish")
     func decidesOnly() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(
+            let processor = try await lab.processor(
                 try lab.configuration(more: [Self.shadow, "finishAtApple: afterReceipt"]))
             let order = try await lab.lab.place("u1", minutesBefore: 0)
             let bought = try await lab.sell { $0.appAccountToken = order.uuidString }
             let posted = try await lab.post(bought, by: "u2")
-            await bench.settle(posted)
+            await processor.settle(posted)
             #expect(try await lab.lab.state(posted) == "held shadow")
             #expect(
                 try await lab.decisions() == [
@@ -30,7 +30,7 @@ import Testing
                     == [#"[{"item": "coin", "amount": 60}]"#])
             // Refused, and taken back by Apple: said as always, and still not safe to finish.
             let refused = try await lab.post("e30.e30.e30", by: "u1")
-            await bench.settle(refused)
+            await processor.settle(refused)
             #expect(try await lab.lab.state(refused)?.hasPrefix("rejected") == true)
             for posted in [posted, refused] {
                 let view = try #require(try await lab.lab.ledger.view(posted.id))
@@ -41,7 +41,7 @@ import Testing
                 try await lab.lab.number(
                     "select count(*) from receipts where reason = 'shadow' and due_at > now() + interval '5 days'") == 1
             )
-            _ = try await lab.bench(
+            _ = try await lab.processor(
                 try lab.configuration(more: [Self.shadow, "finishHeld: false"]))
             #expect(try await lab.lab.number("select count(*) from receipts where due_at < now()") == 0)
             #expect(try await lab.given() == 0)
@@ -51,29 +51,29 @@ import Testing
     @Test("shadow decides as it would live: chains, orders and tokens are those of its own earlier decisions")
     func decidesAsLive() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(try lab.configuration(more: [Self.shadow]))
+            let processor = try await lab.processor(try lab.configuration(more: [Self.shadow]))
             // One open order, two purchases: the second is its poster's by row 10.
             let order = try await lab.lab.place("u1", minutesBefore: 0)
             try await lab.lab.run(
                 "update orders set placed_at = now() - interval '1 minute', pay_by = now() + interval '1 day'")
             let (one, two) = (try await lab.sell(), try await lab.sell())
-            for sale in [one, two] { await bench.settle(try await lab.post(sale, by: "u1")) }
+            for sale in [one, two] { await processor.settle(try await lab.post(sale, by: "u1")) }
             #expect(
                 try await lab.decisions().map { $0.split(separator: " ").dropFirst().joined(separator: " ") } == [
                     "u1 open_order \(order.uuidString.lowercased())", "u1 poster",
                 ])
             // Another user posts the first: it stays whose it was.
-            await bench.settle(try await lab.post(one, by: "thief"))
+            await processor.settle(try await lab.post(one, by: "thief"))
             #expect(try await lab.decisions().allSatisfy { $0.contains(" u1 ") })
             // A token nobody registered, first used by u3.
             let token = UUID().uuidString
             let first = try await lab.sell { $0.appAccountToken = token }
             let second = try await lab.sell { $0.appAccountToken = token }
-            await bench.settle(try await lab.post(first, by: "u3"))
+            await processor.settle(try await lab.post(first, by: "u3"))
             // Another user's post of what carries it waits, as it would live; its user's own does not.
-            await bench.settle(try await lab.post(second, by: "u4"))
+            await processor.settle(try await lab.post(second, by: "u4"))
             #expect(try await lab.decisions().last?.hasSuffix("u3 poster") == true)
-            await bench.settle(try await lab.post(second, by: "u3"))
+            await processor.settle(try await lab.post(second, by: "u3"))
             #expect(
                 try await lab.decisions().suffix(2).map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
                     == ["u3 poster", "u3 remembered_token"])
@@ -84,7 +84,7 @@ import Testing
     @Test("a renewal in shadow is the chain's owner's: of an earlier decision, or as it was imported")
     func renewals() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(
+            let processor = try await lab.processor(
                 try lab.configuration(
                     more: [Self.shadow], products: "{id: pass, type: autoRenewable, goods: [{item: pass, amount: 1}]}"))
             let period = try await lab.sell {
@@ -96,8 +96,8 @@ import Testing
                 $0.type = .autoRenewable
                 $0.originalTransactionId = period.purchase.transactionId
             }
-            await bench.settle(try await lab.post(period, by: "owner"))
-            await bench.settle(try await lab.post(renewal, by: "other"))
+            await processor.settle(try await lab.post(period, by: "owner"))
+            await processor.settle(try await lab.post(renewal, by: "other"))
             #expect(
                 try await lab.decisions().map { $0.split(separator: " ")[1...].joined(separator: " ") } == [
                     "owner poster", "owner chain",
@@ -109,12 +109,12 @@ import Testing
     func goesLive() async throws {
         try await VerifyLab.with { lab in
             let inShadow = try lab.configuration(more: [Self.shadow], grantFrom: nil)
-            let bench = try await lab.bench(inShadow)
+            let processor = try await lab.processor(inShadow)
             #expect(try await lab.lab.texts("select coalesce(live_since::text, '-') from apps") == ["-"])
             let (given, missed) = (try await lab.sell(), try await lab.sell())
             let posts = [try await lab.post(given, by: "u1"), try await lab.post(missed, by: "u2")]
             for posted in posts {
-                await bench.settle(posted)
+                await processor.settle(posted)
                 #expect(try await lab.lab.state(posted) == "held shadow")
             }
             _ = try await ImporterTests.run(
@@ -122,7 +122,7 @@ import Testing
                 "transactionId,userId,productId,purchasedAt\n\(given.purchase.transactionId),u1,coins,"
                     + "\(Date.now.rfc3339)\n", in: lab.lab, now: .now)
 
-            let live = try await lab.bench(try lab.configuration(grantFrom: nil))
+            let live = try await lab.processor(try lab.configuration(grantFrom: nil))
             #expect(try await lab.lab.number("select count(*) from apps where live_since > first_started_at") == 1)
             let repairs = Repairs(database: lab.lab.database, actor: "ann")
             #expect(try await repairs.redrive([.held], appID: VerifyLab.appID, reason: "shadow") == 2)
@@ -135,7 +135,7 @@ import Testing
             #expect(try await lab.lab.state(now) == "granted")
             // Since when it is live is said once.
             let since = try await lab.lab.texts("select live_since::text from apps")
-            _ = try await lab.bench(try lab.configuration(grantFrom: nil))
+            _ = try await lab.processor(try lab.configuration(grantFrom: nil))
             #expect(try await lab.lab.texts("select live_since::text from apps") == since)
             // Nor does a process that does not judge take it back, started on a file of yesterday.
             var stale = Statements.AppStart(appID: VerifyLab.appID, configurationHash: [1])
@@ -151,18 +151,18 @@ import Testing
             let (inShadow, isLive) = (
                 try lab.configuration(more: [Self.shadow], grantFrom: nil), try lab.configuration(grantFrom: nil)
             )
-            let first = try await lab.bench(isLive)
+            let first = try await lab.processor(isLive)
             let given = try await lab.post(try await lab.sell(), by: "u1")
             await first.settle(given)
             #expect(try await lab.lab.state(given) == "granted")
 
-            let again = try await lab.bench(inShadow)
+            let again = try await lab.processor(inShadow)
             #expect(try await lab.lab.texts("select coalesce(live_since::text, '-') from apps") == ["-"])
             let held = try await lab.post(try await lab.sell(), by: "u2")
             await again.settle(held)
             #expect(try await lab.lab.state(held) == "held shadow")
 
-            let live = try await lab.bench(isLive)
+            let live = try await lab.processor(isLive)
             let repairs = Repairs(database: lab.lab.database, actor: "ann")
             #expect(try await repairs.redrive([.held], appID: VerifyLab.appID, reason: "shadow") == 1)
             await live.settle(held)
@@ -183,9 +183,9 @@ import Testing
                 """
             let more = ["makeUp: {maxAge: 0}"]
             let inShadow = try lab.configuration(more: more + [Self.shadow], grantFrom: nil, products: products)
-            _ = try await lab.bench(inShadow)
+            _ = try await lab.processor(inShadow)
             try await lab.lab.run("update apps set first_started_at = now() - interval '60 days'")
-            let bench = try await lab.bench(inShadow)
+            let processor = try await lab.processor(inShadow)
             let old = Int64(Date.now.addingTimeInterval(-45 * 86_400).timeIntervalSince1970 * 1000)
             var posts: [Posted] = []
             for (product, kind) in [("coins", nil), ("season", .nonRenewing)] as [(String, ProductType?)] {
@@ -197,10 +197,10 @@ import Testing
                 posts.append(try await lab.post(sale, by: "u1"))
             }
             for posted in posts {
-                await bench.settle(posted)
+                await processor.settle(posted)
                 #expect(try await lab.lab.state(posted) == "held shadow")
             }
-            let live = try await lab.bench(try lab.configuration(more: more, grantFrom: nil, products: products))
+            let live = try await lab.processor(try lab.configuration(more: more, grantFrom: nil, products: products))
             let repairs = Repairs(database: lab.lab.database, actor: "ann")
             #expect(try await repairs.redrive([.held], appID: VerifyLab.appID, reason: "shadow") == 2)
             for posted in posts {
@@ -214,15 +214,15 @@ import Testing
     @Test("a grantFrom that lies before the shadow makes good what the other system missed, and nothing else")
     func makesGood() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(try lab.configuration(more: [Self.shadow]))
+            let processor = try await lab.processor(try lab.configuration(more: [Self.shadow]))
             let (given, missed) = (try await lab.sell(), try await lab.sell())
             let posts = [try await lab.post(given, by: "u1"), try await lab.post(missed, by: "u2")]
-            for posted in posts { await bench.settle(posted) }
+            for posted in posts { await processor.settle(posted) }
             _ = try await ImporterTests.run(
                 .grants,
                 "transactionId,userId,productId,purchasedAt\n\(given.purchase.transactionId),u1,coins,"
                     + "\(Date.now.rfc3339)\n", in: lab.lab, now: .now)
-            let live = try await lab.bench(try lab.configuration())
+            let live = try await lab.processor(try lab.configuration())
             for posted in posts { await live.settle(posted) }
             #expect(try await lab.lab.grants == ["\(missed.purchase.transactionId) u2"])
             #expect(try await lab.lab.state(posts[0]) == "already_granted imported")
@@ -232,14 +232,14 @@ import Testing
     @Test("shadow diff: every way in which the two may differ, once; and nothing where they agree")
     func diff() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(try lab.configuration(more: [Self.shadow]))
+            let processor = try await lab.processor(try lab.configuration(more: [Self.shadow]))
             var sales: [Sale] = []
             for _ in 0..<6 { sales.append(try await lab.sell()) }
             let ids = sales.map(\.purchase.transactionId)
-            for sale in sales.dropLast(2) { await bench.settle(try await lab.post(sale, by: "u1")) }
+            for sale in sales.dropLast(2) { await processor.settle(try await lab.post(sale, by: "u1")) }
             // Held for a person; never posted.
             let refused = try await lab.post(sales[4], by: nil)
-            await bench.settle(refused)
+            await processor.settle(refused)
             #expect(try await lab.lab.state(refused) == "held order_unknown")
             let open = try await lab.post(sales[5], by: "u1")
 
@@ -262,7 +262,7 @@ import Testing
                     ].sorted())
             #expect(report.same == 2 && report.lines == 8 && report.undecidedReceipts == 1 && !report.isSame)
 
-            await bench.settle(open)
+            await processor.settle(open)
             let all = [header] + ids.filter { $0 != ids[4] }.map { line($0, "u1", "coins") }
             let (agreed, none) = try await lab.diff(all, since: .distantPast)
             #expect(none == [] && agreed.isSame && agreed.same == 5)
@@ -319,7 +319,7 @@ extension VerifyLab {
     }
 }
 
-extension VerifyBench {
+extension ReceiptProcessor {
     /// As if the message had come.
     fileprivate func settle(_ posted: Posted) async {
         let message = Array(Pointer(receiptID: posted.id, attempt: 0).text.utf8)

@@ -87,8 +87,8 @@ import Testing
                 try await database.run(
                     Statements.insertReceipts, .init(submissions: [submission], schedule: RetrySchedule()))
                 let proof = Proof.signedTransaction(String(repeating: "h", count: 3000) + ".b.s")
-                let headers = HeaderSharing()
-                for _ in 0..<HeaderSharing.sightingsMin { _ = headers.split(proof) }
+                let headers = ProofHeaders()
+                for _ in 0..<ProofHeaders.sightingsMin { _ = headers.split(proof) }
                 try await database.run(
                     Statements.insertReceipts,
                     .init(
@@ -277,9 +277,9 @@ import Testing
             }
             #expect(try await lab.number("select count(*) from pg_class where relname ~ '^payloads_2[0-9]{7}$'") == 3)
             try await Self.with(.support, in: lab) { database in
-                let desk = CatalogueDesk(database: database, actor: "ann")
+                let appleGateway = CatalogueEditor(database: database, actor: "ann")
                 let catalogue = Catalogue(products: [.init(id: "coins", kind: .consumable, goods: [])])
-                try await desk.apply(try await desk.plan(catalogue, for: "game", at: Date()))
+                try await appleGateway.apply(try await appleGateway.plan(catalogue, for: "game", at: Date()))
                 let repairs = Repairs(database: database, actor: "ann")
                 #expect(try await repairs.countRejected("game", reason: nil, since: nil).count == 1)
                 let explainer = Explainer(database: database, keys: keys)

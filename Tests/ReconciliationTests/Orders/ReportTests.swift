@@ -138,14 +138,14 @@ import Testing
             }
             for kind in ClientReport.Kind.allCases { try await report(kind, "game", "u1") }
             try await report(.paidWithoutProof, "other", "u2")
-            let desk = Repairs(database: lab.database, actor: "ann")
-            #expect(try await desk.waitingReports(nil).map(\.userID) == ["u1", "u2"])
-            let report = try #require(try await desk.waitingReports("game").first)
+            let appleGateway = Repairs(database: lab.database, actor: "ann")
+            #expect(try await appleGateway.waitingReports(nil).map(\.userID) == ["u1", "u2"])
+            let report = try #require(try await appleGateway.waitingReports("game").first)
             #expect(report.message == "paid" && report.appID == "game")
-            #expect(try await desk.handleReport(report.id))
-            #expect(try await !desk.handleReport(report.id), "once")
-            #expect(try await !desk.handleReport(UUID()))
-            #expect(try await desk.waitingReports(nil).map(\.userID) == ["u2"])
+            #expect(try await appleGateway.handleReport(report.id))
+            #expect(try await !appleGateway.handleReport(report.id), "once")
+            #expect(try await !appleGateway.handleReport(UUID()))
+            #expect(try await appleGateway.waitingReports(nil).map(\.userID) == ["u2"])
             #expect(
                 try await lab.texts(
                     "select actor || ' ' || (details ->> 'user') from audits where action = 'support.handled'")

@@ -38,7 +38,7 @@ import Testing
     @Test("posts, and the calls that they cost", arguments: Flood.allCases)
     func calls(_ flood: Flood) async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(
+            let processor = try await lab.processor(
                 try lab.configuration(
                     more: flood == .confirmedProofUnderManyOrders ? ["confirmWithApple: always"] : []))
             let posts = try await lab.posts(flood)
@@ -47,7 +47,7 @@ import Testing
                 if !isNew { #expect(try await lab.lab.ledger.say(post, linesMax: 16) == .taken) }
             }
             for hour in 0..<24 {
-                for post in posts { try await lab.judge(post.receiptID, bench) }
+                for post in posts { try await lab.judge(post.receiptID, processor) }
                 // What needs its payload stays on the payload's day.
                 if posts.allSatisfy({ $0.proof == .identifier }), hour < 23 { try await lab.age(hours: 1) }
             }
@@ -62,14 +62,14 @@ import Testing
     @Test("a bare id that is a day old waits for a post or a person, and is asked about once a day then")
     func oldID() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(try lab.configuration())
+            let processor = try await lab.processor(try lab.configuration())
             let post = try #require(try await lab.posts(.unknownID).first)
             #expect(try await lab.lab.ledger.insert(post))
-            for _ in 0..<5 { try await lab.judge(post.receiptID, bench) }
+            for _ in 0..<5 { try await lab.judge(post.receiptID, processor) }
             #expect(lab.store.calls().count == Statements.bareIDAnswersMax)
             #expect(try await lab.lab.number("select extract(epoch from due_at - now())::int from receipts") <= 3600)
             try await lab.age(hours: 30)
-            for _ in 0..<3 { try await lab.judge(post.receiptID, bench) }
+            for _ in 0..<3 { try await lab.judge(post.receiptID, processor) }
             #expect(lab.store.calls().count == Statements.bareIDAnswersMax + 1)
             #expect(
                 try await lab.lab.number("select extract(epoch from due_at - now())::int from receipts") > 5 * 86_400)
@@ -80,7 +80,7 @@ import Testing
     @Test("an outage is no answer: a bare id is asked about until Apple has spoken")
     func outage() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(try lab.configuration())
+            let processor = try await lab.processor(try lab.configuration())
             let order = try await lab.placeOrder("owner")
             let sale = try await lab.sell { $0.appAccountToken = order.uuidString.lowercased() }
             var down = FaultRequest(.status, on: .transactionInfo)
@@ -89,11 +89,11 @@ import Testing
             let post = Submission(
                 appID: VerifyLab.appID, userID: "u1", proof: .identifier, transactionID: sale.purchase.transactionId)
             #expect(try await lab.lab.ledger.insert(post))
-            for _ in 0..<5 { try await lab.judge(post.receiptID, bench) }
+            for _ in 0..<5 { try await lab.judge(post.receiptID, processor) }
             #expect(try await lab.lab.grants == [])
             lab.store.clearFaults()
             // Another worker, whose breaker knows of no outage.
-            try await lab.judge(post.receiptID, try await lab.bench(try lab.configuration()))
+            try await lab.judge(post.receiptID, try await lab.processor(try lab.configuration()))
             #expect(try await lab.lab.grants == ["\(sale.purchase.transactionId) owner"])
         }
     }
@@ -101,10 +101,10 @@ import Testing
     @Test("a user's receipts take ten fresh calls a minute; the rest go with what comes again, others' stay fresh")
     func share() async throws {
         try await VerifyLab.with { lab in
-            let desk = AppleDesk(halts: lab.halts, governor: lab.governor())
+            let appleGateway = AppleGateway(halts: lab.halts, governor: lab.governor())
             let again = lab.row(.identifier, attempt: 1)
-            for _ in 0..<20 { #expect(desk.lane(of: again) == .repair) }
-            let lanes = (0..<15).map { _ in desk.lane(of: lab.row(.identifier)) }
+            for _ in 0..<20 { #expect(appleGateway.lane(of: again) == .repair) }
+            let lanes = (0..<15).map { _ in appleGateway.lane(of: lab.row(.identifier)) }
             #expect(lanes == Array(repeating: .fresh, count: 10) + Array(repeating: .repair, count: 5))
         }
     }
@@ -172,12 +172,12 @@ extension VerifyLab {
     }
 
     /// As if its message had come, and the one of the queue that it is sent on to.
-    fileprivate func judge(_ id: UUID, _ bench: VerifyBench) async throws {
+    fileprivate func judge(_ id: UUID, _ processor: ReceiptProcessor) async throws {
         for _ in 0..<2 {
             let row = try #require(try await lab.ledger.fetch(id))
             guard !row.state.isEnded else { return }
             let message = Array(Pointer(receiptID: id, attempt: row.attempt).text.utf8)
-            #expect(await bench.settle(message, redelivered: false) == .done)
+            #expect(await processor.settle(message, redelivered: false) == .done)
             // Sent on, it is looked at again.
             guard try await lab.ledger.fetch(id)?.lane != row.lane else { return }
         }

@@ -51,8 +51,8 @@ import Testing
                 products: "{id: pass, type: autoRenewable, goods: [{item: vip, amount: 1}]}")
             let policy = try #require(configuration.apps[VerifyLab.appID]).policy
             let desk = Desk(
-                lab: lab, app: try await lab.app { $0 = policy }, examiner: lab.examiner(),
-                bench: try await lab.bench(configuration))
+                lab: lab, app: try await lab.app { $0 = policy }, receiptVerifier: lab.receiptVerifier(),
+                processor: try await lab.processor(configuration))
             for (means, theft) in Self.cases {
                 for way in Way.allCases { try await desk.play(means, theft, way) }
             }
@@ -63,8 +63,8 @@ import Testing
 private struct Desk {
     let lab: VerifyLab
     let app: AppServices
-    let examiner: Examiner
-    let bench: VerifyBench
+    let receiptVerifier: ReceiptVerifier
+    let processor: ReceiptProcessor
 
     private var ledger: LedgerLab { lab.lab }
 
@@ -79,7 +79,7 @@ private struct Desk {
             let row = try #require(try await ledger.ledger.fetch(receipt))
             guard !row.state.isEnded else { continue }
             let message = Array(Pointer(receiptID: row.id, attempt: row.attempt).text.utf8)
-            #expect(await bench.settle(message, redelivered: false) == .done, about)
+            #expect(await processor.settle(message, redelivered: false) == .done, about)
         }
 
         let grants = try await ledger.texts(
@@ -205,11 +205,12 @@ private struct Desk {
     /// As a worker finds it now, and does not write it yet.
     private func verdict(_ receipt: UUID) async throws -> Verdict {
         let row = try #require(try await ledger.ledger.fetch(receipt))
-        guard case .finding(let finding) = await examiner.examine(row, for: app) else {
+        guard case .finding(let finding) = await receiptVerifier.examine(row, for: app) else {
             throw Undecided(receiptID: receipt)
         }
         var verdict = Verdict(
-            receiptID: row.id, attempt: row.attempt, appID: row.appID, claim: examiner.claim(row), finding: finding,
+            receiptID: row.id, attempt: row.attempt, appID: row.appID, claim: receiptVerifier.claim(row),
+            finding: finding,
             dueIn: .seconds(600))
         verdict.places = app.policy.places(for: finding, posterID: row.userID)
         return verdict

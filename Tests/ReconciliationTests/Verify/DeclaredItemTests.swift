@@ -25,12 +25,12 @@ import Testing
     private struct Shop {
         let lab: VerifyLab
         let apps: AppDirectory
-        let bench: VerifyBench
+        let processor: ReceiptProcessor
 
         init(_ lab: VerifyLab, more: [String] = []) async throws {
             self.lab = lab
             apps = AppDirectory(http: lab.http)
-            bench = try await lab.bench(try lab.configuration(more: more), apps: apps)
+            processor = try await lab.processor(try lab.configuration(more: more), apps: apps)
         }
 
         func sell(_ catalogue: Catalogue?, unreadable: Set<String> = []) async throws {
@@ -47,7 +47,7 @@ import Testing
         func settle(_ id: UUID) async throws {
             let attempt = try #require(try await lab.lab.ledger.fetch(id)).attempt
             #expect(
-                await bench.settle(
+                await processor.settle(
                     Array(Pointer(receiptID: id, attempt: attempt).text.utf8), redelivered: false) == .done)
         }
 

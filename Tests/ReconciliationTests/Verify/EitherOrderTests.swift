@@ -19,7 +19,7 @@ import Testing
     func eitherOrder() async throws {
         try await VerifyLab.with { lab in
             let benches = [
-                try await lab.bench(try lab.configuration()), try await lab.bench(try lab.configuration()),
+                try await lab.processor(try lab.configuration()), try await lab.processor(try lab.configuration()),
             ]
             for tie in Tie.allCases {
                 for turn in Turn.allCases {
@@ -35,7 +35,7 @@ import Testing
 
 extension VerifyLab {
     fileprivate func check(
-        _ tie: EitherOrderTests.Tie, _ turn: EitherOrderTests.Turn, _ benches: [VerifyBench], _ comment: Comment
+        _ tie: EitherOrderTests.Tie, _ turn: EitherOrderTests.Turn, _ benches: [ReceiptProcessor], _ comment: Comment
     ) async throws {
         let user = "u-\(UUID().uuidString.prefix(8))"
         let order = UUID()
@@ -91,7 +91,7 @@ extension VerifyLab {
     }
 }
 
-extension VerifyBench {
+extension ReceiptProcessor {
     fileprivate func judge(_ id: UUID, _ attempt: Int) async {
         #expect(
             await settle(Array(Pointer(receiptID: id, attempt: attempt).text.utf8), redelivered: false) == .done)

@@ -173,7 +173,8 @@ extension VerifyLab {
         let apps = AppDirectory(http: http)
         try await apps.update(try configuration(hasServerAPI: hasServerAPI, more: more), ledger: lab.ledger)
         return ErrandRunner(
-            ledger: lab.ledger, apps: apps, halts: halts, desk: AppleDesk(halts: halts, governor: governor()),
+            ledger: lab.ledger, apps: apps, halts: halts,
+            appleGateway: AppleGateway(halts: halts, governor: governor()),
             callsMax: 16, logger: .silent)
     }
 

@@ -11,14 +11,14 @@ import Testing
 @Suite(.timeLimit(.minutes(8))) struct GiftBenchTests {
     private struct Desk {
         let lab: VerifyLab
-        let bench: VerifyBench
+        let processor: ReceiptProcessor
         let apps: AppDirectory
 
         init(_ lab: VerifyLab, more: [String] = [], hasServerAPI: Bool = true) async throws {
             self.lab = lab
             apps = AppDirectory(http: lab.http)
             let configuration = try lab.configuration(hasServerAPI: hasServerAPI, legacyReceipts: "local", more: more)
-            bench = try await lab.bench(configuration, apps: apps)
+            processor = try await lab.processor(configuration, apps: apps)
         }
 
         /// Posts it and lets a worker judge it.
@@ -32,7 +32,7 @@ import Testing
         func work(_ id: UUID) async throws {
             let row = try #require(try await lab.lab.ledger.fetch(id))
             let message = Array(Pointer(receiptID: id, attempt: row.attempt).text.utf8)
-            #expect(await bench.settle(message, redelivered: false) == .done)
+            #expect(await processor.settle(message, redelivered: false) == .done)
             if try await lab.lab.ledger.fetch(id)?.lane != row.lane { try await work(id) }
         }
 
@@ -144,7 +144,8 @@ import Testing
                             .init(id: "shield", versions: [.init(goods: [.init(item: "shield", amount: 1)])]),
                         ])
                 ], revision: 1)
-            try await desk.apps.sell([VerifyLab.appID: catalogue], unreadable: [], wakes: true, ledger: lab.lab.ledger)
+            try await desk.apps.sell(
+                [VerifyLab.appID: catalogue], unreadable: [], wakes: true, ledger: lab.lab.ledger)
             let sale = try await lab.sell()
             let id = sale.purchase.transactionId
             let posted = try await desk.post(desk.posting(sale, by: "u1"))

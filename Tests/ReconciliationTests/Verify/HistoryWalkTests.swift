@@ -21,7 +21,7 @@ import Testing
             try await lab.lab.settle(lab.lab.verdict(owner, .transactions(ids.map { .purchase($0) })))
             let receipt = try lab.receipt(ids)
             let app = try await lab.app(legacyReceipts: "serverApi")
-            let examination = await lab.examiner().examine(lab.row(.receipt(receipt)), for: app)
+            let examination = await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app)
             #expect(lab.store.calls().isEmpty)
             guard case .finding(.transactions(let entries)) = examination else {
                 Issue.record("not judged: \(examination)")
@@ -46,7 +46,7 @@ import Testing
             let ids = try await lab.sell(300)
             let app = try await lab.app(legacyReceipts: "serverApi")
             let row = lab.row(.receipt(try lab.receipt(ids)), transactionID: ids[7])
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries(.all(ids, .coins)))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .entries(.all(ids, .coins)))
             let calls = lab.store.calls()
             #expect(calls.count { $0.service == .transactionInfo } == ReceiptPlan.lookUpsMax)
             #expect(calls.contains { $0.transactionIds == [ids[7]] }, "the one that the poster means comes first")
@@ -55,7 +55,7 @@ import Testing
             // Another receipt, another user, another worker: the facts are there, and fresh. (Those looked up by
             // their ids were in the history as well.)
             let other = lab.row(.receipt(try lab.receipt(ids.reversed())))
-            #expect(Seen(await lab.examiner().examine(other, for: app)) == .entries(.all(ids, .coins)))
+            #expect(Seen(await lab.receiptVerifier().examine(other, for: app)) == .entries(.all(ids, .coins)))
             #expect(lab.store.calls().count == calls.count)
             #expect(try await lab.lab.number("select count(*) from transactions where customer_id is not null") == 300)
         }
@@ -66,11 +66,11 @@ import Testing
         try await VerifyLab.with { lab in
             let app = try await lab.app(legacyReceipts: "serverApi")
             let first = try await lab.sell(40)
-            _ = await lab.examiner().examine(lab.row(.receipt(try lab.receipt(first))), for: app)
+            _ = await lab.receiptVerifier().examine(lab.row(.receipt(try lab.receipt(first))), for: app)
             let later = try await lab.sell(30)
             let before = lab.store.calls().count
             let row = lab.row(.receipt(try lab.receipt(first + later)), transactionID: later[0])
-            let examination = await lab.examiner().examine(row, for: app)
+            let examination = await lab.receiptVerifier().examine(row, for: app)
             #expect(lab.store.calls(after: before).map(\.service) == Array(repeating: .transactionInfo, count: 5))
             guard case .partly(let entries, .postpone(.historyPending, let until?)) = examination else {
                 Issue.record("not partly judged: \(examination)")
@@ -82,7 +82,7 @@ import Testing
             #expect(abs(until.timeIntervalSinceNow - 3600) < 60, "an hour after the first walk began")
 
             try await lab.lab.run("update history_walks set begun_at = begun_at - interval '1 hour'")
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries(.all(first + later, .coins)))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .entries(.all(first + later, .coins)))
             #expect(try await lab.lab.number("select count(*) from history_walks") == 1)
         }
     }
@@ -95,14 +95,14 @@ import Testing
             let receipt = try lab.receipt(ids)
             await withTaskGroup(of: Void.self) { group in
                 for _ in 0..<6 {
-                    group.addTask { _ = await lab.examiner().examine(lab.row(.receipt(receipt)), for: app) }
+                    group.addTask { _ = await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app) }
                 }
             }
             #expect(lab.store.calls().count { $0.service == .history } == 100 / Self.page)
             #expect(lab.store.calls().count { $0.service == .transactionInfo } <= 6 * ReceiptPlan.lookUpsMax)
             let before = lab.store.calls().count
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app))
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app))
                     == .entries(.all(ids, .coins)))
             #expect(lab.store.calls().count == before)
         }
@@ -129,8 +129,9 @@ import Testing
                     let calls = isHistory ? (mayCall ? 1 : 0) : question.wanted
                     return .init(calls: calls, endsIn: .milliseconds(250), stoppedFor: .zero)
                 }, stop: { _, _ in }, logger: .silent)
-            let examiner = lab.examiner(AppleDesk(halts: lab.halts, governor: dry))
-            guard case .partly(let entries, .postpone(.appleBudget, nil)) = await examiner.examine(row, for: app) else {
+            let receiptVerifier = lab.receiptVerifier(AppleGateway(halts: lab.halts, governor: dry))
+            guard case .partly(let entries, .postpone(.appleBudget, nil)) = await receiptVerifier.examine(row, for: app)
+            else {
                 Issue.record("not partly judged")
                 return
             }
@@ -138,13 +139,13 @@ import Testing
             #expect(entries.count { $0.decision == .coins } >= 3 * Self.page)
             #expect(entries.count { $0.decision == .open(.historyPending) } >= 500 - 3 * Self.page - 5)
             // Nobody knows that the reader is gone before its lease ends.
-            #expect(Seen(await lab.examiner().examine(row, for: app)).waitsForHistory)
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)).waitsForHistory)
             try await lab.lab.run("update history_walks set busy_until = now()")
             let before = lab.store.calls().count
-            #expect(Seen(await lab.examiner().examine(row, for: app)).waitsForHistory)
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)).waitsForHistory)
             let pages = lab.store.calls(after: before).count { $0.service == .history }
             #expect(pages == HistoryWalk.pagesMax, "then it is the turn of others")
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries(.all(ids, .coins)))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .entries(.all(ids, .coins)))
             #expect(lab.store.calls().count { $0.service == .history && $0.status == 200 } == 500 / Self.page)
         }
     }
@@ -159,7 +160,7 @@ import Testing
             let posted = try await lab.lab.post()
             let row = lab.row(.receipt(try lab.receipt(ids)), id: posted.id)
             for _ in 0..<2 {
-                let examination = await lab.examiner().examine(row, for: app)
+                let examination = await lab.receiptVerifier().examine(row, for: app)
                 guard case .partly(let entries, .postpone(.historyPending, let until?)) = examination else {
                     Issue.record("not partly judged: \(examination)")
                     return
@@ -168,7 +169,7 @@ import Testing
                 #expect(entries.count { $0.decision == .coins } >= 5)
                 try await lab.lab.settle(lab.lab.verdict(posted, .transactions(entries)))
             }
-            let seen = Seen(await lab.examiner().examine(row, for: app))
+            let seen = Seen(await lab.receiptVerifier().examine(row, for: app))
             guard case .entries = seen else {
                 Issue.record("not judged: \(seen)")
                 return
@@ -187,7 +188,8 @@ import Testing
             for kind in [FaultRequest.Kind.garbage, .foreignRoot] {
                 try lab.store.fault(FaultRequest(kind, on: .history, count: 1))
                 guard
-                    case .partly(let entries, .retry(.appleAnswer, _)) = await lab.examiner().examine(row, for: app)
+                    case .partly(let entries, .retry(.appleAnswer, _)) = await lab.receiptVerifier().examine(
+                        row, for: app)
                 else {
                     Issue.record("not partly judged: \(kind)")
                     continue
@@ -237,7 +239,7 @@ import Testing
             var slow = FaultRequest(.latency, on: .history)
             slow.milliseconds = 3000
             try lab.store.fault(slow)
-            async let seen = Seen(await lab.examiner().examine(row, for: app))
+            async let seen = Seen(await lab.receiptVerifier().examine(row, for: app))
             try await lab.lab.until("nobody reads") {
                 try await lab.lab.number("select count(*) from history_walks") == 1
             }

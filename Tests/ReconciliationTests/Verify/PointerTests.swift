@@ -11,7 +11,7 @@ import Testing
     @Test("a pointer below or above the row's attempt is passed: no call, no strike, the row as it was")
     func others() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(try lab.configuration(more: ["confirmWithApple: always"]))
+            let processor = try await lab.processor(try lab.configuration(more: ["confirmWithApple: always"]))
             let sale = try await lab.sell()
             let submission = Submission(
                 appID: VerifyLab.appID, userID: "u1", proof: .signedTransaction(sale.signedTransaction))
@@ -24,13 +24,13 @@ import Testing
             for attempt in [0, 1, 3, 99, 2_147_483_648] {
                 for redelivered in [false, true] {
                     let message = Array("receipt \(id.text) \(attempt)".utf8)
-                    #expect(await bench.settle(message, redelivered: redelivered) == .done)
+                    #expect(await processor.settle(message, redelivered: redelivered) == .done)
                 }
             }
             #expect(try await lab.lab.texts(row) == before)
             #expect(lab.store.calls().isEmpty)
             let own = Array("receipt \(id.text) 2".utf8)
-            #expect(await bench.settle(own, redelivered: false) == .done)
+            #expect(await processor.settle(own, redelivered: false) == .done)
             #expect(try await lab.lab.grants == ["\(sale.purchase.transactionId) u1"])
             #expect(lab.store.calls().count == 1)
         }

@@ -15,14 +15,14 @@ import Testing
     @Test("B10: given while Apple is away, confirmed when it is back; a neighbour that was not trusted waits for it")
     func confirmed() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(
+            let processor = try await lab.processor(
                 try lab.configuration(
                     legacyReceipts: "serverApi",
                     more: ["provisional: {perUserPerDay: 1, perAppPerDay: 5, purchasesMin: 0}"]))
             let ids = try await lab.sell(2)
             let posted = try await lab.post(try lab.receipt(ids))
             try lab.goesDown()
-            await bench.settle(posted)
+            await processor.settle(posted)
             #expect(try await lab.lab.state(posted) == "received unconfirmed")
             #expect(
                 try await lab.lab.outcomes(posted).values.sorted() == [
@@ -32,11 +32,11 @@ import Testing
             #expect(!ReceiptAnswer(view, finishing: .held).safeToFinish, "the neighbour is not")
             #expect(try await lab.lab.number("select attempt from receipts") == 1)
             // Once is enough, and the neighbour has no place.
-            await bench.settle(posted, attempt: 1)
+            await processor.settle(posted, attempt: 1)
             #expect(try await lab.lab.grants.count == 1)
             #expect(try await lab.lab.number("select count(*) from provisional_grants") == 1)
             lab.store.clearFaults()
-            await bench.settle(posted, attempt: 2)
+            await processor.settle(posted, attempt: 2)
             #expect(try await lab.lab.state(posted) == "granted")
             #expect(try await lab.lab.outcomes(posted) == [ids[0]: "granted", ids[1]: "granted"])
             #expect(try await lab.lab.texts("select state from v_provisional") == ["confirmed"])
@@ -52,11 +52,11 @@ import Testing
         arguments: [(21003, "not_authenticated"), (21010, "account_not_found"), (21199, "apple_refused")])
     func denied(status: Int, reason: String) async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(try lab.configuration(more: [Self.limits]))
+            let processor = try await lab.processor(try lab.configuration(more: [Self.limits]))
             let id = try await lab.sell().purchase.transactionId
             let posted = try await lab.post(try lab.receipt([id]))
             try lab.goesDown()
-            await bench.settle(posted)
+            await processor.settle(posted)
             #expect(try await lab.lab.outcomes(posted) == [id: "granted unconfirmed"])
             let owed = Verdict.Entry.purchase("owed", .held(.productUnknown))
             #expect(
@@ -66,7 +66,7 @@ import Testing
             fault.status = status
             fault.isRetryable = status == 21199 ? false : nil
             try lab.store.fault(fault)
-            await bench.settle(posted, attempt: 2)
+            await processor.settle(posted, attempt: 2)
             #expect(try await lab.lab.state(posted) == "held product_unknown")
             #expect(
                 try await lab.lab.outcomes(posted) == [
@@ -83,7 +83,7 @@ import Testing
     @Test("B10: Apple lists the purchase under another id than it was given by: the same purchase, confirmed")
     func otherID() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(try lab.configuration(more: [Self.limits]))
+            let processor = try await lab.processor(try lab.configuration(more: [Self.limits]))
             let bought = try await lab.sell().purchase
             let id = bought.transactionId
             let posted = try await lab.post(try lab.receipt([id]))
@@ -91,7 +91,7 @@ import Testing
                 $0.purchasedAt = Date(timeIntervalSince1970: Double(bought.purchaseDate) / 1000)
             }
             try await lab.give(restored, by: posted)
-            await bench.settle(posted)
+            await processor.settle(posted)
             #expect(try await lab.lab.state(posted) == "granted")
             #expect(try await lab.lab.outcomes(posted) == ["restored": "granted"])
             #expect(try await lab.lab.texts("select state from v_provisional") == ["confirmed"])
@@ -101,7 +101,7 @@ import Testing
     @Test("B10: a refund on record answers Apple's older word: taken back with its mark and the refund's own event")
     func refundOnRecord() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(try lab.configuration(more: [Self.limits]))
+            let processor = try await lab.processor(try lab.configuration(more: [Self.limits]))
             let id = try await lab.sell().purchase.transactionId
             let posted = try await lab.post(try lab.receipt([id]))
             try await lab.give(.purchase(id), by: posted)
@@ -109,7 +109,7 @@ import Testing
                 """
                 update transactions set revoked_at = to_timestamp(1790000000), signed_at = now() + interval '1 minute'
                 """)
-            await bench.settle(posted)
+            await processor.settle(posted)
             #expect(try await lab.lab.state(posted) == "granted refunded")
             #expect(try await lab.lab.texts("select state from v_provisional") == ["revoked"])
             let event = DerivedID.event(appID: VerifyLab.appID, transactionID: id, type: "purchase.revoked")
@@ -125,7 +125,7 @@ import Testing
             let id = try await lab.sell().purchase.transactionId
             let posted = try await lab.post(try lab.receipt([id]))
             try await lab.give(.purchase(id), by: posted)
-            let mistaken = try await lab.bench(
+            let mistaken = try await lab.processor(
                 try lab.configuration(bundleID: "com.example.other", more: [Self.limits]))
             await mistaken.settle(posted)
             #expect(try await lab.lab.outcomes(posted) == [id: "granted unconfirmed"])
@@ -137,13 +137,13 @@ import Testing
                     posted.id: .held
                 ])
             #expect(try await lab.lab.number(soon) > 500)
-            let bench = try await lab.bench(try lab.configuration(more: [Self.limits]))
+            let processor = try await lab.processor(try lab.configuration(more: [Self.limits]))
             try lab.goesDown()
-            await bench.settle(posted)
+            await processor.settle(posted)
             #expect(try await lab.lab.state(posted) == "held unconfirmed")
             #expect(try await lab.lab.number(soon) < 60)
             lab.store.clearFaults()
-            await bench.settle(posted)
+            await processor.settle(posted)
             #expect(try await lab.lab.state(posted) == "granted")
         }
     }
@@ -151,22 +151,22 @@ import Testing
     @Test("the brakes are for the neighbours: what was given on trust went through them")
     func brakes() async throws {
         try await VerifyLab.with { lab in
-            let bench = try await lab.bench(
+            let processor = try await lab.processor(
                 try lab.configuration(more: [Self.limits, "makeUp: {perUserPerDay: 1}"]))
             let ids = try await lab.sell(2)
             let posted = try await lab.post(try lab.receipt(ids))
             try lab.goesDown()
-            await bench.settle(posted)
+            await processor.settle(posted)
             #expect(try await lab.lab.grants.count == 1)
             lab.store.clearFaults()
-            await bench.settle(posted, attempt: 1)
+            await processor.settle(posted, attempt: 1)
             #expect(try await lab.lab.outcomes(posted).values.sorted() == ["granted", "held review"])
             #expect(try await lab.lab.state(posted) == "held review")
         }
     }
 }
 
-extension VerifyBench {
+extension ReceiptProcessor {
     /// As if the message had come.
     fileprivate func settle(_ posted: Posted, attempt: Int = 0) async {
         let message = Array(Pointer(receiptID: posted.id, attempt: attempt).text.utf8)

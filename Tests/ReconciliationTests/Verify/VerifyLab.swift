@@ -99,32 +99,32 @@ struct VerifyLab: Sendable {
     /// A worker's bench for this configuration. Its broker is away.
     ///
     /// - Parameter apps: where the test has its hands on what is sold.
-    func bench(
+    func processor(
         _ configuration: Configuration, apps: AppDirectory? = nil,
         security: SecurityLog = .init(secret: [], logger: .silent)
-    ) async throws -> VerifyBench {
+    ) async throws -> ReceiptProcessor {
         let apps = apps ?? AppDirectory(http: http)
         try await apps.update(configuration, ledger: lab.ledger)
         let queues = Queues()
         let publisher = Publisher(
             try BrokerConfiguration(url: "amqp://127.0.0.1:1"), topology: queues.topology, logger: .silent)
         await publisher.close()
-        return VerifyBench(
-            ledger: lab.ledger, apps: apps, halts: halts, examiner: examiner(),
-            doorbell: Doorbell(publisher: publisher, queues: queues), logger: .silent, security: security)
+        return ReceiptProcessor(
+            ledger: lab.ledger, apps: apps, halts: halts, receiptVerifier: receiptVerifier(),
+            workQueue: WorkQueue(publisher: publisher, queues: queues), logger: .silent, security: security)
     }
 
     /// A worker's own examiner, with breakers of its own.
-    func examiner(scale: Double = 1) -> Examiner {
-        examiner(governor: governor(scale: scale), scale: scale)
+    func receiptVerifier(scale: Double = 1) -> ReceiptVerifier {
+        receiptVerifier(governor: governor(scale: scale), scale: scale)
     }
 
-    func examiner(governor: Governor, scale: Double = 1) -> Examiner {
-        examiner(AppleDesk(halts: halts, governor: governor), scale: scale)
+    func receiptVerifier(governor: Governor, scale: Double = 1) -> ReceiptVerifier {
+        receiptVerifier(AppleGateway(halts: halts, governor: governor), scale: scale)
     }
 
-    func examiner(_ desk: AppleDesk, scale: Double = 1) -> Examiner {
-        Examiner(desk: desk, ledger: lab.ledger, schedule: RetrySchedule(scale: scale))
+    func receiptVerifier(_ appleGateway: AppleGateway, scale: Double = 1) -> ReceiptVerifier {
+        ReceiptVerifier(appleGateway: appleGateway, ledger: lab.ledger, schedule: RetrySchedule(scale: scale))
     }
 
     func governor(scale: Double = 1) -> Governor {

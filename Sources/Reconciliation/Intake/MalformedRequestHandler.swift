@@ -6,7 +6,7 @@ import NIOHTTPTypes
 /// document of it, so that no error leaves without one.
 ///
 /// Every answer of ours has a request id (`AnswerMiddleware`); an error without one is the server's own.
-final class BrokenRequestAnswer: ChannelOutboundHandler, RemovableChannelHandler {
+final class MalformedRequestHandler: ChannelOutboundHandler, RemovableChannelHandler {
     typealias OutboundIn = HTTPResponsePart
     typealias OutboundOut = HTTPResponsePart
 

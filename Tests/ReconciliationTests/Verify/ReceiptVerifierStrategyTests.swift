@@ -9,7 +9,7 @@ import Testing
 /// Goal: a legacy receipt is judged as the app's strategies say, in order; a receipt that was forged asks Apple nothing,
 /// and no service that cannot answer keeps a purchase from the next. Method: the simulator over real HTTP, its list of
 /// calls, and a real ledger.
-@Suite(.timeLimit(.minutes(8))) struct ExaminerStrategyTests {
+@Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierStrategyTests {
     @Test("the Server API: one purchase, one call about it, and Apple's word of today is what counts")
     func serverAPI() async throws {
         try await VerifyLab.with { lab in
@@ -17,11 +17,11 @@ import Testing
             let sale = try await lab.sell()
             let id = sale.purchase.transactionId
             let row = lab.row(.receipt(sale.receipt))
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries([id: .coins]))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .entries([id: .coins]))
             #expect(lab.store.calls().map(\.service) == [.transactionInfo])
             // The receipt cannot know of a refund that came later (AppleFacts 6.2).
             try lab.store.refund(id)
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries([id: .rejected(.refunded)]))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .entries([id: .rejected(.refunded)]))
         }
     }
 
@@ -34,12 +34,12 @@ import Testing
             try lab.store.refund(ids[0])
             let app = try await lab.app(legacyReceipts: "serverApi")
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app))
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app))
                     == .entries([ids[0]: .rejected(.refunded), ids[1]: .coins]))
             let calls = lab.store.calls().count
             let bare = try await lab.app(hasServerAPI: false, hasVerifyReceipt: false)
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: bare))
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: bare))
                     == .whole(.held(.credentialsMissing)))
             #expect(lab.store.calls().count == calls)
         }
@@ -63,12 +63,12 @@ import Testing
                 let app = try await lab.app(legacyReceipts: strategies)
                 for (text, reason) in table {
                     #expect(
-                        Seen(await lab.examiner().examine(lab.row(.receipt(text)), for: app))
+                        Seen(await lab.receiptVerifier().examine(lab.row(.receipt(text)), for: app))
                             == .whole(.rejected(reason)), "\(strategies) \(reason)")
                 }
                 let stranger = try await lab.app(legacyReceipts: strategies, hasRoot: false)
                 #expect(
-                    Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: stranger))
+                    Seen(await lab.receiptVerifier().examine(lab.row(.receipt(sale.receipt)), for: stranger))
                         == .whole(.rejected(.untrustedRoot)))
             }
             #expect(lab.store.calls().isEmpty)
@@ -82,10 +82,10 @@ import Testing
             for strategies in ["serverApi", "local", "[serverApi, verifyReceipt]"] {
                 let app = try await lab.app(legacyReceipts: strategies)
                 #expect(
-                    Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app))
+                    Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app))
                         == .whole(.held(.noTransactionYet)))
                 #expect(
-                    Seen(await lab.examiner().examine(lab.row(.receipt(receipt), isTakenOver: true), for: app))
+                    Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt), isTakenOver: true), for: app))
                         == .whole(.rejected(.takenOver)))
             }
             #expect(lab.store.calls().isEmpty)
@@ -102,7 +102,7 @@ import Testing
             var request = ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids)
             request.environment = .sandbox
             let row = lab.row(.receipt(try lab.store.receipt(request)))
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries(.all(ids, .coins)))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .entries(.all(ids, .coins)))
             let calls = lab.store.calls()
             #expect(Set(calls.map(\.environment)) == [.sandbox])
             #expect(calls.count { $0.service == .history } == 1)
@@ -118,12 +118,14 @@ import Testing
             let ids = [sale, refunded].map(\.purchase.transactionId)
             let receipt = try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))
             let expected = Seen.entries([ids[0]: .coins, ids[1]: .rejected(.refunded)])
-            #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app)) == expected)
+            #expect(Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app)) == expected)
             // It waits in the queue that Apple cannot stop.
             #expect(app.policy.lane(of: .receipt(receipt), isAwaited: false) == .local)
-            #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt), lane: .local), for: app)) == expected)
-            let early = lab.row(.receipt(receipt), readAgo: Examiner.clockAheadMax + 60)
-            #expect(Seen(await lab.examiner().examine(early, for: app)) == .retry(.clockAhead))
+            #expect(
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt), lane: .local), for: app))
+                    == expected)
+            let early = lab.row(.receipt(receipt), readAgo: ReceiptVerifier.clockAheadMax + 60)
+            #expect(Seen(await lab.receiptVerifier().examine(early, for: app)) == .retry(.clockAhead))
             #expect(lab.store.calls().isEmpty)
         }
     }
@@ -138,7 +140,8 @@ import Testing
             let app = try await lab.app(legacyReceipts: "serverApi")
             var expected = [String: Decision].all(old, .rejected(.historical))
             expected[unsold] = .held(.productUnknown)
-            #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app)) == .entries(expected))
+            #expect(
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app)) == .entries(expected))
             #expect(lab.store.calls().isEmpty)
         }
     }
@@ -162,21 +165,24 @@ import Testing
             }
             for strategies in ["verifyReceipt", "[verifyReceipt, serverApi]", "serverApi"] {
                 let app = try await lab.app(legacyReceipts: strategies)
-                #expect(Seen(await lab.examiner().examine(try row(old), for: app)) == past, "\(strategies)")
-                #expect(Seen(await lab.examiner().examine(try row(old + [new]), for: app)) == .reroute, "\(strategies)")
+                #expect(Seen(await lab.receiptVerifier().examine(try row(old), for: app)) == past, "\(strategies)")
+                #expect(
+                    Seen(await lab.receiptVerifier().examine(try row(old + [new]), for: app)) == .reroute,
+                    "\(strategies)")
             }
             let app = try await lab.app(legacyReceipts: "verifyReceipt")
             // Of what renews verifyReceipt may know more than the receipt says, and of what is held, as that it is shared.
             for more in [month, unsold] {
-                #expect(Seen(await lab.examiner().examine(try row(old + [more]), for: app)) == .reroute)
+                #expect(Seen(await lab.receiptVerifier().examine(try row(old + [more]), for: app)) == .reroute)
             }
             // What was given on trust waits for Apple's word.
             let given = lab.row(try row(old).proof, lane: .bulk, isOnTrust: true)
-            #expect(Seen(await lab.examiner().examine(given, for: app)) == .reroute)
+            #expect(Seen(await lab.receiptVerifier().examine(given, for: app)) == .reroute)
             // What cannot be believed here is Apple's to judge.
             let blind = try await lab.app(legacyReceipts: "verifyReceipt", hasRoot: false)
-            #expect(Seen(await lab.examiner().examine(try row(old), for: blind)) == .reroute)
-            #expect(Seen(await lab.examiner().examine(try row(old, .apple), for: app)) == past, "in whatever lane")
+            #expect(Seen(await lab.receiptVerifier().examine(try row(old), for: blind)) == .reroute)
+            #expect(
+                Seen(await lab.receiptVerifier().examine(try row(old, .apple), for: app)) == past, "in whatever lane")
             #expect(lab.store.calls().isEmpty)
         }
     }
@@ -213,7 +219,7 @@ import Testing
                 let app = try await lab.app(legacyReceipts: strategies)
                 for fault in faults { try lab.store.fault(fault) }
                 let before = lab.store.calls().count
-                let seen = Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: app))
+                let seen = Seen(await lab.receiptVerifier().examine(lab.row(.receipt(sale.receipt)), for: app))
                 #expect(seen == .entries([sale.purchase.transactionId: .coins]), "\(strategies)")
                 #expect(lab.store.calls(after: before).map(\.service) == services, "\(strategies)")
                 lab.store.clearFaults()
@@ -231,7 +237,7 @@ import Testing
             let app = try await lab.app(legacyReceipts: "[serverApi, verifyReceipt]")
             for (age, attempt) in [(0.0, 0), (864_000, 100)] {
                 let row = lab.row(.receipt(sale.receipt), attempt: attempt, age: age)
-                guard case .retry(.appleAnswer, let call?) = await lab.examiner().examine(row, for: app) else {
+                guard case .retry(.appleAnswer, let call?) = await lab.receiptVerifier().examine(row, for: app) else {
                     Issue.record("not tried again")
                     continue
                 }
@@ -247,12 +253,12 @@ import Testing
             refused.status = 401
             try lab.store.fault(refused)
             let app = try await lab.app(legacyReceipts: "[serverApi, verifyReceipt]")
-            let examiner = lab.examiner()
+            let receiptVerifier = lab.receiptVerifier()
             for number in 0..<3 {
                 let sale = try await lab.sell()
                 let before = lab.store.calls().count
                 #expect(
-                    Seen(await examiner.examine(lab.row(.receipt(sale.receipt)), for: app))
+                    Seen(await receiptVerifier.examine(lab.row(.receipt(sale.receipt)), for: app))
                         == .entries([sale.purchase.transactionId: .coins]))
                 #expect(
                     lab.store.calls(after: before).map(\.service)
@@ -260,7 +266,8 @@ import Testing
             }
             let alone = try await lab.app(legacyReceipts: "serverApi")
             let sale = try await lab.sell()
-            #expect(Seen(await examiner.examine(lab.row(.receipt(sale.receipt)), for: alone)) == .postpone(.halted))
+            #expect(
+                Seen(await receiptVerifier.examine(lab.row(.receipt(sale.receipt)), for: alone)) == .postpone(.halted))
         }
     }
 
@@ -272,16 +279,17 @@ import Testing
             let dry = Governor(
                 lease: { _ in .init(calls: 0, endsIn: .milliseconds(250), stoppedFor: .zero) }, stop: { _, _ in },
                 logger: .silent)
-            let examiner = lab.examiner(AppleDesk(halts: lab.halts, governor: dry))
+            let receiptVerifier = lab.receiptVerifier(AppleGateway(halts: lab.halts, governor: dry))
             #expect(
-                Seen(await examiner.examine(lab.row(.receipt(sale.receipt)), for: app)) == .postpone(.appleBudget))
+                Seen(await receiptVerifier.examine(lab.row(.receipt(sale.receipt)), for: app))
+                    == .postpone(.appleBudget))
             #expect(lab.store.calls().isEmpty)
             var limited = FaultRequest(.error, on: .all)
             limited.errorCode = 4_290_000
             limited.retryAfterMilliseconds = 90_000
             try lab.store.fault(limited)
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: app))
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(sale.receipt)), for: app))
                     == .postpone(.appleUnavailable))
             #expect(lab.store.calls().map(\.service) == [.transactionInfo])
         }
@@ -294,14 +302,14 @@ import Testing
             let app = try await lab.app(legacyReceipts: "[serverApi, verifyReceipt]")
             for (age, attempt) in [(0.0, 0), (864_000, 100)] {
                 let row = lab.row(.receipt(late.receipt), attempt: attempt, age: age)
-                #expect(Seen(await lab.examiner().examine(row, for: app)) == .retry(.notFoundYet))
+                #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .retry(.notFoundYet))
             }
             // Its neighbour does not wait for it.
             let sale = try await lab.sell()
             let ids = [late, sale].map(\.purchase.transactionId)
             let receipt = try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app))
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app))
                     == .partly([ids[0]: .open(.notFoundYet), ids[1]: .coins], .notFoundYet))
         }
     }
@@ -320,7 +328,7 @@ import Testing
                 var fault = FaultRequest(.status, on: .transactionInfo)
                 fault.status = 503
                 try lab.store.fault(fault)
-                let seen = { Seen(await lab.examiner().examine($0, for: $1)) }
+                let seen = { Seen(await lab.receiptVerifier().examine($0, for: $1)) }
                 #expect(await seen(row, try await app(strategies)) == .retry(.appleAnswer), "\(strategies)")
                 // Trust is a policy of its own, and is asked as in any outage (B10).
                 let trusting = try await lab.app(legacyReceipts: strategies) {
@@ -337,7 +345,7 @@ import Testing
             let sale = try await lab.sell()
             let calls = lab.store.calls().count
             #expect(
-                Seen(await lab.examiner().examine(lab.rowAmongOrders(sale), for: try await app("local")))
+                Seen(await lab.receiptVerifier().examine(lab.rowAmongOrders(sale), for: try await app("local")))
                     == .entries([sale.purchase.transactionId: .coins]), "it has nobody to wait for")
             #expect(lab.store.calls().count == calls)
         }
@@ -354,13 +362,15 @@ import Testing
             var fault = FaultRequest(.error, on: .transactionInfo)
             fault.errorCode = 4_040_010
             try lab.store.fault(fault)
-            for (attempt, age) in [(0, 0.0), (100, 3600), (Examiner.notFoundAttemptsMin - 2, 90_000)] {
+            for (attempt, age) in [(0, 0.0), (100, 3600), (ReceiptVerifier.notFoundAttemptsMin - 2, 90_000)] {
                 #expect(
-                    Seen(await lab.examiner().examine(lab.rowAmongOrders(sale, attempt: attempt, age: age), for: app))
+                    Seen(
+                        await lab.receiptVerifier().examine(
+                            lab.rowAmongOrders(sale, attempt: attempt, age: age), for: app))
                         == .retry(.notFoundYet))
             }
-            let old = lab.rowAmongOrders(sale, attempt: Examiner.notFoundAttemptsMin - 1, age: 90_000)
-            guard case .finding(.transactions(let entries)) = await lab.examiner().examine(old, for: app) else {
+            let old = lab.rowAmongOrders(sale, attempt: ReceiptVerifier.notFoundAttemptsMin - 1, age: 90_000)
+            guard case .finding(.transactions(let entries)) = await lab.receiptVerifier().examine(old, for: app) else {
                 Issue.record("not decided")
                 return
             }
@@ -368,12 +378,12 @@ import Testing
             #expect(entries[0].match?.source == .openOrder && entries[0].match?.reasons.contains(.tokenUnseen) == true)
             // The receipt's own word is of the day it was made.
             let api = try await lab.app(legacyReceipts: "serverApi")
-            #expect(Seen(await lab.examiner().examine(old, for: api)) == .retry(.notFoundYet))
+            #expect(Seen(await lab.receiptVerifier().examine(old, for: api)) == .retry(.notFoundYet))
             lab.store.clearFaults()
             var down = FaultRequest(.status, on: .transactionInfo)
             down.status = 503
             try lab.store.fault(down)
-            #expect(Seen(await lab.examiner().examine(old, for: app)) == .retry(.appleAnswer), "not an answer")
+            #expect(Seen(await lab.receiptVerifier().examine(old, for: app)) == .retry(.appleAnswer), "not an answer")
         }
     }
 
@@ -388,9 +398,9 @@ import Testing
             let id = sale.purchase.transactionId
             let row = lab.row(.receipt(sale.receipt), lane: .local)
             let scale = 0.5
-            let desk = AppleDesk(halts: lab.halts, governor: lab.governor(scale: scale))
-            let examiner = lab.examiner(desk)
-            #expect(Seen(await examiner.examine(row, for: app)) == .reroute)
+            let appleGateway = AppleGateway(halts: lab.halts, governor: lab.governor(scale: scale))
+            let receiptVerifier = lab.receiptVerifier(appleGateway)
+            #expect(Seen(await receiptVerifier.examine(row, for: app)) == .reroute)
             #expect(lab.store.calls().isEmpty)
             var fault = FaultRequest(.status, on: .all)
             fault.status = 503
@@ -399,12 +409,12 @@ import Testing
             let asking = try await lab.app { $0.confirmWithApple = .always }
             let legacy = try await lab.app(legacyReceipts: "verifyReceipt")
             for _ in 0..<Breaker.callsMin {
-                _ = await examiner.examine(signed, for: asking)
-                _ = await examiner.examine(lab.row(.receipt(sale.receipt)), for: legacy)
+                _ = await receiptVerifier.examine(signed, for: asking)
+                _ = await receiptVerifier.examine(lab.row(.receipt(sale.receipt)), for: legacy)
             }
-            #expect(desk.absence(of: .serverApi, for: app) != nil)
+            #expect(appleGateway.absence(of: .serverApi, for: app) != nil)
             let calls = lab.store.calls().count
-            #expect(Seen(await examiner.examine(row, for: app)) == .entries([id: .coins]))
+            #expect(Seen(await receiptVerifier.examine(row, for: app)) == .entries([id: .coins]))
             #expect(lab.store.calls().count == calls)
         }
     }
@@ -419,22 +429,23 @@ import Testing
             let text = Self.transactionReceipt(id)
             let app = try await lab.app(legacyReceipts: "[serverApi, local]")
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.receipt(text)), for: app))
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(text)), for: app))
                     == .whole(.held(.possessionMissing)))
             #expect(lab.store.calls().isEmpty)
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.receipt(text), isVouched: true), for: app))
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(text), isVouched: true), for: app))
                     == .entries([id: .coins]))
             #expect(lab.store.calls().map(\.service) == [.transactionInfo])
             // Where verifyReceipt may be asked, it checks the signature that only Apple can check.
             let both = try await lab.app(legacyReceipts: "[serverApi, verifyReceipt]")
             let before = lab.store.calls().count
-            _ = await lab.examiner().examine(lab.row(.receipt(text)), for: both)
+            _ = await lab.receiptVerifier().examine(lab.row(.receipt(text)), for: both)
             #expect(lab.store.calls(after: before).map(\.service) == [.verifyReceipt])
             let unknown = lab.row(.receipt(Self.transactionReceipt("999999999")), isVouched: true)
-            #expect(Seen(await lab.examiner().examine(unknown, for: app)) == .retry(.notFoundYet))
+            #expect(Seen(await lab.receiptVerifier().examine(unknown, for: app)) == .retry(.notFoundYet))
             let sandbox = lab.row(.receipt(Self.transactionReceipt(id, environment: "Sandbox")), isVouched: true)
-            #expect(Seen(await lab.examiner().examine(sandbox, for: app)) == .whole(.rejected(.wrongEnvironment)))
+            #expect(
+                Seen(await lab.receiptVerifier().examine(sandbox, for: app)) == .whole(.rejected(.wrongEnvironment)))
         }
     }
 

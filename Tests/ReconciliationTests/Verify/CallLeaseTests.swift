@@ -3,13 +3,13 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: calls are leased slice by slice, each slice once (B9). Method: the pure account with times of our own.
-@Suite struct CallAccountTests {
+@Suite struct CallLeaseTests {
     private static let slice = CallSlice(callsPerSecond: 50)
     private static let start = ContinuousClock.now
 
     /// An account that leased so much of a slice, of which 100 ms were left, by an answer that took so long.
-    private static func account(leased: Int, wanted: Int, took: Duration) -> CallAccount {
-        var account = CallAccount()
+    private static func account(leased: Int, wanted: Int, took: Duration) -> CallLease {
+        var account = CallLease()
         account.keep(to: slice)
         account.beginSlice(start)
         account.receive(
@@ -43,7 +43,7 @@ import Testing
 
     /// Slices of 250 ms, each leased and used up at once until so many calls were made; the questions of each.
     private static func questions(using calls: [Int], of slice: CallSlice, othersLeave: Int) -> [[Int]] {
-        var account = CallAccount()
+        var account = CallLease()
         account.keep(to: slice)
         return calls.enumerated().map { number, used in
             let begin = start + slice.length * number
@@ -87,7 +87,7 @@ import Testing
     @Test("B9: eight workers that use nine tenths of a budget evenly keep nothing that another needs")
     func shared() {
         let slice = CallSlice(callsPerSecond: 500)
-        var accounts = Array(repeating: CallAccount(), count: 8)
+        var accounts = Array(repeating: CallLease(), count: 8)
         for index in accounts.indices { accounts[index].keep(to: slice) }
         for number in 0..<40 {
             let begin = Self.start + slice.length * number
@@ -116,7 +116,7 @@ import Testing
 
     @Test("answers that come after their slice are of no use, but not for ever: the fourth counts from when it came")
     func late() {
-        var account = CallAccount()
+        var account = CallLease()
         account.keep(to: Self.slice)
         var now = Self.start
         for answer in 1...5 {

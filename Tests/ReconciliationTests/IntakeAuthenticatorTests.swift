@@ -8,7 +8,7 @@ import Testing
 
 /// Goal: nobody comes in without a key or token that counts, and a token gets its own user's rights, no more. Method:
 /// one good credential, and each way to spoil it.
-@Suite struct IntakeDoorTests {
+@Suite struct IntakeAuthenticatorTests {
     static let now = Date(timeIntervalSince1970: 1_790_000_000)
 
     private static func headers(_ authorization: String?) -> HTTPFields {
@@ -17,30 +17,33 @@ import Testing
         return headers
     }
 
-    private static func door(_ configuration: Configuration) -> Door {
-        Door(configuration: ConfigurationHolder(configuration), now: { now })
+    private static func authenticator(_ configuration: Configuration) -> Authenticator {
+        Authenticator(configuration: ConfigurationHolder(configuration), now: { now })
     }
 
     // MARK: Keys
 
     @Test("A service key speaks for all users of its apps", arguments: ["Bearer ", "bearer ", "BEARER  "])
     func key(_ scheme: String) async throws {
-        let caller = try await Self.door(try IntakeFixture.configuration())
+        let caller = try await Self.authenticator(try IntakeFixture.configuration())
             .admit(Self.headers(scheme + IntakeFixture.key))
         #expect(caller == Caller(name: "gateway", userID: nil, scopes: [.intake], apps: ["game"]))
     }
 
     @Test("Two keys stand side by side for rotation")
     func rotation() async throws {
-        let door = Self.door(try IntakeFixture.configuration())
-        #expect(try await door.admit(Self.headers("Bearer \(IntakeFixture.bothAppsKey)")).apps == ["game", "other"])
-        #expect(try await door.admit(Self.headers("Bearer \(IntakeFixture.key)")).name == "gateway")
+        let authenticator = Self.authenticator(try IntakeFixture.configuration())
+        #expect(
+            try await authenticator.admit(Self.headers("Bearer \(IntakeFixture.bothAppsKey)")).apps == [
+                "game", "other",
+            ])
+        #expect(try await authenticator.admit(Self.headers("Bearer \(IntakeFixture.key)")).name == "gateway")
     }
 
     @Test("A key ends at its expires, and its successor does not")
     func expiry() async throws {
-        func door(_ expires: String) throws -> Door {
-            Self.door(
+        func authenticator(_ expires: String) throws -> Authenticator {
+            Self.authenticator(
                 try IntakeFixture.configuration(
                     access: [
                         IntakeFixture.entry("shop", "old-key", "intake", "game", ", expires: \(expires)"),
@@ -48,10 +51,12 @@ import Testing
                     ].joined(separator: "\n")))
         }
         // Now, and a second later.
-        let ended = try door(Self.now.formatted(.iso8601))
+        let ended = try authenticator(Self.now.formatted(.iso8601))
         #expect(
-            try await door(Self.now.addingTimeInterval(1).formatted(.iso8601)).admit(Self.headers("Bearer old-key"))
-                .name == "shop")
+            try await authenticator(Self.now.addingTimeInterval(1).formatted(.iso8601)).admit(
+                Self.headers("Bearer old-key")
+            )
+            .name == "shop")
         let problem = await #expect(throws: Problem.self) { try await ended.admit(Self.headers("Bearer old-key")) }
         #expect(problem == .keyEnded)
         #expect(problem?.status == .unauthorized && problem?.detail?.contains("expires") == true)
@@ -67,8 +72,8 @@ import Testing
             "Bearer " + String(repeating: "k", count: 20_000),
         ] as [String?])
     func strangers(_ authorization: String?) async throws {
-        let door = Self.door(try IntakeFixture.configuration())
-        let problem = await #expect(throws: Problem.self) { try await door.admit(Self.headers(authorization)) }
+        let authenticator = Self.authenticator(try IntakeFixture.configuration())
+        let problem = await #expect(throws: Problem.self) { try await authenticator.admit(Self.headers(authorization)) }
         #expect(problem?.status == .unauthorized)
         #expect(problem?.headers[.wwwAuthenticate]?.hasPrefix("Bearer") == true)
     }
@@ -139,14 +144,14 @@ import Testing
     }
 
     private static func user(_ token: String, _ configuration: Configuration) async -> String? {
-        try? await door(configuration).admit(headers("Bearer \(token)")).userID
+        try? await authenticator(configuration).admit(headers("Bearer \(token)")).userID
     }
 
     @Test("A gateway's token names its user and reads or writes for nobody else")
     func goodToken() async throws {
         let configuration = try Self.configuration(
             ["gateway.pem": Self.es256.publicKey.pemRepresentation], scopes: "intake, claim, events, support")
-        let caller = try await Self.door(configuration).admit(Self.headers("Bearer \(Self.token())"))
+        let caller = try await Self.authenticator(configuration).admit(Self.headers("Bearer \(Self.token())"))
         let limits = UserLimits()
         #expect(
             caller

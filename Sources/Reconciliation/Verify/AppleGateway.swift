@@ -28,7 +28,7 @@ package struct Unheard: Sendable {
 }
 
 /// Where every question to Apple goes through: halts, and by the governor each of its calls.
-package final class AppleDesk: Sendable {
+package final class AppleGateway: Sendable {
     private let halts: HaltBoard
     private let governor: Governor
     private let shares = UserShares.calls

@@ -10,7 +10,7 @@ import NIOHTTPTypes
 ///
 /// An unfinished head is answered 408. A silent connection is closed without a word: a gateway that just sends its first
 /// request would take an answer to nothing for the answer to that.
-final class HeadWatch: ChannelDuplexHandler, RemovableChannelHandler {
+final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPRequestPart
     typealias InboundOut = HTTPRequestPart
     typealias OutboundIn = HTTPResponsePart
@@ -43,9 +43,9 @@ final class HeadWatch: ChannelDuplexHandler, RemovableChannelHandler {
         typealias InboundIn = ByteBuffer
         typealias OutboundIn = ByteBuffer
         typealias OutboundOut = ByteBuffer
-        private let watch: HeadWatch
+        private let watch: RequestHeadTimeout
 
-        init(_ watch: HeadWatch) { self.watch = watch }
+        init(_ watch: RequestHeadTimeout) { self.watch = watch }
 
         func channelRead(context: ChannelHandlerContext, data: NIOAny) {
             watch.bytesCame(context)
@@ -60,8 +60,8 @@ final class HeadWatch: ChannelDuplexHandler, RemovableChannelHandler {
 
     private let limit: TimeAmount
     private let firstByteLimit: TimeAmount
-    private let gate: ConnectionGate
-    private var connection: ConnectionGate.Connection?
+    private let gate: ConnectionLimit
+    private var connection: ConnectionLimit.Connection?
     /// Until when the first byte must have come, or what is missing of a head; nil: nothing is waited for.
     private var deadline: NIODeadline?
     private var isSilent = true
@@ -69,7 +69,7 @@ final class HeadWatch: ChannelDuplexHandler, RemovableChannelHandler {
     /// Requests whose answer has not ended.
     private var requests = 0
 
-    init(limit: Duration, gate: ConnectionGate) {
+    init(limit: Duration, gate: ConnectionLimit) {
         self.limit = TimeAmount(limit)
         firstByteLimit = TimeAmount(min(limit, Self.firstByteMax))
         self.gate = gate

@@ -9,7 +9,7 @@ import Testing
 
 /// Goal: trouble at Apple is tried again with its figures, a wrong secret of ours blames no receipt and ends by itself,
 /// and nobody asks an Apple that is down. Method: faults of the simulator, answers counted on its side.
-@Suite(.timeLimit(.minutes(8))) struct ExaminerTroubleTests {
+@Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierTroubleTests {
     struct Trouble: Sendable, CustomTestStringConvertible {
         let name: String
         let fault: FaultRequest
@@ -54,7 +54,7 @@ import Testing
                 (lab.row(.signedTransaction(sale.signedTransaction), lane: .apple), "serverApi"),
                 (lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true), "serverApi"),
             ] {
-                guard case .retry(let reason, let call?) = await lab.examiner().examine(row, for: app) else {
+                guard case .retry(let reason, let call?) = await lab.receiptVerifier().examine(row, for: app) else {
                     Issue.record("\(service) was not retried with a call")
                     continue
                 }
@@ -63,7 +63,7 @@ import Testing
                 #expect(call.httpStatus == trouble.httpStatus && call.code == trouble.code && call.milliseconds >= 0)
             }
             lab.store.clearFaults()
-            let after = Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: app))
+            let after = Seen(await lab.receiptVerifier().examine(lab.row(.receipt(sale.receipt)), for: app))
             #expect(after == .entries([sale.purchase.transactionId: .coins]), "then it is granted")
         }
     }
@@ -83,7 +83,7 @@ import Testing
             let row =
                 isReceipt
                 ? lab.row(.receipt(sale.receipt)) : lab.row(.signedTransaction(sale.signedTransaction), lane: .apple)
-            guard case .retry(.appleAnswer, let call?) = await lab.examiner().examine(row, for: app) else {
+            guard case .retry(.appleAnswer, let call?) = await lab.receiptVerifier().examine(row, for: app) else {
                 Issue.record("\(code) was not retried")
                 return
             }
@@ -103,7 +103,8 @@ import Testing
             for row in [
                 lab.row(.receipt(sale.receipt)), lab.row(.signedTransaction(sale.signedTransaction), lane: .apple),
             ] {
-                guard case .postpone(.appleUnavailable, let until?) = await lab.examiner().examine(row, for: app) else {
+                guard case .postpone(.appleUnavailable, let until?) = await lab.receiptVerifier().examine(row, for: app)
+                else {
                     Issue.record("not postponed")
                     continue
                 }
@@ -120,24 +121,28 @@ import Testing
             let sale = try await lab.sell()
             let wrong = try await lab.app(secret: "0123456789abcdef0123456789abcdef")
             let row = lab.row(.receipt(sale.receipt))
-            let examiner = lab.examiner()
-            #expect(Seen(await examiner.examine(row, for: wrong)) == .postpone(.halted))
+            let receiptVerifier = lab.receiptVerifier()
+            #expect(Seen(await receiptVerifier.examine(row, for: wrong)) == .postpone(.halted))
             let halts = try await lab.lab.ledger.run(Statements.listHalts, ())
             #expect(halts.map { "\($0.appID) \($0.service)" } == ["game verifyReceipt"])
             #expect(!"\(halts)".contains("0123456789abcdef0123456789abcdef"), "a hash, not the secret")
 
             let calls = lab.store.calls().count
-            for _ in 0..<3 { #expect(Seen(await examiner.examine(row, for: wrong)) == .postpone(.halted)) }
+            for _ in 0..<3 { #expect(Seen(await receiptVerifier.examine(row, for: wrong)) == .postpone(.halted)) }
             #expect(lab.store.calls().count == calls, "nobody asks with it before the probe")
             // What needs no call goes on; so does the other service.
             let signed = lab.row(.signedTransaction(sale.signedTransaction))
-            #expect(Seen(await examiner.examine(signed, for: wrong)) == .entries([sale.purchase.transactionId: .coins]))
+            #expect(
+                Seen(await receiptVerifier.examine(signed, for: wrong))
+                    == .entries([sale.purchase.transactionId: .coins]))
             let vouched = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
             #expect(
-                Seen(await examiner.examine(vouched, for: wrong)) == .entries([sale.purchase.transactionId: .coins]))
+                Seen(await receiptVerifier.examine(vouched, for: wrong))
+                    == .entries([sale.purchase.transactionId: .coins]))
             // A corrected secret is another credential: at once.
             let right = try await lab.app()
-            #expect(Seen(await examiner.examine(row, for: right)) == .entries([sale.purchase.transactionId: .coins]))
+            #expect(
+                Seen(await receiptVerifier.examine(row, for: right)) == .entries([sale.purchase.transactionId: .coins]))
             #expect(try await lab.lab.ledger.run(Statements.listHalts, ()).count == 1)
         }
     }
@@ -149,27 +154,30 @@ import Testing
             let sale = try await lab.sell()
             let app = try await lab.app(secret: secret)
             let row = lab.row(.receipt(sale.receipt))
-            let examiner = lab.examiner()
-            _ = await examiner.examine(row, for: app)
+            let receiptVerifier = lab.receiptVerifier()
+            _ = await receiptVerifier.examine(row, for: app)
             let waiting = try await lab.lab.post()
             _ = try await lab.lab.ledger.postpone(
                 Postponement(receiptID: waiting.id, attempt: 0, dueIn: .seconds(60), reason: .halted))
             for _ in 0..<2 {
                 try await lab.lab.run("update halts set probe_at = now()")
                 let before = lab.store.calls().count
-                #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.halted))
-                #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.halted))
+                #expect(Seen(await receiptVerifier.examine(row, for: app)) == .postpone(.halted))
+                #expect(Seen(await receiptVerifier.examine(row, for: app)) == .postpone(.halted))
                 #expect(lab.store.calls().count == before + 1, "one probe a minute")
             }
             // Mended at Apple: the same secret is right now.
             try lab.store.register(RegisteredApp(app: VerifyLab.bundleID, sharedSecret: secret))
-            #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.halted), "not before the next probe")
+            #expect(
+                Seen(await receiptVerifier.examine(row, for: app)) == .postpone(.halted), "not before the next probe")
             try await lab.lab.run("update halts set probe_at = now()")
-            #expect(Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
+            #expect(
+                Seen(await receiptVerifier.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
             #expect(try await lab.lab.ledger.run(Statements.listHalts, ()) == [])
             #expect(try await lab.lab.number("select count(*) from receipts where due_at <= now()") == 1)
             await lab.halts.refresh()
-            #expect(Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
+            #expect(
+                Seen(await receiptVerifier.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
         }
     }
 
@@ -178,16 +186,18 @@ import Testing
         try await VerifyLab.with { lab in
             let sale = try await lab.sell()
             let app = try await lab.app(secret: "0123456789abcdef0123456789abcdef")
-            let examiner = lab.examiner()
-            _ = await examiner.examine(lab.row(.receipt(sale.receipt)), for: app)
+            let receiptVerifier = lab.receiptVerifier()
+            _ = await receiptVerifier.examine(lab.row(.receipt(sale.receipt)), for: app)
             // Apple looks at the receipt before it looks at the secret.
             try await lab.lab.run("update halts set probe_at = now()")
-            #expect(Seen(await examiner.examine(lab.row(.receipt("bm9uc2Vuc2U=")), for: app)) == .retry(.appleAnswer))
+            #expect(
+                Seen(await receiptVerifier.examine(lab.row(.receipt("bm9uc2Vuc2U=")), for: app)) == .retry(.appleAnswer)
+            )
             #expect(try await lab.lab.ledger.run(Statements.listHalts, ()).count == 1)
             for kind in [FaultRequest.Kind.reset, .garbage] {
                 try await lab.lab.run("update halts set probe_at = now()")
                 try lab.store.fault(FaultRequest(kind, on: .all, count: 1))
-                _ = await examiner.examine(lab.row(.receipt(sale.receipt)), for: app)
+                _ = await receiptVerifier.examine(lab.row(.receipt(sale.receipt)), for: app)
                 #expect(try await lab.lab.ledger.run(Statements.listHalts, ()).count == 1, "\(kind)")
             }
         }
@@ -202,7 +212,7 @@ import Testing
             fault.status = 401
             try lab.store.fault(fault)
             let row = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple)
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .postpone(.halted))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .postpone(.halted))
             let other = HaltBoard(ledger: lab.lab.ledger, logger: .silent)
             #expect(other.halt(of: .serverApi, for: app) == nil)
             await other.refresh()
@@ -210,7 +220,7 @@ import Testing
             #expect(other.halt(of: .verifyReceipt, for: app) == nil)
             #expect(other.haltedApps == [VerifyLab.appID] && !other.isPaused(VerifyLab.appID))
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: app))
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(sale.receipt)), for: app))
                     == .entries([sale.purchase.transactionId: .coins]))
         }
     }
@@ -232,24 +242,26 @@ import Testing
             // The pause is a second: a busy machine may need a tenth of it to ask once more.
             let scale = 0.2
             let governor = lab.governor(scale: scale)
-            let examiner = lab.examiner(governor: governor, scale: scale)
+            let receiptVerifier = lab.receiptVerifier(governor: governor, scale: scale)
             let row = lab.row(.receipt(sale.receipt))
             var fault = FaultRequest(.status, on: .all)
             fault.status = 503
             try lab.store.fault(fault)
             for _ in 0..<Breaker.callsMin {
-                #expect(Seen(await examiner.examine(row, for: app)) == .retry(.appleAnswer))
+                #expect(Seen(await receiptVerifier.examine(row, for: app)) == .retry(.appleAnswer))
             }
             let calls = lab.store.calls().count
             #expect(calls == Breaker.callsMin)
             #expect(
-                Seen(await examiner.examine(row, for: app)) == .postpone(.appleUnavailable), "no attempt is counted")
+                Seen(await receiptVerifier.examine(row, for: app)) == .postpone(.appleUnavailable),
+                "no attempt is counted")
             #expect(lab.store.calls().count == calls)
             lab.store.clearFaults()
             try await lab.lab.until("the breaker is half-open after its pause") {
                 await Self.breaker(Self.receipts, governor) == .halfOpen
             }
-            #expect(Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
+            #expect(
+                Seen(await receiptVerifier.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
             #expect(await Self.breaker(Self.receipts, governor) == .closed)
         }
     }
@@ -263,23 +275,25 @@ import Testing
                 $0.sandboxPurchases = .grant
             }
             let governor = lab.governor()
-            let examiner = lab.examiner(governor: governor)
+            let receiptVerifier = lab.receiptVerifier(governor: governor)
             var fault = FaultRequest(.status, on: .transactionInfo)
             fault.status = 503
             fault.environment = .sandbox
             try lab.store.fault(fault)
             let testRow = lab.row(.signedTransaction(test.signedTransaction), lane: .apple)
             for _ in 0..<Breaker.callsMin {
-                #expect(Seen(await examiner.examine(testRow, for: app)) == .retry(.appleAnswer))
+                #expect(Seen(await receiptVerifier.examine(testRow, for: app)) == .retry(.appleAnswer))
             }
             #expect(await Self.breaker(Self.sandbox, governor) == .open)
             let calls = lab.store.calls().count
-            #expect(Seen(await examiner.examine(testRow, for: app)) == .postpone(.appleUnavailable))
+            #expect(Seen(await receiptVerifier.examine(testRow, for: app)) == .postpone(.appleUnavailable))
             #expect(lab.store.calls().count == calls)
             for row in [
                 lab.row(.signedTransaction(sale.signedTransaction), lane: .apple), lab.row(.receipt(sale.receipt)),
             ] {
-                #expect(Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]))
+                #expect(
+                    Seen(await receiptVerifier.examine(row, for: app))
+                        == .entries([sale.purchase.transactionId: .coins]))
             }
             #expect(governor.report().filter { $0.breaker == .closed }.count == 2)
         }
@@ -298,14 +312,14 @@ import Testing
                         calls: isDry.withLock { $0 } ? 0 : question.wanted, endsIn: .milliseconds(250),
                         stoppedFor: .zero)
                 }, stop: { _, _ in }, logger: .silent)
-            let examiner = lab.examiner(governor: governor, scale: 0.02)
+            let receiptVerifier = lab.receiptVerifier(governor: governor, scale: 0.02)
             let row = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
-            #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleBudget))
+            #expect(Seen(await receiptVerifier.examine(row, for: app)) == .postpone(.appleBudget))
             var fault = FaultRequest(.status, on: .all)
             fault.status = 503
             try lab.store.fault(fault)
             isDry.withLock { $0 = false }
-            for _ in 0..<Breaker.callsMin { _ = await examiner.examine(row, for: app) }
+            for _ in 0..<Breaker.callsMin { _ = await receiptVerifier.examine(row, for: app) }
             isDry.withLock { $0 = true }
             lab.store.clearFaults()
             let host = AppleHost(.serverApi, .production)
@@ -315,7 +329,7 @@ import Testing
             // What was leased and not used is forgotten with its slice.
             try await Task.sleep(for: .milliseconds(300))
             let calls = lab.store.calls().count
-            #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleBudget))
+            #expect(Seen(await receiptVerifier.examine(row, for: app)) == .postpone(.appleBudget))
             #expect(await Self.breaker(host, governor) == .halfOpen)
             #expect(lab.store.calls().count == calls)
 
@@ -324,12 +338,12 @@ import Testing
                     service: .serverApi, environment: .production, httpStatus: 401, code: nil, duration: .zero),
                 for: app)
             try await lab.lab.run("update halts set probe_at = now()")
-            #expect(Seen(await examiner.examine(row, for: app)) == .postpone(.appleBudget))
+            #expect(Seen(await receiptVerifier.examine(row, for: app)) == .postpone(.appleBudget))
             #expect(try await lab.lab.number("select count(*) from halts where probe_at <= now()") == 1)
             isDry.withLock { $0 = false }
             try await Task.sleep(for: .milliseconds(300))
             #expect(
-                Seen(await examiner.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]),
+                Seen(await receiptVerifier.examine(row, for: app)) == .entries([sale.purchase.transactionId: .coins]),
                 "the probe of both")
             #expect(await Self.breaker(host, governor) == .closed)
             #expect(try await lab.lab.ledger.run(Statements.listHalts, ()) == [])
@@ -347,7 +361,7 @@ import Testing
                     return .init(calls: question.wanted, endsIn: .seconds(1), stoppedFor: .zero)
                 }, stop: { _, _ in }, logger: .silent)
             let row = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
-            async let waiting = lab.examiner(governor: governor).examine(row, for: app)
+            async let waiting = lab.receiptVerifier(governor: governor).examine(row, for: app)
             try await Task.sleep(for: .milliseconds(100))
             await lab.halts.raise(
                 ServiceCall(

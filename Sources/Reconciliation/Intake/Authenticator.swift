@@ -55,7 +55,7 @@ package struct Caller: Sendable, Equatable {
 }
 
 /// Reads `Authorization: Bearer …` and says who it is. No other header tells anything about identity.
-package final class Door: Sendable {
+package final class Authenticator: Sendable {
     /// Gateways' tokens have 1 to 2 KiB; the header list is bounded by the server.
     package static let credentialBytesMax = 16 << 10
 

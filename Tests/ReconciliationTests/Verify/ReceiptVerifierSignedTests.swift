@@ -8,13 +8,14 @@ import Testing
 
 /// Goal: a signed transaction is Apple's word where it is one, is confirmed where the app wants it, and every defect
 /// has its reason. Method: the simulated App Store signs, forges and is asked; its call log says how often.
-@Suite(.timeLimit(.minutes(8))) struct ExaminerSignedTests {
+@Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierSignedTests {
     @Test("P26: a signed transaction is granted without a call")
     func granted() async throws {
         try await VerifyLab.with { lab in
             let sale = try await lab.sell { $0.quantity = 3 }
             let app = try await lab.app()
-            let seen = Seen(await lab.examiner().examine(lab.row(.signedTransaction(sale.signedTransaction)), for: app))
+            let seen = Seen(
+                await lab.receiptVerifier().examine(lab.row(.signedTransaction(sale.signedTransaction)), for: app))
             let goods = [AppPolicy.Goods(item: "coin", amount: 180)]
             #expect(seen == .entries([sale.purchase.transactionId: .grant(goods: goods, source: .poster)]))
             #expect(lab.store.calls().isEmpty)
@@ -30,7 +31,7 @@ import Testing
                 $0.appAccountToken = token.uuidString
                 $0.price = 4_990
             }
-            let examination = await lab.examiner().examine(
+            let examination = await lab.receiptVerifier().examine(
                 lab.row(.signedTransaction(sale.signedTransaction)), for: try await lab.app())
             guard case .finding(.transactions(let entries)) = examination, let transaction = entries.first?.transaction
             else {
@@ -52,7 +53,8 @@ import Testing
         arguments: ["", "a.b.c", "a.b", "{}", "..", "ä.ö.ü"])
     func malformed(text: String) async throws {
         try await VerifyLab.with { lab in
-            let seen = Seen(await lab.examiner().examine(lab.row(.signedTransaction(text)), for: try await lab.app()))
+            let seen = Seen(
+                await lab.receiptVerifier().examine(lab.row(.signedTransaction(text)), for: try await lab.app()))
             #expect(seen == .whole(.rejected(.malformed)))
         }
     }
@@ -63,7 +65,7 @@ import Testing
             let sale = try await lab.sell { $0.environment = .sandbox }
             let row = lab.row(.signedTransaction(sale.signedTransaction))
             let id = sale.purchase.transactionId
-            let examiner = lab.examiner()
+            let receiptVerifier = lab.receiptVerifier()
             let both = ["Production", "Sandbox"]
             for (app, expected) in [
                 (try await lab.app(hasRoot: false), Seen.whole(.rejected(.untrustedRoot))),
@@ -76,7 +78,7 @@ import Testing
                     .entries([id: .held(.sandbox)])
                 ),
             ] {
-                #expect(Seen(await examiner.examine(row, for: app)) == expected)
+                #expect(Seen(await receiptVerifier.examine(row, for: app)) == expected)
             }
         }
     }
@@ -87,7 +89,7 @@ import Testing
             let sale = try await lab.sell()
             let row = lab.row(.signedTransaction(sale.signedTransaction))
             let granted = Seen.entries([sale.purchase.transactionId: .coins])
-            let examiner = lab.examiner()
+            let receiptVerifier = lab.receiptVerifier()
             for (mode, request, expected) in [
                 (.off, .init(leaf: .revoked, manner: .signed), granted),
                 (.soft, .init(leaf: .revoked, manner: .signed), .whole(.rejected(.certificateRevoked))),
@@ -99,7 +101,7 @@ import Testing
                 try lab.store.set(request)
                 // Each knows of no answer yet.
                 let app = try await lab.app(ocsp: mode)
-                #expect(Seen(await examiner.examine(row, for: app)) == expected, "\(mode)")
+                #expect(Seen(await receiptVerifier.examine(row, for: app)) == expected, "\(mode)")
             }
         }
     }
@@ -116,7 +118,7 @@ import Testing
                 let date = Int64((Date.now.timeIntervalSince1970 + ahead) * 1000)
                 let jws = try lab.store.sign(sale.purchase.transactionId, signedDate: date)
                 let row = lab.row(.signedTransaction(jws))
-                #expect(Seen(await lab.examiner().examine(row, for: app)) == expected, "\(ahead) s")
+                #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == expected, "\(ahead) s")
             }
         }
     }
@@ -127,15 +129,15 @@ import Testing
             let sale = try await lab.sell()
             let app = try await lab.app { $0.confirmWithApple = .always }
             let proof = Proof.signedTransaction(sale.signedTransaction)
-            #expect(Seen(await lab.examiner().examine(lab.row(proof), for: app)) == .reroute)
+            #expect(Seen(await lab.receiptVerifier().examine(lab.row(proof), for: app)) == .reroute)
             #expect(lab.store.calls().isEmpty)
-            let seen = Seen(await lab.examiner().examine(lab.row(proof, lane: .apple), for: app))
+            let seen = Seen(await lab.receiptVerifier().examine(lab.row(proof, lane: .apple), for: app))
             #expect(seen == .entries([sale.purchase.transactionId: .coins]))
             #expect(lab.store.calls().map(\.transactionIds) == [[sale.purchase.transactionId]])
             // What is not granted anyway needs no call.
             let unknown = try await lab.sell { $0.productId = "unknown" }
             let held = Seen(
-                await lab.examiner().examine(lab.row(.signedTransaction(unknown.signedTransaction)), for: app))
+                await lab.receiptVerifier().examine(lab.row(.signedTransaction(unknown.signedTransaction)), for: app))
             #expect(held == .entries([unknown.purchase.transactionId: .held(.productUnknown)]))
             #expect(lab.store.calls().count == 1)
         }
@@ -149,7 +151,7 @@ import Testing
             try lab.store.refund(sale.purchase.transactionId)
             let row = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple)
             #expect(
-                Seen(await lab.examiner().examine(row, for: app))
+                Seen(await lab.receiptVerifier().examine(row, for: app))
                     == .entries([sale.purchase.transactionId: .rejected(.refunded)]))
         }
     }
@@ -172,7 +174,8 @@ import Testing
                 (7200, 0, blind, granted), (7200, 0, never, granted), (90_000, 86_000, app, .reroute),
             ] as [(TimeInterval, TimeInterval, AppServices, Seen)] {
                 let row = lab.row(try sign(signedAgo), age: receivedAgo)
-                #expect(Seen(await lab.examiner().examine(row, for: app)) == expected, "\(signedAgo) \(receivedAgo)")
+                #expect(
+                    Seen(await lab.receiptVerifier().examine(row, for: app)) == expected, "\(signedAgo) \(receivedAgo)")
             }
         }
     }
@@ -189,7 +192,7 @@ import Testing
             try lab.store.fault(FaultRequest(.notFound, on: .transactionInfo))
             for (age, attempt) in [(0.0, 0), (2_592_000, 200)] {
                 let row = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple, attempt: attempt, age: age)
-                #expect(Seen(await lab.examiner().examine(row, for: app)) == .retry(.notFoundYet))
+                #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .retry(.notFoundYet))
             }
         }
     }
@@ -205,7 +208,7 @@ import Testing
                 var fault = FaultRequest(.error, on: .transactionInfo)
                 fault.errorCode = code
                 try lab.store.fault(fault)
-                guard case .retry(_, let call?) = await lab.examiner().examine(row, for: app) else {
+                guard case .retry(_, let call?) = await lab.receiptVerifier().examine(row, for: app) else {
                     Issue.record("\(code) was not retried")
                     continue
                 }
@@ -219,7 +222,7 @@ import Testing
         try await VerifyLab.with { lab in
             let app = try await lab.app()
             let row = lab.row(.signedTransaction(""), hasPayload: false)
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .whole(.held(.review)))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .whole(.held(.review)))
         }
     }
 }

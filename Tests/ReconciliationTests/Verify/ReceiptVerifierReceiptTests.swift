@@ -9,7 +9,7 @@ import Testing
 
 /// Goal: a legacy receipt is judged entry by entry, whatever its shape, and a bare id proves nothing unless a trusted
 /// backend vouches for it.
-@Suite(.timeLimit(.minutes(8))) struct ExaminerReceiptTests {
+@Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierReceiptTests {
     @Test("S2-16, P21: 40 old entries and one fresh purchase grant exactly one, in any order")
     func manyEntries() async throws {
         try await VerifyLab.with { lab in
@@ -29,7 +29,9 @@ import Testing
                 let receipt = try lab.store.receipt(
                     ReceiptRequest(
                         app: VerifyLab.bundleID, transactionIds: (ids + [fresh, refunded]).shuffled(using: &random)))
-                #expect(Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app)) == .entries(expected))
+                #expect(
+                    Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app))
+                        == .entries(expected))
             }
         }
     }
@@ -42,9 +44,10 @@ import Testing
             let receipt = try lab.store.receipt(request)
             let app = try await lab.app()
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.receipt(receipt)), for: app))
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app))
                     == .whole(.held(.noTransactionYet)))
-            let taken = Seen(await lab.examiner().examine(lab.row(.receipt(receipt), isTakenOver: true), for: app))
+            let taken = Seen(
+                await lab.receiptVerifier().examine(lab.row(.receipt(receipt), isTakenOver: true), for: app))
             #expect(taken == .whole(.rejected(.takenOver)))
             #expect(lab.store.calls().count == 1, "what is taken over needs no call")
         }
@@ -58,12 +61,12 @@ import Testing
             other.bundleId = "com.example.other"
             let app = try await lab.app()
             let foreign = lab.row(.receipt(try lab.store.receipt(other)))
-            #expect(Seen(await lab.examiner().examine(foreign, for: app)) == .whole(.rejected(.wrongApp)))
+            #expect(Seen(await lab.receiptVerifier().examine(foreign, for: app)) == .whole(.rejected(.wrongApp)))
 
             let sandbox = try await lab.sell { $0.environment = .sandbox }
             let row = lab.row(.receipt(sandbox.receipt))
             let before = lab.store.calls().count
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .whole(.rejected(.wrongEnvironment)))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .whole(.rejected(.wrongEnvironment)))
             #expect(lab.store.calls(after: before).map(\.environment) == [.production, .sandbox])
             for (policy, expected) in [
                 (AppPolicy.SandboxPurchases.testers, Decision.held(.sandbox)), (.grant, .coins),
@@ -71,7 +74,7 @@ import Testing
             ] {
                 let both = try await lab.app(environments: ["Production", "Sandbox"]) { $0.sandboxPurchases = policy }
                 #expect(
-                    Seen(await lab.examiner().examine(row, for: both))
+                    Seen(await lab.receiptVerifier().examine(row, for: both))
                         == .entries([sandbox.purchase.transactionId: expected]))
             }
         }
@@ -92,7 +95,7 @@ import Testing
             let app = try await lab.app {
                 $0.products["pass"] = .init(id: "pass", kind: .autoRenewable, goods: [.init(item: "pass", amount: 1)])
             }
-            let seen = Seen(await lab.examiner().examine(lab.row(.receipt(first.receipt)), for: app))
+            let seen = Seen(await lab.receiptVerifier().examine(lab.row(.receipt(first.receipt)), for: app))
             let granted = Decision.grant(goods: [.init(item: "pass", amount: 1)], source: .poster)
             #expect(
                 seen == .entries([first.purchase.transactionId: granted, renewal.purchase.transactionId: granted]))
@@ -110,7 +113,7 @@ import Testing
                 (bytes.base64EncodedString(), [Seen.whole(.rejected(.notAuthenticated)), .retry(.appleAnswer)]),
                 ("bm8gcmVjZWlwdA==", [.retry(.appleAnswer)]),
             ] {
-                #expect(expected.contains(Seen(await lab.examiner().examine(lab.row(.receipt(text)), for: app))))
+                #expect(expected.contains(Seen(await lab.receiptVerifier().examine(lab.row(.receipt(text)), for: app))))
             }
         }
     }
@@ -125,7 +128,7 @@ import Testing
             try lab.store.fault(fault)
             for (age, attempt) in [(0.0, 0), (86_500, 7), (2_592_000, 200)] {
                 let row = lab.row(.receipt(sale.receipt), attempt: attempt, age: age)
-                #expect(Seen(await lab.examiner().examine(row, for: app)) == .retry(.appleAnswer))
+                #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .retry(.appleAnswer))
             }
         }
     }
@@ -136,10 +139,10 @@ import Testing
             let sale = try await lab.sell()
             let app = try await lab.app(hasServerAPI: false, hasVerifyReceipt: false)
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.receipt(sale.receipt)), for: app))
+                Seen(await lab.receiptVerifier().examine(lab.row(.receipt(sale.receipt)), for: app))
                     == .whole(.held(.credentialsMissing)))
             let question = lab.row(.identifier, transactionID: sale.purchase.transactionId, isVouched: true)
-            #expect(Seen(await lab.examiner().examine(question, for: app)) == .whole(.held(.credentialsMissing)))
+            #expect(Seen(await lab.receiptVerifier().examine(question, for: app)) == .whole(.held(.credentialsMissing)))
             #expect(lab.store.calls().isEmpty)
         }
     }
@@ -153,15 +156,17 @@ import Testing
             let id = sale.purchase.transactionId
             let app = try await lab.app()
             let plain = lab.row(.identifier, transactionID: id)
-            #expect(Seen(await lab.examiner().examine(plain, for: app)) == .identifier(id, .possessionMissing))
+            #expect(Seen(await lab.receiptVerifier().examine(plain, for: app)) == .identifier(id, .possessionMissing))
             let original = lab.row(.identifier, originalTransactionID: id)
-            #expect(Seen(await lab.examiner().examine(original, for: app)) == .identifier(id, .possessionMissing))
+            #expect(
+                Seen(await lab.receiptVerifier().examine(original, for: app)) == .identifier(id, .possessionMissing))
             #expect(lab.store.calls().isEmpty)
             let vouched = lab.row(.identifier, transactionID: id, isVouched: true)
-            #expect(Seen(await lab.examiner().examine(vouched, for: app)) == .entries([id: .coins]))
+            #expect(Seen(await lab.receiptVerifier().examine(vouched, for: app)) == .entries([id: .coins]))
             #expect(lab.store.calls().count == 1)
             try lab.store.refund(id)
-            #expect(Seen(await lab.examiner().examine(vouched, for: app)) == .entries([id: .rejected(.refunded)]))
+            #expect(
+                Seen(await lab.receiptVerifier().examine(vouched, for: app)) == .entries([id: .rejected(.refunded)]))
         }
     }
 
@@ -178,13 +183,13 @@ import Testing
                 let before = lab.store.calls().count
                 let row = lab.row(
                     .identifier, transactionID: "999999999999999", isVouched: true, attempt: attempt, age: age)
-                #expect(Seen(await lab.examiner().examine(row, for: app)) == expected, "\(age) \(attempt)")
+                #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == expected, "\(age) \(attempt)")
                 #expect(lab.store.calls(after: before).map(\.environment) == [.production, .sandbox])
             }
             let sandbox = try await lab.sell { $0.environment = .sandbox }
             let row = lab.row(.identifier, transactionID: sandbox.purchase.transactionId, isVouched: true)
             #expect(
-                Seen(await lab.examiner().examine(row, for: app))
+                Seen(await lab.receiptVerifier().examine(row, for: app))
                     == .entries([sandbox.purchase.transactionId: .held(.sandbox)]))
         }
     }
@@ -200,12 +205,12 @@ import Testing
             let sale = try await lab.sell { $0.environment = .sandbox }
             let id = sale.purchase.transactionId
             let row = lab.row(.identifier, transactionID: id, isVouched: true)
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .entries([id: .coins]))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .entries([id: .coins]))
             #expect(lab.store.calls().map(\.environment) == [.production, .sandbox])
             // Production did not look, so the sandbox's word is not the last one, however old the question is.
             let unknown = lab.row(
                 .identifier, transactionID: "999999999999999", isVouched: true, attempt: 100, age: 864_000)
-            #expect(Seen(await lab.examiner().examine(unknown, for: app)) == .retry(.notFoundYet))
+            #expect(Seen(await lab.receiptVerifier().examine(unknown, for: app)) == .retry(.notFoundYet))
             #expect(try await lab.lab.ledger.run(Statements.listHalts, ()) == [])
         }
     }
@@ -215,9 +220,10 @@ import Testing
         try await VerifyLab.with { lab in
             let app = try await lab.app()
             let row = lab.row(.identifier, transactionID: "no number", isVouched: true)
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .whole(.rejected(.invalidTransactionID)))
             #expect(
-                Seen(await lab.examiner().examine(lab.row(.identifier, isVouched: true), for: app))
+                Seen(await lab.receiptVerifier().examine(row, for: app)) == .whole(.rejected(.invalidTransactionID)))
+            #expect(
+                Seen(await lab.receiptVerifier().examine(lab.row(.identifier, isVouched: true), for: app))
                     == .whole(.rejected(.malformed)))
         }
     }

@@ -7,7 +7,7 @@ import Reconciliation
 import Synchronization
 
 /// What one drill works with, and where it writes down what it saw.
-final class Stage: Sendable {
+final class DrillContext: Sendable {
     struct Expectation: Sendable {
         let what: String
         let seen: String
@@ -23,12 +23,12 @@ final class Stage: Sendable {
         var random: SplitMix64
     }
 
-    let world: World
+    let world: TestDeployment
     /// What the answers of the fault's time are counted from.
     let start = ContinuousClock.now
     private let state: Mutex<State>
 
-    init(_ world: World) {
+    init(_ world: TestDeployment) {
         self.world = world
         state = Mutex(State(random: SplitMix64(seed: world.shape.seed &+ 2)))
     }
@@ -122,10 +122,11 @@ final class Stage: Sendable {
     }
 
     /// Sells and posts one purchase of a drill's own; its receipt's id, once accepted.
-    func buy(_ kind: Shop.Post.Kind, user: String) async throws -> (post: Shop.Post, id: UUID) {
+    func buy(_ kind: PurchaseGenerator.Post.Kind, user: String) async throws -> (post: PurchaseGenerator.Post, id: UUID)
+    {
         let post = try await world.shop.make(kind, user: user)
         guard let id = await world.traffic.submit(post) else {
-            throw World.Failure(description: "a purchase was not accepted")
+            throw TestDeployment.Failure(description: "a purchase was not accepted")
         }
         return (post, id)
     }
@@ -140,13 +141,13 @@ final class Stage: Sendable {
         try world.store.fault(request)
     }
 
-    func isGranted(_ post: Shop.Post) async throws -> Bool {
+    func isGranted(_ post: PurchaseGenerator.Post) async throws -> Bool {
         guard let id = post.transactionID else { return false }
         return try await world.count("select count(*) from grants where transaction_id = '\(id)'") == 1
     }
 
     /// Calls about one purchase that Apple has answered or dropped, to one of its services or to all.
-    func calls(about post: Shop.Post, to service: SimulatedService? = nil) -> Int {
+    func calls(about post: PurchaseGenerator.Post, to service: SimulatedService? = nil) -> Int {
         world.store.calls().count { call in
             (service == nil || call.service == service)
                 && post.transactionID.map { call.transactionIds.contains($0) } ?? false

@@ -27,7 +27,7 @@ package indirect enum Examination: Sendable {
 }
 
 /// Turns a stored receipt into a finding: verifies, asks Apple where the proof needs it, decides.
-package struct Examiner: Sendable {
+package struct ReceiptVerifier: Sendable {
     /// A signed transaction from further ahead than this is a clock that is wrong, ours or Apple's: a retry.
     package static let clockAheadMax: TimeInterval = 300
     /// A signed transaction proves the state at its signedDate; older than this at its receipt, Apple is asked.
@@ -37,14 +37,14 @@ package struct Examiner: Sendable {
     package static let notFoundFor: Duration = .seconds(86_400)
     package static let notFoundAttemptsMin = SettleBatch.Parking.attemptsMin
 
-    let desk: AppleDesk
+    let appleGateway: AppleGateway
     let ledger: Ledger
     let schedule: RetrySchedule
-    let heard = HeardReceipts()
+    let heard = VerifyReceiptCache()
     let installations = InstallationRegister()
 
-    package init(desk: AppleDesk, ledger: Ledger, schedule: RetrySchedule) {
-        self.desk = desk
+    package init(appleGateway: AppleGateway, ledger: Ledger, schedule: RetrySchedule) {
+        self.appleGateway = appleGateway
         self.ledger = ledger
         self.schedule = schedule
     }
@@ -169,7 +169,7 @@ package struct Examiner: Sendable {
         let transaction = entry.transaction
         do throws(AppleRefusal) {
             let current = try await lookUp(
-                transaction.id, lane: desk.lane(of: receipt), for: app,
+                transaction.id, lane: appleGateway.lane(of: receipt), for: app,
                 in: [StoreEnvironment(rawValue: transaction.environment)])
             // Another purchase of its chain is no word about it.
             guard let confirmed = transaction.updated(by: current) else { return .retry(.appleAnswer, call: nil) }
@@ -223,7 +223,7 @@ package struct Examiner: Sendable {
         _ id: String, of receipt: StoredReceipt, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Examination {
         do throws(AppleRefusal) {
-            let found = try await lookUp(id, lane: desk.lane(of: receipt), for: app, in: environments)
+            let found = try await lookUp(id, lane: appleGateway.lane(of: receipt), for: app, in: environments)
             return try await decide([found], of: receipt, for: app)
         } catch {
             if case .retry(.notFoundYet) = error.fate, isNotFoundForGood(receipt, after: error.calls) {
@@ -247,8 +247,10 @@ package struct Examiner: Sendable {
     func lookUp(
         _ id: String, lane: CallLane, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Transaction {
-        guard let client = desk.serverAPI(of: app, lane: lane) else { throw AppleRefusal(.hold(.credentialsMissing)) }
-        let (jws, calls) = try await desk.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
+        guard let client = appleGateway.serverAPI(of: app, lane: lane) else {
+            throw AppleRefusal(.hold(.credentialsMissing))
+        }
+        let (jws, calls) = try await appleGateway.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
             let info = try await client.transactionInfo(id, in: environments)
             return (info.value, info.calls)
         }

@@ -8,7 +8,7 @@ import Testing
 
 /// Goal: what the App Store says of a purchase that it ended decides, however it says it (Ownership, rows 0a and 0a').
 /// Method: one subscription, ended in each of the ways that the App Store knows, by signed transaction and by receipt.
-@Suite(.timeLimit(.minutes(8))) struct ExaminerRevocationTests {
+@Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierRevocationTests {
     private static let given = Decision.grant(goods: [.init(item: "pass", amount: 1)], source: .poster)
 
     private static func app(_ lab: VerifyLab) async throws -> AppServices {
@@ -23,7 +23,7 @@ import Testing
         _ lab: VerifyLab, _ id: String, _ app: AppServices
     ) async throws -> Verdict.Entry {
         let row = lab.row(.signedTransaction(try lab.store.sign(id)))
-        guard case .finding(.transactions(let entries)) = await lab.examiner().examine(row, for: app) else {
+        guard case .finding(.transactions(let entries)) = await lab.receiptVerifier().examine(row, for: app) else {
             throw UnexpectedFinding()
         }
         return try #require(entries.first)
@@ -82,7 +82,8 @@ import Testing
                     basic.transactionId,
                     RefundRequest(revocationDate: plus.purchase.purchaseDate + seconds * 1000))
                 let row = lab.row(.receipt(plus.receipt))
-                guard case .finding(.transactions(let entries)) = await lab.examiner().examine(row, for: app) else {
+                guard case .finding(.transactions(let entries)) = await lab.receiptVerifier().examine(row, for: app)
+                else {
                     throw UnexpectedFinding()
                 }
                 let ended = try #require(entries.first { $0.transaction.id == basic.transactionId })

@@ -9,7 +9,7 @@ import Testing
 /// Goal: proofs that share a header are stored with it once, and every proof is read back verbatim, whoever stored it
 /// and whatever happens to the header. Method: the real insert and fetch statements.
 @Suite("Headers that proofs share")
-struct HeaderSharingTests {
+struct ProofHeadersTests {
     private static func header(_ name: Character, bytes: Int = 3000) -> String {
         String(repeating: name, count: bytes) + "."
     }
@@ -27,7 +27,7 @@ struct HeaderSharingTests {
             #expect(try await lab.ledger.insert(other))
             #expect(try await lab.number("select count(*) from proof_headers") == 1)
             let parts = try await lab.number("select count(*) from stored_payloads where header_sha256 is not null")
-            #expect(parts == posted.count + 1 - HeaderSharing.sightingsMin)
+            #expect(parts == posted.count + 1 - ProofHeaders.sightingsMin)
             #expect(try await lab.number("select max(length(body)) from stored_payloads") > 3000)
             for submission in [other] + posted {
                 #expect(try await lab.ledger.fetch(submission.receiptID)?.proof == submission.proof)
@@ -72,8 +72,8 @@ struct HeaderSharingTests {
 
     @Test("what is split joins to what was posted, for any proof")
     func splitJoins() {
-        var random = SeededRandom(announcing: "HeaderSharingTests.splitJoins")
-        let sharing = HeaderSharing()
+        var random = SeededRandom(announcing: "ProofHeadersTests.splitJoins")
+        let sharing = ProofHeaders()
         for _ in 0..<2000 {
             let length = [0, 10, 255, 256, 257, 3000, 16_384, 16_385].randomElement(using: &random) ?? 0
             let name = Character(UnicodeScalar(UInt8.random(in: 97...101, using: &random)))
@@ -82,7 +82,7 @@ struct HeaderSharingTests {
                 + [".x.y", ".", "", "..", ".\(length)"][Int.random(in: 0..<5, using: &random)]
             let (body, header) = sharing.split(.signedTransaction(payload))
             #expect((header?.text ?? "") + body == payload)
-            if let header { #expect(HeaderSharing.bytes.contains(header.text.utf8.count - 1)) }
+            if let header { #expect(ProofHeaders.bytes.contains(header.text.utf8.count - 1)) }
         }
         #expect(sharing.split(.receipt(Self.header("h") + "1.s")).header == nil)
         #expect(sharing.split(.identifier).body == "")
@@ -90,17 +90,17 @@ struct HeaderSharingTests {
 
     @Test("forgers cannot fill a table: each further header must come more often, and purchases' own stay shared")
     func bounded() {
-        let sharing = HeaderSharing()
-        func post(_ number: Int) -> HeaderSharing.Header? {
+        let sharing = ProofHeaders()
+        func post(_ number: Int) -> ProofHeaders.Header? {
             sharing.split(.signedTransaction("\(number)" + Self.header("h", bytes: 300) + "b.s")).header
         }
-        func posts(_ number: Int, _ count: Int) -> HeaderSharing.Header? {
+        func posts(_ number: Int, _ count: Int) -> ProofHeaders.Header? {
             (0..<count).map { _ in post(number) }.last ?? nil
         }
         for number in 0..<10_000 { #expect(post(number) == nil) }
-        #expect(posts(10_000, HeaderSharing.sightingsMin) != nil)
-        let shared = (0..<100).filter { posts($0, HeaderSharing.sightingsMin) != nil }
-        #expect(shared.count == HeaderSharing.few)
+        #expect(posts(10_000, ProofHeaders.sightingsMin) != nil)
+        let shared = (0..<100).filter { posts($0, ProofHeaders.sightingsMin) != nil }
+        #expect(shared.count == ProofHeaders.few)
         // Apple's new certificates among forgeries: they come again and again.
         for round in 0..<40 {
             for number in 0..<200 { _ = post(20_000 + round * 200 + number) }

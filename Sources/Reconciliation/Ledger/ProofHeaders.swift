@@ -8,7 +8,7 @@ import Synchronization
 /// longer. What anybody may post is not shared for the asking: a header must have come several times, and each further
 /// one more often than the one before, so that forgeries cannot fill a table of which nothing is ever deleted, nor take
 /// the place of the headers that purchases have. All other proofs are stored whole.
-package final class HeaderSharing: Sendable {
+package final class ProofHeaders: Sendable {
     package struct Header: Sendable, Hashable {
         /// The first part of the JWS, with the dot that follows it.
         package let text: String

@@ -6,7 +6,7 @@ import Purchases
 
 /// The gates by which calls to Apple leave, one for each budget and lane, and who waits before them. Time is a parameter;
 /// what takes time is left to whoever holds this (``Job``), so that one lock is enough around it.
-struct CallGates: ~Copyable {
+struct CallScheduler: ~Copyable {
     /// What is waited for to let out the next call of a gate.
     enum Wait {
         case until(ContinuousClock.Instant)
@@ -79,7 +79,7 @@ struct CallGates: ~Copyable {
         let refused: Counter
         /// What the account's slice is of; nil where Apple names no limit.
         private(set) var callsPerSecond: Double?
-        var account = CallAccount()
+        var account = CallLease()
         var waiters: Deque<Waiter> = []
         /// A job lets its waiters out.
         var isServed = false
@@ -101,7 +101,7 @@ struct CallGates: ~Copyable {
         }
 
         func isReady(_ now: ContinuousClock.Instant) -> Bool {
-            host.state.room(now) > 0 && account.isReady(now + CallGates.tolerance)
+            host.state.room(now) > 0 && account.isReady(now + CallScheduler.tolerance)
         }
     }
 

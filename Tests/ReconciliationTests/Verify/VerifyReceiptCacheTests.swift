@@ -6,7 +6,7 @@ import Testing
 
 /// Goal: what verifyReceipt said is remembered for as long as it is worth, within bounds. Method: a clock that the test
 /// moves.
-@Suite struct HeardReceiptsTests {
+@Suite struct VerifyReceiptCacheTests {
     private static func receipt(entries: Int = 1, in environment: StoreEnvironment = .production) throws
         -> VerifiedReceipt
     {
@@ -17,7 +17,7 @@ import Testing
 
     @Test("remembered for ten minutes from the first word on, without the receipt's own bytes; then asked anew")
     func time() throws {
-        let (heard, id, start) = (HeardReceipts(), UUID(), ContinuousClock.now)
+        let (heard, id, start) = (VerifyReceiptCache(), UUID(), ContinuousClock.now)
         #expect(heard.answer(about: id, at: start) == nil)
         heard.note(try Self.receipt(), about: id, at: start)
         let answer = try #require(heard.answer(about: id, at: start + .seconds(599)))
@@ -32,14 +32,14 @@ import Testing
 
     @Test("no more receipts than the bound, and no large one; what is too old makes room")
     func bounds() throws {
-        let (heard, start) = (HeardReceipts(), ContinuousClock.now)
-        heard.note(try Self.receipt(entries: HeardReceipts.entriesMax + 1), about: UUID(), at: start)
-        let ids = (0...HeardReceipts.receiptsMax).map { _ in UUID() }
-        let receipt = try Self.receipt(entries: HeardReceipts.entriesMax)
+        let (heard, start) = (VerifyReceiptCache(), ContinuousClock.now)
+        heard.note(try Self.receipt(entries: VerifyReceiptCache.entriesMax + 1), about: UUID(), at: start)
+        let ids = (0...VerifyReceiptCache.receiptsMax).map { _ in UUID() }
+        let receipt = try Self.receipt(entries: VerifyReceiptCache.entriesMax)
         for id in ids { heard.note(receipt, about: id, at: start) }
-        #expect(ids.count { heard.answer(about: $0, at: start) != nil } == HeardReceipts.receiptsMax)
-        heard.note(receipt, about: ids[ids.count - 1], at: start + HeardReceipts.keptFor)
-        #expect(heard.answer(about: ids[ids.count - 1], at: start + HeardReceipts.keptFor) != nil)
+        #expect(ids.count { heard.answer(about: $0, at: start) != nil } == VerifyReceiptCache.receiptsMax)
+        heard.note(receipt, about: ids[ids.count - 1], at: start + VerifyReceiptCache.keptFor)
+        #expect(heard.answer(about: ids[ids.count - 1], at: start + VerifyReceiptCache.keptFor) != nil)
         #expect(ids.dropLast().allSatisfy { heard.answer(about: $0, at: start) == nil }, "the others made room")
     }
 }

@@ -4,7 +4,7 @@ import Synchronization
 
 /// What verifyReceipt said of receipts that then had to wait for the Server API, whose calls Apple limits: when such a
 /// receipt comes again, perhaps ten times after an outage, verifyReceipt is not asked again. In memory, of this process.
-final class HeardReceipts: Sendable {
+final class VerifyReceiptCache: Sendable {
     /// No older word is gone by: what is granted is confirmed by the Server API, and the rest was true minutes ago.
     static let keptFor: Duration = .seconds(600)
     static let receiptsMax = 4096

@@ -1,7 +1,7 @@
 import DequeModule
 
 /// What a process has leased of one budget for one lane. A pure value: time is a parameter.
-struct CallAccount: Sendable {
+struct CallLease: Sendable {
     /// Longer slices are of budgets of less than one call a second: there a call that may be made now does not wait.
     private static let pacedMax: Duration = .seconds(1)
     /// Nobody waits longer for the next slice than so because an answer took its time.

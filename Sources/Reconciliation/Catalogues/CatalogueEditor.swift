@@ -3,7 +3,7 @@ package import Postgres
 package import Purchases
 
 /// Where a person changes what is sold: compared with what is in force, checked, audited.
-package struct CatalogueDesk: Sendable {
+package struct CatalogueEditor: Sendable {
     /// A catalogue of one app with what it changes.
     package struct Plan: Sendable {
         package let appID: String

@@ -7,7 +7,7 @@ import Synchronization
 /// Once a quarter only is left every answer ends its connection, and of the connections without a request those that
 /// have had none for longest are closed. So a client that waits gets a turn, and connections that are kept open and
 /// idle, or never send anything, take none of the places for long.
-package final class ConnectionGate: AvailableConnectionsDelegate {
+package final class ConnectionLimit: AvailableConnectionsDelegate {
     /// A connection may be so long without a request: the next may be on its way.
     static let idleMax: TimeAmount = .seconds(1)
     /// Between two looks at a crowd.

@@ -7,7 +7,7 @@ import Synchronization
 
 /// What each app sells now: the catalogues in force, read again each second where one has changed, completed by the
 /// configuration's products.
-package final class CatalogueBoard: Service {
+package final class CatalogueRefresher: Service {
     package static let refreshInterval: Duration = .seconds(1)
 
     private struct Board {

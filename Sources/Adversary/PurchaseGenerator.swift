@@ -6,7 +6,7 @@ import Synchronization
 
 /// What players buy and how their apps post it: mostly as they should, sometimes not. Which of it is valid is known
 /// here and nowhere else, and ends in the ledger that the invariants are held against.
-final class Shop: Sendable {
+final class PurchaseGenerator: Sendable {
     /// Something one app posts, perhaps often.
     struct Post: Sendable {
         enum Kind: String, Sendable, CaseIterable {

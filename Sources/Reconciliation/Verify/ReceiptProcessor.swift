@@ -5,7 +5,7 @@ import Purchases
 import RabbitMQ
 
 /// Where one message is worked on: pointer, row, finding, verdict, next message. Knows nothing of deliveries.
-struct VerifyBench: Sendable {
+struct ReceiptProcessor: Sendable {
     enum Result: Sendable, Equatable {
         /// Acknowledge: the row is settled, will come again by its due time, or is nobody's business any more.
         case done
@@ -31,8 +31,8 @@ struct VerifyBench: Sendable {
     let ledger: Ledger
     let apps: AppDirectory
     let halts: HaltBoard
-    let examiner: Examiner
-    let doorbell: Doorbell
+    let receiptVerifier: ReceiptVerifier
+    let workQueue: WorkQueue
     let logger: Logger
     let security: SecurityLog
     private let turnstile = Turnstile()
@@ -43,14 +43,15 @@ struct VerifyBench: Sendable {
     private let passedAhead = Counter(label: "makegood_pointers_passed_total", dimensions: [("why", "ahead")])
 
     init(
-        ledger: Ledger, apps: AppDirectory, halts: HaltBoard, examiner: Examiner, doorbell: Doorbell, logger: Logger,
+        ledger: Ledger, apps: AppDirectory, halts: HaltBoard, receiptVerifier: ReceiptVerifier, workQueue: WorkQueue,
+        logger: Logger,
         security: SecurityLog
     ) {
         self.ledger = ledger
         self.apps = apps
         self.halts = halts
-        self.examiner = examiner
-        self.doorbell = doorbell
+        self.receiptVerifier = receiptVerifier
+        self.workQueue = workQueue
         self.logger = logger
         self.security = security
     }
@@ -126,7 +127,7 @@ struct VerifyBench: Sendable {
             try await postpone(receipt, .catalogueUnknown, by: delay(.catalogueUnknown, receipt))
             return
         }
-        let examination = await examiner.examine(receipt, for: app)
+        let examination = await receiptVerifier.examine(receipt, for: app)
         CrashPoint.afterAppleBeforeCommit.reached()
         try await conclude(examination, of: receipt, for: app)
     }
@@ -195,8 +196,8 @@ struct VerifyBench: Sendable {
         guard case .rung(let rung) = wait, let settlement, settlement.state == .received else { return }
         CrashPoint.afterRowBeforeRung.reached()
         do {
-            try await doorbell.publish(
-                Pointer(receiptID: receipt.id, attempt: settlement.attempt), to: doorbell.queues.retry(rung: rung))
+            try await workQueue.publish(
+                Pointer(receiptID: receipt.id, attempt: settlement.attempt), to: workQueue.queues.retry(rung: rung))
         } catch {
             logger.debug("retry waits for its due time", metadata: LogKeys.receipt(receipt.id))
         }
@@ -209,7 +210,7 @@ struct VerifyBench: Sendable {
                     receiptID: receipt.id, attempt: receipt.attempt, dueIn: ledger.schedule.rescueDelay(.apple),
                     reason: .appleUnavailable))
         }
-        if hasMoved { doorbell.ring(Pointer(receiptID: receipt.id, attempt: receipt.attempt), lane: .apple) }
+        if hasMoved { workQueue.ring(Pointer(receiptID: receipt.id, attempt: receipt.attempt), lane: .apple) }
     }
 
     private func postpone(
@@ -272,7 +273,7 @@ struct VerifyBench: Sendable {
             }
             var verdict = Verdict(
                 receiptID: receipt.id, attempt: receipt.attempt, appID: receipt.appID,
-                claim: examiner.claim(receipt), finding: finding,
+                claim: receiptVerifier.claim(receipt), finding: finding,
                 dueIn: dueIn ?? heldDelay(receipt, finding),
                 call: call)
             verdict.lines = receipt.lines
@@ -289,7 +290,7 @@ struct VerifyBench: Sendable {
             guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
             if current.lines != receipt.lines, finding.hangsOnWords {
                 // Apple was not asked about what was held: from the start, by what is said now.
-                doorbell.ring(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
+                workQueue.ring(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
                 return nil
             }
             // Its poster may have become part of another account, or have said something else of it.
@@ -308,7 +309,7 @@ struct VerifyBench: Sendable {
     ) async throws(LedgerError) -> Verdict.Finding {
         guard case .transactions(let entries) = finding else { return finding }
         let judge = try await ledger.patiently { () throws(LedgerError) in
-            try await examiner.freshJudge(of: entries.map(\.transaction), in: receipt, for: app)
+            try await receiptVerifier.freshJudge(of: entries.map(\.transaction), in: receipt, for: app)
         }
         let named = entries.map { entry in
             guard isOther, case .grant = entry.decision else { return entry }

@@ -9,7 +9,7 @@ import Testing
 
 /// Goal: policy is asked about trust when Apple cannot be reached, and then only (B10). Method: faults of the simulator
 /// over real HTTP, with the policy on and off.
-@Suite(.timeLimit(.minutes(8))) struct ExaminerTrustTests {
+@Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierTrustTests {
     private static let limits = AppPolicy.Provisional(perUserPerDay: 1, perAppPerDay: 1, purchasesMin: 0)
 
     private static func app(
@@ -54,13 +54,13 @@ import Testing
             ] {
                 lab.store.clearFaults()
                 try lab.store.fault(fault)
-                let seen = Seen(await lab.examiner().examine(row, for: try await Self.app(lab)))
+                let seen = Seen(await lab.receiptVerifier().examine(row, for: try await Self.app(lab)))
                 #expect(seen == .bridge([id: .coins], .retry(reason)), "\(fault)")
-                let off = Seen(await lab.examiner().examine(row, for: try await Self.app(lab, isOn: false)))
+                let off = Seen(await lab.receiptVerifier().examine(row, for: try await Self.app(lab, isOn: false)))
                 #expect(off == .retry(reason))
                 let again = lab.row(
                     .signedTransaction(sale.signedTransaction), lane: .apple, attempt: 1, isOnTrust: true)
-                let second = Seen(await lab.examiner().examine(again, for: try await Self.app(lab)))
+                let second = Seen(await lab.receiptVerifier().examine(again, for: try await Self.app(lab)))
                 #expect(second == .retry(reason), "given before: the rest is up to Apple")
             }
         }
@@ -76,7 +76,7 @@ import Testing
             try lab.store.refund(taken.purchase.transactionId)
             let refunded = lab.row(.signedTransaction(taken.signedTransaction), lane: .apple)
             #expect(
-                Seen(await lab.examiner().examine(refunded, for: app))
+                Seen(await lab.receiptVerifier().examine(refunded, for: app))
                     == .entries([taken.purchase.transactionId: .rejected(.refunded)]))
             for (fault, expected) in [
                 (Self.fault(.error) { $0.errorCode = 4_040_010 }, Seen.retry(.notFoundYet)),
@@ -88,11 +88,11 @@ import Testing
             ] as [(FaultRequest, Seen)] {
                 lab.store.clearFaults()
                 try lab.store.fault(fault)
-                #expect(Seen(await lab.examiner().examine(row, for: app)) == expected, "\(fault)")
+                #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == expected, "\(fault)")
                 try await lab.lab.run("delete from halts")
                 await lab.halts.refresh()
             }
-            #expect(Seen(await lab.examiner().examine(row, for: app)) == .postpone(.appleBudget))
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .postpone(.appleBudget))
         }
     }
 
@@ -102,18 +102,18 @@ import Testing
             let sale = try await lab.sell()
             let proof = Proof.signedTransaction(sale.signedTransaction)
             let app = try await Self.app(lab)
-            let examiner = lab.examiner()
-            #expect(Seen(await examiner.examine(lab.row(proof), for: app)) == .reroute)
+            let receiptVerifier = lab.receiptVerifier()
+            #expect(Seen(await receiptVerifier.examine(lab.row(proof), for: app)) == .reroute)
             try lab.store.fault(Self.fault(.status) { $0.status = 503 })
-            for _ in 0..<Breaker.callsMin { _ = await examiner.examine(lab.row(proof, lane: .apple), for: app) }
+            for _ in 0..<Breaker.callsMin { _ = await receiptVerifier.examine(lab.row(proof, lane: .apple), for: app) }
             let calls = lab.store.calls().count
             let id = sale.purchase.transactionId
-            #expect(Seen(await examiner.examine(lab.row(proof), for: app)) == .reroute)
+            #expect(Seen(await receiptVerifier.examine(lab.row(proof), for: app)) == .reroute)
             #expect(
-                Seen(await examiner.examine(lab.row(proof, lane: .apple), for: app))
+                Seen(await receiptVerifier.examine(lab.row(proof, lane: .apple), for: app))
                     == .bridge([id: .coins], .postpone(.appleUnavailable)))
             #expect(lab.store.calls().count == calls, "nobody was asked")
-            #expect(Seen(await examiner.examine(lab.row(proof, isOnTrust: true), for: app)) == .reroute)
+            #expect(Seen(await receiptVerifier.examine(lab.row(proof, isOnTrust: true), for: app)) == .reroute)
         }
     }
 
@@ -134,7 +134,9 @@ import Testing
                 if isOnTrust { try await Self.give(id, by: posted, lab) }
                 for proof in [Proof.signedTransaction(sale.signedTransaction), .receipt(sale.receipt)] {
                     let row = lab.row(proof, lane: .apple, id: posted.id, isOnTrust: isOnTrust)
-                    #expect(Seen(await lab.examiner().examine(row, for: app)) == expected, "\(proof.kind) \(isOnTrust)")
+                    #expect(
+                        Seen(await lab.receiptVerifier().examine(row, for: app)) == expected,
+                        "\(proof.kind) \(isOnTrust)")
                 }
             }
         }
@@ -164,10 +166,10 @@ import Testing
                 lab.store.clearFaults()
                 for fault in faults { try lab.store.fault(fault) }
                 let seen = Seen(
-                    await lab.examiner().examine(row, for: try await Self.app(lab, legacyReceipts: strategies)))
+                    await lab.receiptVerifier().examine(row, for: try await Self.app(lab, legacyReceipts: strategies)))
                 #expect(seen == expected, "\(strategies) \(faults.count)")
                 let off = try await Self.app(lab, isOn: false, legacyReceipts: strategies)
-                let otherwise = Seen(await lab.examiner().examine(row, for: off))
+                let otherwise = Seen(await lab.receiptVerifier().examine(row, for: off))
                 #expect(otherwise == .retry(.appleAnswer) || otherwise == .postpone(.halted))
                 try await lab.lab.run("delete from halts")
                 await lab.halts.refresh()
@@ -195,13 +197,13 @@ import Testing
             for strategies in ["serverApi", "verifyReceipt"] {
                 let app = try await Self.app(lab, legacyReceipts: strategies)
                 #expect(
-                    Seen(await lab.examiner().examine(row, for: app))
+                    Seen(await lab.receiptVerifier().examine(row, for: app))
                         == .bridge([fresh: .coins], .retry(.appleAnswer)), "\(strategies)")
             }
             // Apple is asked about what was given, and its word is the receipt's.
             lab.store.clearFaults()
             let app = try await Self.app(lab, legacyReceipts: "serverApi")
-            guard case .entries(let entries) = Seen(await lab.examiner().examine(row, for: app)) else {
+            guard case .entries(let entries) = Seen(await lab.receiptVerifier().examine(row, for: app)) else {
                 Issue.record("not judged")
                 return
             }
@@ -219,7 +221,7 @@ import Testing
             var once = Self.down
             once.count = 1
             try lab.store.fault(once)
-            let partly = Seen(await lab.examiner().examine(row, for: app))
+            let partly = Seen(await lab.receiptVerifier().examine(row, for: app))
             guard case .bridge(let given, .partly(let entries, .appleAnswer)) = partly, let id = given.keys.first else {
                 Issue.record("not bridged: \(partly)")
                 return
@@ -238,7 +240,8 @@ import Testing
                     // A whole slice: of a shorter one a busy machine may find the end before it makes the call.
                     return .init(calls: isLast ? 1 : 0, endsIn: .milliseconds(250), stoppedFor: .zero)
                 }, stop: { _, _ in }, logger: .silent)
-            let limited = Seen(await lab.examiner(AppleDesk(halts: lab.halts, governor: dry)).examine(row, for: app))
+            let limited = Seen(
+                await lab.receiptVerifier(AppleGateway(halts: lab.halts, governor: dry)).examine(row, for: app))
             guard case .bridge(let one, _) = limited else {
                 Issue.record("not bridged: \(limited)")
                 return
@@ -246,7 +249,7 @@ import Testing
             #expect(one.count == 1)
             // More than may be looked up: the rest was not asked about.
             let many = lab.row(.receipt(try lab.receipt(ids + (try await lab.sell(6)))))
-            guard case .bridge(let few, _) = Seen(await lab.examiner().examine(many, for: app)) else {
+            guard case .bridge(let few, _) = Seen(await lab.receiptVerifier().examine(many, for: app)) else {
                 Issue.record("not bridged")
                 return
             }
@@ -260,7 +263,7 @@ import Testing
             ] {
                 lab.store.clearFaults()
                 try lab.store.fault(fault)
-                #expect(Seen(await lab.examiner().examine(single, for: app)) == expected, "\(fault)")
+                #expect(Seen(await lab.receiptVerifier().examine(single, for: app)) == expected, "\(fault)")
                 try await lab.lab.run("delete from halts")
                 await lab.halts.refresh()
             }
@@ -274,16 +277,17 @@ import Testing
             let id = sale.purchase.transactionId
             for strategies in ["serverApi", "verifyReceipt"] {
                 let app = try await Self.app(lab, legacyReceipts: strategies)
-                let examiner = lab.examiner()
+                let receiptVerifier = lab.receiptVerifier()
                 #expect(
-                    Seen(await examiner.examine(lab.row(.receipt(sale.receipt), lane: .local), for: app)) == .reroute)
+                    Seen(await receiptVerifier.examine(lab.row(.receipt(sale.receipt), lane: .local), for: app))
+                        == .reroute)
                 try lab.store.fault(Self.down)
                 for _ in 0..<Breaker.callsMin {
-                    _ = await examiner.examine(lab.row(.receipt(sale.receipt), lane: .apple), for: app)
+                    _ = await receiptVerifier.examine(lab.row(.receipt(sale.receipt), lane: .apple), for: app)
                 }
                 let calls = lab.store.calls().count
                 #expect(
-                    Seen(await examiner.examine(lab.row(.receipt(sale.receipt), lane: .local), for: app))
+                    Seen(await receiptVerifier.examine(lab.row(.receipt(sale.receipt), lane: .local), for: app))
                         == .bridge([id: .coins], .postpone(.appleUnavailable)), "\(strategies)")
                 #expect(lab.store.calls().count == calls, "nobody was asked")
                 lab.store.clearFaults()

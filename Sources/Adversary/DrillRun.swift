@@ -6,12 +6,12 @@ import RabbitMQ
 import Reconciliation
 
 /// One drill from the first purchase to the last invariant.
-struct Scene: Sendable {
+struct DrillRun: Sendable {
     private static let calm: Duration = .seconds(3)
     private static let recoveryMax: Duration = .seconds(60)
     private static let restMax: Duration = .seconds(150)
 
-    let world: World
+    let world: TestDeployment
     /// Whether the rate after a fault counts; where other work shares the machine it says nothing.
     var judgesRates = true
 
@@ -33,7 +33,7 @@ struct Scene: Sendable {
         // The first second warms up.
         try await Task.sleep(for: .seconds(1))
         let before = try await rate(over: Self.calm)
-        let stage = Stage(world)
+        let stage = DrillContext(world)
         var failure: (any Error)?
         do { try await drill.run(stage) } catch { failure = error }
         try Task.checkCancellation()
@@ -41,7 +41,7 @@ struct Scene: Sendable {
         if failure != nil { try await world.servers.restore() }
         try await world.heal()
         world.traffic.set(rate: world.shape.rate)
-        world.traffic.set(Shop.Mix())
+        world.traffic.set(PurchaseGenerator.Mix())
         world.traffic.resume()
         let (ratio, recovery) = try await recover(to: before)
         if drill.isTimed, judgesRates { stage.expect("80 % of the rate before", ratio >= 0.8, "\(ratio)") }
@@ -89,7 +89,7 @@ struct Scene: Sendable {
     }
 
     /// Every receipt has a verdict, and nobody holds a message.
-    private func rest(_ stage: Stage) async throws {
+    private func rest(_ stage: DrillContext) async throws {
         try await stage.expect("at rest", within: Self.restMax) {
             try await world.count("select count(*) from receipts where state = 'received'") == 0
                 && world.members.allSatisfy { $0.work.counts.unacked == 0 }
@@ -110,7 +110,7 @@ struct Scene: Sendable {
     }
 
     /// No message waits, and nobody's purchase is a dead letter (I8, I17).
-    private func brokerAtRest(_ stage: Stage) async throws {
+    private func brokerAtRest(_ stage: DrillContext) async throws {
         let publisher = try await stage.publisher()
         do {
             try await stage.expect("no message waits", within: Self.recoveryMax) {
@@ -121,7 +121,7 @@ struct Scene: Sendable {
             }
             let letters = try await DeadLetters(
                 broker: try BrokerConfiguration(url: world.servers.amqpURL), queues: world.queues,
-                publisher: publisher, database: world.database, logger: Stage.quiet
+                publisher: publisher, database: world.database, logger: DrillContext.quiet
             ).look(at: Int(UInt16.max))
             let open = letters.flatMap(\.open).filter { $0.state != .parked }
             let strange = letters.count { !$0.isReadable }
@@ -135,7 +135,7 @@ struct Scene: Sendable {
     }
 
     /// All invariants, against the journal of the apps and the ledger of the App Store.
-    private func audit(_ stage: Stage) async throws -> [String] {
+    private func audit(_ stage: DrillContext) async throws -> [String] {
         let calls = world.store.calls().compactMap { call -> Witness.Call? in
             guard let subject = call.receiptHash ?? call.transactionIds.first else { return nil }
             let start = Date(timeIntervalSince1970: Double(call.at) / 1000)

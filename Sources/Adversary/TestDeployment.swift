@@ -14,7 +14,7 @@ import Synchronization
 
 /// The whole product for one drill: a database and queues of its own on private servers, an App Store, processes, and
 /// a proxy between every two parts.
-final class World: Sendable {
+final class TestDeployment: Sendable {
     struct Shape: Sendable {
         var executable: String
         /// The version before, which the deployment starts with if it is given.
@@ -50,7 +50,7 @@ final class World: Sendable {
     let queuePrefix: String
     let queues: Queues
     let store: AppStoreSimulator
-    let shop: Shop
+    let shop: PurchaseGenerator
     let traffic: Traffic
     let members: [Member]
     let appleProxy: FaultProxy
@@ -116,7 +116,7 @@ final class World: Sendable {
             }
         }
         self.members = members
-        shop = Shop(store: store, seed: shape.seed)
+        shop = PurchaseGenerator(store: store, seed: shape.seed)
         traffic = Traffic(shop: shop, rate: shape.rate, seed: shape.seed &+ 1, pools: pools) { [members] in
             members.compactMap(\.address)
         }
@@ -124,7 +124,7 @@ final class World: Sendable {
 
     /// Everything is up and no load runs yet while `body` runs; everything is ended afterwards.
     static func run<Result: Sendable>(
-        _ shape: Shape, on servers: PrivateServers, name: String, _ body: (World) async throws -> Result
+        _ shape: Shape, on servers: PrivateServers, name: String, _ body: (TestDeployment) async throws -> Result
     ) async throws -> Result {
         let directory = servers.directory.appending(path: name)
         try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
@@ -138,8 +138,10 @@ final class World: Sendable {
         // Ended in order: a cancelled server may meet a connection that it has just accepted.
         let storeGroup = ServiceGroup(services: [store], logger: logger)
         let storeRun = Task { try await storeGroup.run() }
-        try store.register(RegisteredApp(app: Shop.app, bundleId: Shop.bundle, appAppleId: Shop.appleID))
-        let world = try World(
+        try store.register(
+            RegisteredApp(
+                app: PurchaseGenerator.app, bundleId: PurchaseGenerator.bundle, appAppleId: PurchaseGenerator.appleID))
+        let world = try TestDeployment(
             shape, servers, name: name, databaseURL: parts.string ?? "", directory: directory.path, store: store,
             storeGroup: storeGroup, storeRun: storeRun, storePort: try await store.boundPort)
         do {
@@ -244,10 +246,10 @@ final class World: Sendable {
         let credentials = store.credentials
         func access(_ name: String, _ key: String, _ scopes: [String]) -> [String: Any] {
             let hash = SHA256.hash(data: Data(key.utf8)).hexadecimal
-            return ["name": name, "keySha256": hash, "scopes": scopes, "apps": [Shop.app]]
+            return ["name": name, "keySha256": hash, "scopes": scopes, "apps": [PurchaseGenerator.app]]
         }
         let app: [String: Any] = [
-            "id": Shop.app, "bundleId": Shop.bundle, "appAppleId": Shop.appleID,
+            "id": PurchaseGenerator.app, "bundleId": PurchaseGenerator.bundle, "appAppleId": PurchaseGenerator.appleID,
             "environments": ["Production", "Sandbox"],
             "grantFrom": Date.now.addingTimeInterval(-86_400).formatted(.iso8601), "rootCertificates": ["root.der"],
             "serverApi": [
@@ -262,8 +264,11 @@ final class World: Sendable {
                 "sandboxUrl": "\(apple)/sandbox/verifyReceipt",
             ],
             "products": [
-                ["id": Shop.product, "type": "consumable", "goods": [["item": "coins", "amount": 6000]]],
-                ["id": Shop.subscription, "type": "autoRenewable", "goods": [["item": "vip", "amount": 30]]],
+                ["id": PurchaseGenerator.product, "type": "consumable", "goods": [["item": "coins", "amount": 6000]]],
+                [
+                    "id": PurchaseGenerator.subscription, "type": "autoRenewable",
+                    "goods": [["item": "vip", "amount": 30]],
+                ],
             ],
         ]
         let file: [String: Any] = [
@@ -274,7 +279,7 @@ final class World: Sendable {
             ],
             "gatewayJwt": [
                 "issuer": "drill", "audience": "makegood", "keys": ["gateway.pem"], "scopes": ["intake"],
-                "apps": [Shop.app],
+                "apps": [PurchaseGenerator.app],
             ],
         ]
         let folder = URL(filePath: directory)
@@ -287,7 +292,7 @@ final class World: Sendable {
 
 // MARK: - Looking
 
-extension World {
+extension TestDeployment {
     /// One text per row of the first column.
     func texts(_ sql: String) async throws(PostgresError) -> [String] {
         try await database.run(

@@ -6,8 +6,8 @@ import Glibc
 ///
 /// Not PR_SET_PDEATHSIG: the kernel sends that when the thread that started the child ends, and those of a Swift
 /// program come and go.
-final class Undertaker: Sendable {
-    static let shared = Undertaker()
+final class ProcessReaper: Sendable {
+    static let shared = ProcessReaper()
 
     private let pipe: Int32
 

@@ -2,7 +2,7 @@ package import Purchases
 package import RabbitMQ
 
 /// Tells the workers that a row waits, and to which trace that belongs, if to any. Losing a ring costs time, never a receipt: the row's due time is the net.
-package final class Doorbell: Sendable {
+package final class WorkQueue: Sendable {
     private let publisher: Publisher
     package let queues: Queues
 
