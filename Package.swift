@@ -150,7 +150,7 @@ let package = Package(
                 "Reconciliation", "Purchases", "Postgres", "RabbitMQ", "AppStore", "AppStoreSimulator", "TestServers",
                 "TestRandom", hummingbird, httpClient, jwtKit, crypto, cryptoExtras, lifecycle, log, metrics, nioCore,
                 nioHTTP1,
-                nioPosix, httpTypes,
+                nioPosix, httpTypes, yams,
             ],
             swiftSettings: house),
         .testTarget(

@@ -82,6 +82,7 @@ struct RunningIntake: Sendable {
     let ledger: Ledger
     let health: Health
     let catalogues: CatalogueRefresher
+    let server: IntakeServer
     let group: ServiceGroup
 
     /// - Parameters:
@@ -141,7 +142,7 @@ struct RunningIntake: Sendable {
                 try await body(
                     RunningIntake(
                         client: client, base: "http://127.0.0.1:\(port)", port: port, ledger: ledger, health: health,
-                        catalogues: catalogues, group: group)))
+                        catalogues: catalogues, server: server, group: group)))
         } catch {
             result = .failure(error)
         }

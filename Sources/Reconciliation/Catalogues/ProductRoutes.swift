@@ -1,5 +1,5 @@
 import Foundation
-package import Hummingbird
+import Hummingbird
 import Purchases
 
 /// `GET /v1/products?promotion=NAME`: what the app's shop shows now, internal items with their store products (S3-6).
@@ -14,7 +14,7 @@ package struct ProductRoutes: Sendable {
         self.authenticator = authenticator
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    package func add(to router: some RouteTable) {
         router.serve("/v1/products", [.get: { request, _ in try await get(request) }])
     }
 

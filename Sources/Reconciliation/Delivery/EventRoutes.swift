@@ -1,6 +1,6 @@
 import Foundation
 import HTTPTypes
-package import Hummingbird
+import Hummingbird
 import NIOCore
 import Purchases
 import Synchronization
@@ -32,7 +32,7 @@ package struct EventRoutes: Sendable {
         self.health = health
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    package func add(to router: some RouteTable) {
         router.serve("/v1/events", [.get: { request, _ in try await get(request) }])
     }
 

@@ -163,8 +163,16 @@ extension ResponseBody {
     }
 }
 
-extension RouterMethods where Context == HTTPContext {
-    /// A path with everything it serves: other methods are answered 405 with `Allow`, never 404.
+/// Where routes are entered: a router, or a list that is compared with deploy/openapi.yaml.
+package protocol RouteTable {
+    /// A path with everything it serves.
+    func serve(
+        _ path: RouterPath,
+        _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response])
+}
+
+extension Router: RouteTable where Context == HTTPContext {
+    /// Other methods than these are answered 405 with `Allow`, never 404.
     package func serve(
         _ path: RouterPath,
         _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response]

@@ -125,9 +125,8 @@ package struct IntakeServer: Service {
         }
     }
 
-    private var application: some Service {
-        let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
-        router.add(middleware: AnswerMiddleware(health: health, gate: gate, logger: logger, security: security))
+    /// Every route of this server.
+    package func addRoutes(to router: some RouteTable) {
         receipts.add(to: router)
         orders.add(to: router)
         tokens.add(to: router)
@@ -138,11 +137,15 @@ package struct IntakeServer: Service {
         events.add(to: router)
         explain.add(to: router)
         purchases.add(to: router)
-        if settings.operationsPort == nil {
-            operations.add(to: router, isInside: settings.showsInside)
-            if !settings.showsInside {
-                logger.notice("metrics are not served on a public address: set MAKEGOOD_OPERATIONS_PORT")
-            }
+        if settings.operationsPort == nil { operations.add(to: router, isInside: settings.showsInside) }
+    }
+
+    private var application: some Service {
+        let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
+        router.add(middleware: AnswerMiddleware(health: health, gate: gate, logger: logger, security: security))
+        addRoutes(to: router)
+        if settings.operationsPort == nil, !settings.showsInside {
+            logger.notice("metrics are not served on a public address: set MAKEGOOD_OPERATIONS_PORT")
         }
         return Application(
             router: router,

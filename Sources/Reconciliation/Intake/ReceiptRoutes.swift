@@ -1,7 +1,7 @@
 import AppStore
 import Foundation
 import HTTPTypes
-package import Hummingbird
+import Hummingbird
 package import Logging
 import Metrics
 import NIOCore
@@ -54,7 +54,7 @@ package struct ReceiptRoutes: Sendable {
         self.security = security
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    package func add(to router: some RouteTable) {
         router.serve("/v1/receipts", [.post: { try await post($0, $1) }])
         router.serve("/v1/receipts/batch", [.post: { try await postBatch($0, $1) }])
         router.serve("/v1/receipts/:id", [.get: { try await get($0, $1) }])

@@ -49,7 +49,7 @@ package final class Health: Sendable {
     }
 
     package struct Report: Sendable, Equatable {
-        package enum Status: String, Sendable {
+        package enum Status: String, Sendable, CaseIterable {
             case ready, degraded, unready, draining
         }
 

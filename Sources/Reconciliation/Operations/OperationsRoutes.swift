@@ -1,5 +1,5 @@
 import HTTPTypes
-package import Hummingbird
+import Hummingbird
 package import Logging
 import Metrics
 import NIOCore
@@ -17,7 +17,7 @@ package struct OperationsRoutes: Sendable {
     }
 
     /// - Parameter isInside: false: no `/metrics`, and `/health/ready` says `status` alone.
-    package func add(to router: Router<HTTPContext>, isInside: Bool = true) {
+    package func add(to router: some RouteTable, isInside: Bool = true) {
         router.serve("/health/live", [.get: { _, _ in Response(json: .object([.init("status", .string("live"))])) }])
         router.serve(
             "/health/ready",

@@ -1,7 +1,7 @@
 import Crypto
 import Foundation
 import HTTPTypes
-package import Hummingbird
+import Hummingbird
 import Purchases
 
 /// `POST /v1/installations` and `DELETE /v1/installations`: what a copy of the app on a device shows itself by.
@@ -23,7 +23,7 @@ package struct InstallationRoutes: Sendable {
         self.bodies = bodies
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    package func add(to router: some RouteTable) {
         router.serve("/v1/installations", [.post: { try await issue($0, $1) }, .delete: { try await revoke($0, $1) }])
     }
 

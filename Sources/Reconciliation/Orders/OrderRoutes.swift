@@ -1,6 +1,6 @@
 import Foundation
 import HTTPTypes
-package import Hummingbird
+import Hummingbird
 import Metrics
 import Postgres
 import Purchases
@@ -38,7 +38,7 @@ package struct OrderRoutes: Sendable {
         self.lists = lists
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    package func add(to router: some RouteTable) {
         router.serve("/v1/orders", [.post: { try await post($0, $1) }, .get: { try await search($0, $1) }])
         router.serve("/v1/orders/:id", [.get: { try await get($0, $1) }])
     }

@@ -1,6 +1,6 @@
 import Foundation
 import HTTPTypes
-package import Hummingbird
+import Hummingbird
 import Metrics
 import Purchases
 
@@ -24,7 +24,7 @@ package struct ReportRoutes: Sendable {
         self.bodies = bodies
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    package func add(to router: some RouteTable) {
         router.serve("/v1/orders/:id/reports", [.post: { try await postOfOrder($0, $1) }])
         router.serve("/v1/client-reports", [.post: { try await post($0, $1) }])
     }

@@ -1,6 +1,6 @@
 import Foundation
 import HTTPTypes
-package import Hummingbird
+import Hummingbird
 import Purchases
 
 /// `PUT /v1/users/{id}/tokens/{uuid}` and `POST /v1/users/{id}/token`: one token, one user, per app.
@@ -20,7 +20,7 @@ package struct TokenRoutes: Sendable {
         users = UserRegister(ledger: ledger)
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    package func add(to router: some RouteTable) {
         router.serve("/v1/users/:id/tokens/:token", [.put: { try await put($0, $1) }])
         router.serve("/v1/users/:id/token", [.post: { try await issue($0, $1) }])
     }

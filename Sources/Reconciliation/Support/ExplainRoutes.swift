@@ -1,5 +1,5 @@
 import Foundation
-package import Hummingbird
+import Hummingbird
 import Postgres
 
 /// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain`, `/v1/orders/{id}/explain`: the story of one
@@ -18,7 +18,7 @@ package struct ExplainRoutes: Sendable {
         self.lists = lists
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    package func add(to router: some RouteTable) {
         router.serve(
             "/v1/receipts/:id/explain",
             [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(StorySubject.receipt)) }])

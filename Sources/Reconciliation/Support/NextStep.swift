@@ -3,7 +3,7 @@ package import Purchases
 
 /// What happens to a receipt next, who makes it happen, and when: from its row and the halts of its app.
 package struct NextStep: Sendable, Equatable {
-    package enum Actor: String, Sendable {
+    package enum Actor: String, Sendable, CaseIterable {
         /// It goes on by itself.
         case makegood
         case `operator`

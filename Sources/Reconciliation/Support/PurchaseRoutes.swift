@@ -1,5 +1,5 @@
 import Foundation
-package import Hummingbird
+import Hummingbird
 import Postgres
 import Purchases
 
@@ -23,7 +23,7 @@ package struct PurchaseRoutes: Sendable {
         self.lists = lists
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    package func add(to router: some RouteTable) {
         router.serve("/v1/users/:id/purchases", [.get: { try await purchases($0, $1) }])
         router.serve("/v1/users/:id/spend", [.get: { try await spend($0, $1) }])
     }

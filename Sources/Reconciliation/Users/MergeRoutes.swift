@@ -1,6 +1,6 @@
 import Foundation
 import HTTPTypes
-package import Hummingbird
+import Hummingbird
 import Logging
 import Metrics
 import Purchases
@@ -31,7 +31,7 @@ package struct MergeRoutes: Sendable {
         self.security = security
     }
 
-    package func add(to router: Router<HTTPContext>) {
+    package func add(to router: some RouteTable) {
         router.serve("/v1/users/:id/merge", [.post: { try await merge($0, $1) }])
     }
 

@@ -1,0 +1,165 @@
+import Foundation
+import HTTPTypes
+import Hummingbird
+import Purchases
+import Reconciliation
+import TestServers
+import Testing
+import Yams
+
+/// Goal: deploy/openapi.yaml describes what the program serves and answers. Method: the file beside the routes that an
+/// ingest server enters, beside the words of the enums, and beside the codes that stand in the sources.
+@Suite(.migratedDatabase) struct OpenAPITests {
+    private static let checkout = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent()
+
+    private let file: Node
+
+    init() throws {
+        let text = try String(contentsOf: Self.checkout.appending(path: "deploy/openapi.yaml"), encoding: .utf8)
+        let node = try Yams.compose(yaml: text)
+        file = try #require(node)
+    }
+
+    /// The node at this place of the file.
+    private func node(_ path: String...) throws -> Node {
+        var node = file
+        for key in path { node = try #require(node[key], "there is no \(path)") }
+        return node
+    }
+
+    private func words(_ path: String...) throws -> [String] {
+        var node = file
+        for key in path { node = try #require(node[key], "there is no \(path)") }
+        return node.array().compactMap(\.string)
+    }
+
+    /// What tells the schemas of a choice apart.
+    private func kinds(of schema: String) throws -> Set<String> {
+        let mapping = try #require(try node("components", "schemas", schema, "discriminator", "mapping").mapping)
+        return Set(mapping.compactMap { key, _ in key.string })
+    }
+
+    // MARK: Routes
+
+    /// Written down instead of served: `GET /v1/receipts/{id}`.
+    private final class ServedRoutes: RouteTable {
+        private(set) var routes: Set<String> = []
+
+        func serve(
+            _ path: RouterPath,
+            _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response]
+        ) {
+            for method in handlers.keys { routes.insert("\(method.rawValue) \(path.description)") }
+        }
+    }
+
+    @Test("The paths and methods of the file are those that ingest serves, health and metrics among them")
+    func routes() async throws {
+        let methods: Set<String> = ["get", "put", "post", "delete", "options", "head", "patch", "trace"]
+        var described: Set<String> = []
+        let paths = try #require(try node("paths").mapping)
+        for (path, item) in paths {
+            let members = try #require(item.mapping)
+            for (member, _) in members {
+                guard let path = path.string, let method = member.string, methods.contains(method) else { continue }
+                described.insert("\(method.uppercased()) \(path)")
+            }
+        }
+        let served = ServedRoutes()
+        try await RunningIntake.run { intake in intake.server.addRoutes(to: served) }
+        #expect(described.subtracting(served.routes).sorted() == [], "in the file alone")
+        #expect(served.routes.subtracting(described).sorted() == [], "in the program alone")
+    }
+
+    // MARK: Words
+
+    @Test(
+        "The words of the file are those of the program",
+        arguments: [
+            ("Limit", rawValues(Limit.self)),
+            ("Reason", rawValues(Reason.self)),
+            ("ReceiptState", rawValues(ReceiptState.self)),
+            ("BindingSource", rawValues(BindingSource.self)),
+            ("MatchReason", rawValues(MatchReason.self)),
+            ("ProofKind", rawValues(Proof.Kind.self)),
+            ("Lane", rawValues(Lane.self)),
+            ("OrderState", rawValues(OrderView.State.self)),
+            ("ReportKind", rawValues(ClientReport.Kind.self)),
+            ("TokenSource", rawValues(UserToken.Source.self)),
+            ("BonusPeriod", rawValues(Catalogue.Bonus.Once.self)),
+            ("AppleProductType", rawValues(Transaction.Kind.self)),
+            ("Actor", rawValues(NextStep.Actor.self)),
+            ("Role", rawValues(Health.Role.self)),
+            ("ReadinessStatus", rawValues(Health.Report.Status.self)),
+        ] as [(String, [String])])
+    func enums(_ schema: String, _ values: [String]) throws {
+        let words = try words("components", "schemas", schema, "enum")
+        #expect(words.sorted() == values.sorted())
+    }
+
+    @Test("Types of products, states of a story, its lines and the events are those that have a schema")
+    func kinds() throws {
+        let types = try words("components", "schemas", "ProductType", "enum")
+        #expect(types.sorted() == Transaction.Kind.allCases.map(\.settingName).sorted())
+        let states = try words("components", "schemas", "Story", "properties", "state", "enum")
+        #expect(states.sorted() == (rawValues(ReceiptState.self) + ["ordered", "unclaimed"]).sorted())
+        let lines = try kinds(of: "StoryLine")
+        #expect(lines.sorted() == rawValues(StoryLine.What.self).sorted())
+        let events = try kinds(of: "Event")
+        let eventTypes = try words("components", "schemas", "EventType", "enum")
+        #expect(events.sorted() == eventTypes.sorted())
+    }
+
+    /// Codes have no enum in the program: each stands where its problem is made.
+    @Test("The codes of the file are those of the sources, and its table explains each of them")
+    func codes() throws {
+        // Made of the period's name.
+        var made: Set<String> = ["limit_day", "limit_month", "limit_ever"]
+        let folder = Self.checkout.appending(path: "Sources/Reconciliation")
+        for name in try FileManager.default.subpathsOfDirectory(atPath: folder.path) where name.hasSuffix(".swift") {
+            let text = try String(contentsOf: folder.appending(path: name), encoding: .utf8)
+            for match in text.matches(of: #/\.(?:malformed|incomplete|conflict)\(\s*"(\w+)"/#) {
+                made.insert(String(match.1))
+            }
+            for match in text.matches(of: #/Problem\(\s*\.\w+,\s*"(\w+)"/#) { made.insert(String(match.1)) }
+        }
+        let codes = Set(try words("components", "schemas", "ProblemCode", "enum"))
+        #expect(codes.subtracting(made).sorted() == [], "in the file alone")
+        #expect(made.subtracting(codes).sorted() == [], "in the program alone")
+        let description = try #require(try node("info", "description").string)
+        let explained = description.matches(of: #/\| \d{3} \| `(\w+)` \|/#).map { String($0.1) }
+        #expect(explained.sorted() == codes.sorted())
+    }
+
+    // MARK: Schemas
+
+    @Test("An object of the file takes no other members, but where its head says so")
+    func closed() throws {
+        let open: Set<String> = [
+            "ReceiptRequest", "BatchRequest", "OrderRequest", "ReportRequest", "InstallationRequest", "MergeRequest",
+            "Target", "TargetRequest", "Client", "device", "details",
+        ]
+        var met: Set<String> = []
+        func visit(_ node: Node, _ name: String) {
+            for element in node.array() { visit(element, name) }
+            guard let mapping = node.mapping else { return }
+            #expect(!mapping.isEmpty, "\(name) says nothing")
+            let type = node["type"]
+            let types = [type?.string].compactMap(\.self) + (type?.array() ?? []).compactMap(\.string)
+            if types.contains("object") {
+                let isOpen = node["additionalProperties"]?.bool
+                #expect(isOpen == open.contains(name), "\(name)")
+                if isOpen == true { met.insert(name) }
+            }
+            for (key, value) in mapping { visit(value, key.string ?? name) }
+        }
+        visit(file, "")
+        #expect(met == open)
+    }
+}
+
+private func rawValues<Word: CaseIterable & RawRepresentable>(_ type: Word.Type) -> [String]
+where Word.RawValue == String {
+    Word.allCases.map(\.rawValue)
+}
