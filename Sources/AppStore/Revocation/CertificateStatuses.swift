@@ -4,7 +4,7 @@ import Synchronization
 
 /// What responders said of certificates, for all apps of a process: about Apple's few certificates, so it is small.
 ///
-/// One question at a time for each certificate, however many receipts wait for it, and ``openMax`` for all. What was
+/// One question at a time for each certificate, however many receipts wait for it, and `openMax` for all. What was
 /// said is renewed in the background while it still counts: only the first question about a certificate is waited for,
 /// and one after a long quiet. Connections are per host, so a slow responder holds up no call to the App Store Server
 /// API.

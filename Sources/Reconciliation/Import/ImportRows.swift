@@ -174,7 +174,7 @@ package struct ImportedOrder: ImportRow, Equatable {
 package struct ImportedBonus: ImportRow, Equatable {
     package let user: ImportedUser
     package let bonus: String
-    /// As ``Catalogue/Bonus/period(at:)``.
+    /// As `Catalogue/Bonus/period(at:)`.
     package let period: String
 
     static let required: [ImportColumn] = [.userId, .bonus]

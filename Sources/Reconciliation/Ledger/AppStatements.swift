@@ -6,7 +6,7 @@ extension Statements {
     package struct AppStart: Sendable {
         package var appID: String
         package var configurationHash: [UInt8]
-        /// False: in shadow (``AppPolicy/Mode``).
+        /// False: in shadow (`AppPolicy/Mode`).
         package var isLive = true
         /// Only who judges takes an app back into shadow: any other process may have started on a file of yesterday.
         package var judges = true

@@ -1,6 +1,6 @@
 import Purchases
 
-// Whose a purchase's chain is: parts of ``Statements/evidence``, of a question `i`.
+// Whose a purchase's chain is: parts of `Statements/evidence`, of a question `i`.
 extension Statements {
     /// The ids that the chain is known by: one, or two after a migration or a change between a subscription and a bundle.
     /// Each is looked up by itself, so that the latest of both costs two walks of an index.

@@ -9,7 +9,7 @@ package struct ClaimedErrand: Sendable, Equatable {
     package let kind: Errand.Kind
     package let transactionID: String
     package let originalTransactionID: String
-    /// Of ``Errand/Kind/setToken``.
+    /// Of `Errand/Kind/setToken`.
     package let token: UUID?
     /// How often Apple was asked before.
     package let attempt: Int

@@ -400,7 +400,7 @@ extension Statements {
     private static let nearMax = "interval '\(Int(Matcher.nearMax)) seconds'"
 }
 
-/// One row of ``Statements/evidence``: what is known of the question, with one of its orders.
+/// One row of `Statements/evidence`: what is known of the question, with one of its orders.
 package struct EvidenceRow: Sendable {
     package let question: Int
     package let evidence: Evidence

@@ -23,7 +23,7 @@ package struct OrderRequest: Sendable {
     ]
 
     /// - Parameter apps: the apps of the configuration.
-    /// - Throws: as ``IntakeFields``; 403 for another app, user or promotion than the caller may name.
+    /// - Throws: as `IntakeFields`; 403 for another app, user or promotion than the caller may name.
     package init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
         var fields = try IntakeFields(body: body, of: .order)
         appID = try caller.app(fields.appID, of: apps)

@@ -73,7 +73,7 @@ package struct Repairs: Sendable {
     ///
     /// - Parameters:
     ///   - userID: as the tables have him.
-    ///   - isWrittenBack: whether Apple is told (``AppPolicy/writesBackTokens``).
+    ///   - isWrittenBack: whether Apple is told (`AppPolicy/writesBackTokens`).
     package func decideOwner(
         _ userID: String, of transactionID: String, appID: String, isWrittenBack: Bool = false
     ) async throws(PostgresError) -> String? {

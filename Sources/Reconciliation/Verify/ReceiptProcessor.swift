@@ -386,7 +386,7 @@ struct ReceiptProcessor: Sendable {
         return try await shade(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
     }
 
-    /// In shadow what would be given is written down, and held (``AppPolicy/Mode``).
+    /// In shadow what would be given is written down, and held (`AppPolicy/Mode`).
     ///
     /// - Parameter given: what was given on trust before the app was in shadow.
     private func shade(

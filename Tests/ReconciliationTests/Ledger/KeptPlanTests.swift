@@ -7,7 +7,7 @@ import Testing
 
 /// Goal: no plan that a service made while the tables were empty, and keeps, reads an app's rows for the look-up of one
 /// of them: on the first day of a deployment, or of an app that moves in, everything is written before autovacuum first
-/// comes by (Settlement).
+/// comes by (WritingVerdicts).
 ///
 /// Method: no statistics and no autovacuum. Each statement runs once on the empty database, then 50,000 receipts and
 /// what belongs to them are stored, then it runs again, and the blocks that the server touches for it are counted. What

@@ -6,7 +6,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: the settle statement costs the same in a backlog as in a quiet hour: a plan must not depend on when the
-/// statistics were taken (Settlement: 3,600 ms instead of 27 ms with 38,000 open rows).
+/// statistics were taken (WritingVerdicts: 3,600 ms instead of 27 ms with 38,000 open rows).
 ///
 /// Method: statistics of a quiet hour (20,000 ended receipts, none open), or of empty tables, or none; autovacuum off;
 /// then 100,000 open rows. With an index of the open rows whose predicate is the guard's, the quiet hour's statistics

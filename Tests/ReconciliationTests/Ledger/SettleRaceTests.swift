@@ -6,7 +6,7 @@ import Testing
 
 @testable import Reconciliation
 
-/// Goal: the races of Settlement, one by one, on real PostgreSQL. Method: the rival is the same statement in a
+/// Goal: the races of WritingVerdicts, one by one, on real PostgreSQL. Method: the rival is the same statement in a
 /// transaction of another session, left open until the server says that ours waits for it.
 @Suite(.timeLimit(.minutes(8))) struct SettleRaceTests {
     @Test("P4: the winner commits while we wait: the first statement leaves the row, the next names the owner")

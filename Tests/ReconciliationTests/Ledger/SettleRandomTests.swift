@@ -7,7 +7,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: whatever races, dies or is said twice, each purchase is granted once, to a receipt that showed it, and every
-/// receipt tells the truth about it (Settlement).
+/// receipt tells the truth about it (WritingVerdicts).
 ///
 /// Method: 240 receipts of 0 to 12 transactions over 80 ids, a quarter of them restores of others, and a quarter periods
 /// whose restores name no billing event, of six users, judged each by one to three of eight writers in random order and
