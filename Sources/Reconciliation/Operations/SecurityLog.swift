@@ -12,11 +12,11 @@ import Synchronization
 /// which peers are gateways, so that any sender who reaches the port could write any address there, and the gateways of deploy/gateway
 /// take it out. The gateway's log has the sender under the same request id.
 ///
-/// A flood of refusals must not be a flood of lines: at most ``linesPerSecondMax`` of one event and reason are written in a
-/// second.
+/// A flood of refusals must not be a flood of lines: at most ``linesPerSecondMax`` of one event, or of one limit, are
+/// written in a second.
 /// All are counted, and the next line says how many were not written.
 package final class SecurityLog: Sendable {
-    /// Of one event and reason, in one process.
+    /// Of one event, or of one limit, in one process.
     package static let linesPerSecondMax = 20
 
     private struct Key: Hashable {
@@ -44,7 +44,7 @@ package final class SecurityLog: Sendable {
 
     private struct State {
         var counters: [Key: Counter] = [:]
-        var lines: [SecurityEvent: Lines] = [:]
+        var lines: [String: Lines] = [:]
     }
 
     private let secret: [UInt8]
@@ -81,7 +81,7 @@ package final class SecurityLog: Sendable {
             let counter = state.counters[key] ?? counter(key)
             state.counters[key] = counter
             counter.increment(by: count)
-            return state.lines[event, default: Lines(since: now)].take(now)
+            return state.lines[event.line, default: Lines(since: now)].take(now)
         }
         guard let unwritten else { return }
         var metadata = (requester?.metadata ?? [:]).merging(more) { $1 }
@@ -160,6 +160,12 @@ package enum SecurityEvent: Sendable, Hashable {
         case .merged: "users.merged"
         case .configuration: "configuration.reloaded"
         }
+    }
+
+    /// What shares the lines of a second: one limit hides no other.
+    fileprivate var line: String {
+        if case .limit(let limit) = self { return limit.rawValue }
+        return name
     }
 
     /// Of a closed set, as a metric's label must be.

@@ -94,9 +94,6 @@ struct Refusal: Sendable {
             [.ingest],
             "insert into outcomes (receipt_id, transaction_id, state) values (gen_random_uuid(), '', 'granted')"),
         Refusal(
-            everybody,
-            "insert into payloads (receipt_id, received_on, body) values (gen_random_uuid(), now(), '')"),
-        Refusal(
             [.worker, .scheduler, .support, .dashboard],
             "insert into stored_payloads (receipt_id, received_on, body) values (gen_random_uuid(), now(), '')"),
         Refusal(
