@@ -181,23 +181,31 @@ private final class Core: Sendable {
         threadID.store(UInt(pthread_self()), ordering: .releasing)
         var gatheredAt = ContinuousClock.now - pace
         while true {
-            let (entries, watch, hasEnded) = state.withLock { state in
-                let taken = state.entries
-                state.entries = []
-                state.isWoken = false
-                return (taken, state.watch, state.hasEnded)
-            }
-            for entry in entries {
-                // The entry holds the executor for as long as the job runs.
-                switch entry.executor {
-                case .serial(let executor): unsafe entry.job.runSynchronously(on: executor.asUnownedSerialExecutor())
-                case .tasks(let executor): unsafe entry.job.runSynchronously(on: executor.asUnownedTaskExecutor())
-                }
-            }
-            if hasEnded, entries.isEmpty { return }
-            watch?.onReady()
-            if entries.isEmpty, sleep() { gather(since: &gatheredAt) }
+            let (hasRun, hasEnded) = takeTurn()
+            if hasEnded, !hasRun { return }
+            if !hasRun, sleep() { gather(since: &gatheredAt) }
         }
+    }
+
+    /// Runs what was enqueued, then the watch. A function of its own, so that it has let go of both when the thread goes
+    /// to sleep: a watch that was ended meanwhile may hold the last reference to the actor, and the thread would sleep
+    /// for ever on it.
+    private func takeTurn() -> (hasRun: Bool, hasEnded: Bool) {
+        let (entries, watch, hasEnded) = state.withLock { state in
+            let taken = state.entries
+            state.entries = []
+            state.isWoken = false
+            return (taken, state.watch, state.hasEnded)
+        }
+        for entry in entries {
+            // The entry holds the executor for as long as the job runs.
+            switch entry.executor {
+            case .serial(let executor): unsafe entry.job.runSynchronously(on: executor.asUnownedSerialExecutor())
+            case .tasks(let executor): unsafe entry.job.runSynchronously(on: executor.asUnownedTaskExecutor())
+            }
+        }
+        if !hasEnded || !entries.isEmpty { watch?.onReady() }
+        return (!entries.isEmpty, hasEnded)
     }
 
     /// Half a millisecond: a burst of resumed tasks takes less, and no deadline of ours notices.

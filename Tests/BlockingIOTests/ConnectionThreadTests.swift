@@ -152,6 +152,22 @@ import Testing
         #expect(!threadNames().contains(name))
     }
 
+    /// What a turn still holds of a watch that ended in it must be gone before the thread sleeps.
+    @Test(.timeLimit(.minutes(1))) func threadEndsAfterItsWatchHasEndedItself() async throws {
+        let ends = try openPipe()
+        defer { for end in ends { close(end) } }
+        let name = "turn-\(UInt32.random(in: 0...9_999))"
+        func start() throws {
+            let thread = ConnectionThread(name: name)
+            let worker = Worker(thread)
+            try thread.watch(
+                .init(socket: ends[0], tick: .milliseconds(10)) { worker.assumeIsolated { $0.thread.unwatch() } })
+        }
+        try start()
+        for _ in 0..<200 where threadNames().contains(name) { try await Task.sleep(for: .milliseconds(10)) }
+        #expect(!threadNames().contains(name))
+    }
+
     private func openPipe() throws -> [Int32] {
         var ends: [Int32] = [-1, -1]
         try #require(pipe(&ends) == 0)
