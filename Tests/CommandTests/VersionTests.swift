@@ -1,7 +1,7 @@
 import Reconciliation
 import Testing
 
-/// Goal: whoever runs a program can say which one it is. Method: the built program, at the door and at a command.
+/// Goal: an operator can say which version a program is. Method: the built program, alone and at two of its commands.
 @Suite struct VersionTests {
     @Test(arguments: [["--version"], ["queue", "status", "--version"], ["ingest", "--version"]])
     func version(_ arguments: [String]) async throws {

@@ -14,17 +14,17 @@ import Testing
     enum Means: CaseIterable {
         case nothing, openOrder, namedOrder, orderToken, registeredToken, unregisteredToken, knownUnregisteredToken
         case renewal, restore, resubscribed
-        /// A person's decision, or one that made a chain his while its renewals go on with the thief's registered token.
+        /// A person's decision; or one that made a chain the victim's, whose renewals carry the thief's registered token.
         case decision, movedChain
-        /// He ordered it on a device whose other user posts it (row 6).
+        /// The victim ordered it on a device whose other user posts it (row 6).
         case orderOnDevice
-        /// An order that he placed for it later (row 9).
+        /// An order that the victim placed for it later (row 9).
         case lateOrder
-        /// He is known for the Apple customer, and nobody posts it for him (row 11).
+        /// The victim is known for the Apple customer, and nobody posts it (row 11).
         case customer
         /// Bought before the cut-over: what lasts, and what goes on (row 0c).
         case beforeCutover, renewalBeforeCutover
-        /// Shared with him by another customer: nothing else, and in his own chain (row 0d).
+        /// Shared by another customer: nothing else, and in the victim's own chain (row 0d).
         case shared, sharedInChain
 
         /// Apple's own data, or a person, names him, whoever orders what. What was bought anew in his chain is his as well,

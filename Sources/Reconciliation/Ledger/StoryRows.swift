@@ -214,7 +214,7 @@ package struct StoryRows: Sendable {
         /// Whose the purchase is that the order was asked for, where no order is bound by that purchase.
         package let grantedTo: String?
 
-        /// As whoever may not read that purchase sees it.
+        /// The order as a user who may not read that purchase sees it.
         package var open: Order {
             var order = self
             (order.transactionId, order.boundAt) = (nil, nil)

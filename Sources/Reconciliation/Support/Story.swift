@@ -169,8 +169,8 @@ extension StoryRows {
         ).union(commands.compactMap(\.receiver))
     }
 
-    /// All of it for support. For a player his own receipts, orders and grants, and what Apple says of purchases that
-    /// he has shown or owns: who only knows an id is given no hint about the purchase behind it (Ownership, note 5).
+    /// Everything for support. For a player the player's own receipts, orders and grants, and what Apple says of purchases
+    /// that the player has shown or owns: a player who only knows an id is given no hint (Ownership, note 5).
     fileprivate func visible(to audience: Audience) -> StoryRows {
         guard !audience.isSupport else { return self }
         let orders = orders.filter { audience.isReader($0.userId) }.map { order in
