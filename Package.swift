@@ -44,7 +44,8 @@ let package = Package(
     name: "makegood",
     platforms: [.macOS(.v26)],
     products: [
-        .executable(name: "makegood", targets: ["makegood"])
+        .executable(name: "makegood", targets: ["makegood"]),
+        .executable(name: "makegood-lab", targets: ["makegood-lab"]),
     ],
     dependencies: [
         // Exact, because Package.resolved is not committed: everyone builds the same set.
@@ -107,10 +108,19 @@ let package = Package(
                 httpClient, histogram, crypto, log, lifecycle, nioCore, nioHTTP1,
             ],
             swiftSettings: house),
+        .target(
+            name: "Commands", dependencies: ["Reconciliation", "Purchases", "Postgres", "RabbitMQ", argumentParser, log],
+            swiftSettings: house),
+        .executableTarget(
+            name: "makegood-lab",
+            dependencies: [
+                "Commands", "Adversary", "Reconciliation", "AppStore", "Postgres", "Purchases", argumentParser, log,
+            ],
+            swiftSettings: house),
         .executableTarget(
             name: "makegood",
             dependencies: [
-                "Reconciliation", "Adversary", "AppStoreSimulator", "AppStore", "Postgres", "RabbitMQ", "Purchases",
+                "Commands", "Reconciliation", "AppStoreSimulator", "AppStore", "Postgres", "RabbitMQ", "Purchases",
                 argumentParser, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix,
                 nioHTTP1, nioSSL, log, metrics, crypto,
             ],
@@ -156,7 +166,7 @@ let package = Package(
         .testTarget(
             name: "CommandTests",
             dependencies: [
-                "makegood", "Adversary", "AppStoreSimulator", "Postgres", "RabbitMQ", "TestRandom", "TestServers",
+                "makegood", "makegood-lab", "Adversary", "AppStoreSimulator", "Postgres", "RabbitMQ", "TestRandom", "TestServers",
                 hummingbird, httpClient, lifecycle, log, nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
             ],
             swiftSettings: house),

@@ -12,7 +12,7 @@ debug_build=(-Xswiftc -warnings-as-errors)
 # generic code is compiled for our types. Together a sixth more receipts for a worker. Linked by lld, with its table of
 # relocations packed: the dynamic loader reads seven megabytes less into the memory of each process. Calls of libraries are bound at
 # the start, and their table is read-only from then on (relro, now). Ten to twenty minutes on two cores the first time.
-release_build=(-c release --product makegood --static-swift-stdlib -Xswiftc -cross-module-optimization
+release_build=(-c release --static-swift-stdlib -Xswiftc -cross-module-optimization
     -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs
     -Xlinker -z -Xlinker relro -Xlinker -z -Xlinker now)
 

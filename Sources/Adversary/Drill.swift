@@ -8,7 +8,7 @@ package struct Drill: Sendable {
     package let name: String
     package let expected: String
     /// What it takes beyond the program and its servers.
-    enum Need: Sendable { case crashPoints, faketime, previous }
+    enum Need: Sendable { case crashPoints, faketime }
 
     let need: Need?
     /// Services bring back queues that are lost; elsewhere they lack the right to.
@@ -59,10 +59,18 @@ package struct Drill: Sendable {
     /// Why it cannot run here; nil: it can.
     func obstacle(_ plan: Matrix.Plan) -> String? {
         switch need {
-        case .crashPoints where !CrashPoint.isCompiledIn: "crash points are compiled into debug builds only"
+        case .crashPoints where CrashPoint.areMissing(in: plan.executable):
+            "the program has no crash points, as every release build"
         case .faketime where FaketimeLibrary.path == nil: "faketime is not installed (apt install faketime)"
-        case .previous where plan.previous == nil: "not run: --previous names no earlier version of the program"
-        case .crashPoints, .faketime, .previous, nil: nil
+        case .crashPoints, .faketime, nil: nil
         }
+    }
+}
+
+extension CrashPoint {
+    /// Whether the program lacks them: the file does not name the variable that chooses one.
+    fileprivate static func areMissing(in program: String) -> Bool {
+        let content = try? Data(contentsOf: URL(filePath: program), options: .alwaysMapped)
+        return content?.range(of: Data("MAKEGOOD_TEST_CRASH".utf8)) == nil
     }
 }

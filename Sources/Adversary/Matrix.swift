@@ -12,8 +12,6 @@ package struct Matrix: Sendable {
         package var script: String
         /// The program.
         package var executable: String
-        /// The program of the version before, if there is one.
-        package var previous: String?
         /// How many files this process may open.
         package var openFiles: Int
         /// Whether a rate that does not come back fails its fault.
@@ -21,7 +19,7 @@ package struct Matrix: Sendable {
 
         package init(
             drills: [Drill], seed: UInt64, scale: Double, rate: Double, script: String, executable: String,
-            previous: String? = nil, openFiles: Int, judgesRates: Bool = true
+            openFiles: Int, judgesRates: Bool = true
         ) {
             self.drills = drills
             self.seed = seed
@@ -29,7 +27,6 @@ package struct Matrix: Sendable {
             self.rate = rate
             self.script = script
             self.executable = executable
-            self.previous = previous
             self.openFiles = openFiles
             self.judgesRates = judgesRates
         }
@@ -106,7 +103,6 @@ package struct Matrix: Sendable {
             var shape = TestDeployment.Shape(
                 executable: plan.executable, scale: plan.scale, rate: plan.rate,
                 seed: plan.seed &+ UInt64(drill.number), openFiles: plan.openFiles)
-            if drill.need == .previous { shape.previous = plan.previous }
             shape.declaresQueues = drill.declaresQueues
             row = try await TestDeployment.run(shape, on: servers, name: "drill\(index)") { world in
                 try await DrillRun(world: world, judgesRates: plan.judgesRates).play(drill)

@@ -91,9 +91,8 @@ final class Member: Sendable {
     /// - Parameters:
     ///   - crash: where it shall die (`CrashPoint`).
     ///   - wrapper: a command and its arguments that becomes the program.
-    ///   - executable: instead of the deployment's.
     func start(
-        crash: String? = nil, wrapper: [String] = [], executable: String? = nil, _ extra: [String: String] = [:]
+        crash: String? = nil, wrapper: [String] = [], _ extra: [String: String] = [:]
     ) async throws {
         var environment = environment.merging(extra) { $1 }
         environment["MAKEGOOD_TEST_CRASH"] = crash
@@ -101,7 +100,7 @@ final class Member: Sendable {
             state.starts += 1
             return state.starts
         }
-        let words = wrapper + [executable ?? self.executable, role.rawValue]
+        let words = wrapper + [executable, role.rawValue]
         let process = try RunningProcess(
             name, executable: words[0], arguments: Array(words.dropFirst()), environment: environment,
             logPath: "\(directory)/\(name).\(number).log")

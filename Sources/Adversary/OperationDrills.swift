@@ -65,26 +65,6 @@ extension Drill {
             stage.expectAnswers()
         },
         Drill(
-            "25b", "rolling upgrade from the version before, processes of both at once",
-            expected: "no post notices; both work on the new schema", needs: .previous
-        ) { stage in
-            // Everything runs the version before, the schema too. The new schema comes first, under load.
-            try await stage.world.command(["migrate"])
-            let members = stage.world.members
-            // The second ingest, the third worker and the second scheduler stay old for a while.
-            let first = [stage.ingests[0], stage.workers[0], stage.workers[1], stage.schedulers[0]]
-            let others = members.filter { member in !first.contains { $0 === member } }
-            for member in first { try await stage.upgrade(member) }
-            let before = try await stage.world.grants
-            try await stage.sleep(stage.scaled(.seconds(120), min: .seconds(10)))
-            let both = try await stage.world.grants - before
-            stage.expect(
-                "grants while both run", both > 0,
-                "\(both), by \(first.count) processes of this version and \(others.count) of the one before")
-            for member in others { try await stage.upgrade(member) }
-            stage.expectAnswers()
-        },
-        Drill(
             "26", "an ingest and a worker may open 64 files each",
             expected: "they stay within; who finds no place waits; nothing lost"
         ) { stage in
@@ -195,12 +175,6 @@ extension DrillContext {
             "\(refusals) times in vain, after \((ContinuousClock.now - start).short)")
     }
 
-    /// The version before gives way to this one, in order.
-    fileprivate func upgrade(_ member: Member) async throws {
-        let time = try await member.terminate(within: .seconds(60))
-        try await member.start()
-        expect("\(member.name) ended in order", true, time.short)
-    }
 }
 
 extension RunningProcess {

@@ -147,7 +147,7 @@ final class TestDeployment: Sendable {
         do {
             try world.writeConfiguration()
             for arguments in [["migrate"], ["roles"], ["queue", "declare"]] {
-                try await world.command(arguments, of: shape.previous)
+                try await world.command(arguments)
             }
             try await world.startAll()
             let result = try await body(world)
@@ -191,7 +191,7 @@ final class TestDeployment: Sendable {
 
     private func startAll() async throws {
         try await withThrowingTaskGroup(of: Void.self) { group in
-            for member in members { group.addTask { try await member.start(executable: self.shape.previous) } }
+            for member in members { group.addTask { try await member.start() } }
             try await group.waitForAll()
         }
     }
@@ -220,18 +220,15 @@ final class TestDeployment: Sendable {
     ///
     /// - Parameters:
     ///   - role: nil: with all rights.
-    ///   - executable: instead of the deployment's.
     @discardableResult
-    func command(
-        _ arguments: [String], as role: DatabaseRole? = nil, of executable: String? = nil
-    ) async throws -> String {
+    func command(_ arguments: [String], as role: DatabaseRole? = nil) async throws -> String {
         let log = "\(directory)/command-\(UUID().uuidString.prefix(8)).log"
         let addresses = [
             "MAKEGOOD_POSTGRES_URL": role.map { Self.address(databaseURL, as: $0) } ?? databaseURL,
             "MAKEGOOD_AMQP_URL": role.map { Self.address(servers.amqpURL, as: $0) } ?? servers.amqpURL,
         ]
         let process = try RunningProcess(
-            arguments.joined(separator: " "), executable: executable ?? shape.executable, arguments: arguments,
+            arguments.joined(separator: " "), executable: shape.executable, arguments: arguments,
             environment: members[0].environment.merging(addresses) { $1 }, logPath: log)
         let ending = try await process.end(within: .seconds(120))
         guard ending == .exit(0) else {

@@ -3,7 +3,7 @@ import CryptoExtras
 package import Foundation
 import X509
 
-/// Every reader of bytes that nobody vouches for, as one function, without network: what `makegood fuzz` feeds.
+/// Every reader of bytes that nobody vouches for, as one function, without network: what `makegood-lab fuzz` feeds.
 ///
 /// One object keeps the verifiers' caches, as a service does.
 package struct ParserProbe: Sendable {

@@ -1,5 +1,6 @@
 import AppStore
 import ArgumentParser
+import Commands
 import Foundation
 import NIOCore
 
@@ -8,8 +9,7 @@ struct BenchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "bench", abstract: "Measure a part of the work.",
         subcommands: [
-            BenchVerifyCommand.self, BenchReceiptsCommand.self, BenchGovernorCommand.self, BenchSettleCommand.self,
-            BenchFillCommand.self,
+            BenchVerifyCommand.self, BenchReceiptsCommand.self,
         ])
 }
 
@@ -223,15 +223,4 @@ private struct VerifyBench {
             if let end, ContinuousClock.now >= end { return (verified, failures) }
         }
     }
-}
-
-extension Double {
-    func rounded(to digits: Int) -> Double {
-        let factor = (0..<digits).reduce(1.0) { factor, _ in factor * 10 }
-        return (self * factor).rounded() / factor
-    }
-}
-
-extension Duration {
-    var inSeconds: Double { self / .seconds(1) }
 }

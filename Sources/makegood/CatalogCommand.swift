@@ -1,4 +1,5 @@
 import ArgumentParser
+import Commands
 import Foundation
 import Postgres
 import Purchases
@@ -34,8 +35,8 @@ struct CatalogCommand: AsyncParsableCommand {
             for id in catalogues.keys.sorted() where configuration.apps[id] == nil {
                 throw ConfigurationError(key: "apps", problem: "names an app that MAKEGOOD_CONFIG does not have: \(id)")
             }
-            try await Deployment.withDatabase("catalog") { database in
-                let appleGateway = CatalogueEditor(database: database, actor: Deployment.actor)
+            try await Connections.withDatabase("catalog") { database in
+                let appleGateway = CatalogueEditor(database: database, actor: Connections.actor)
                 // All of them are checked before the first is changed.
                 var plans: [CatalogueEditor.Plan] = []
                 for (id, catalogue) in catalogues.sorted(by: { $0.key < $1.key }) {
@@ -81,8 +82,8 @@ struct CatalogCommand: AsyncParsableCommand {
             guard let settings = configuration.apps[app] else {
                 throw ValidationError("--app names no app of the file")
             }
-            let applied = try await Deployment.withDatabase("catalog") { database in
-                try await CatalogueEditor(database: database, actor: Deployment.actor).current(app)
+            let applied = try await Connections.withDatabase("catalog") { database in
+                try await CatalogueEditor(database: database, actor: Connections.actor).current(app)
             }
             let catalogue = applied.completed(by: settings.policy.catalogue)
             if json {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Commands
 import Foundation
 import Purchases
 import RabbitMQ
@@ -21,7 +22,7 @@ extension QueueCommand {
         func validate() throws { try validateLimit(limit) }
 
         func run() async throws {
-            let letters = try await Deployment.withDeadLetters { try await $0.look(at: limit) }
+            let letters = try await Connections.withDeadLetters { try await $0.look(at: limit) }
             if json { return try JSON.print(letters.map(JSON.DeadLetter.init)) }
             if letters.isEmpty { print("no dead letters") }
             for letter in letters {
@@ -49,8 +50,8 @@ extension QueueCommand {
         func validate() throws { try validateLimit(limit) }
 
         func run() async throws {
-            let replay = try await Deployment.withDeadLetters {
-                try await $0.replay(limit, discards: discard, actor: Deployment.actor)
+            let replay = try await Connections.withDeadLetters {
+                try await $0.replay(limit, discards: discard, actor: Connections.actor)
             }
             print("\(replay.rung) receipts were rung for, \(replay.ended) had ended")
             if replay.discarded > 0 { print("\(replay.discarded) letters nobody could read or find are gone") }

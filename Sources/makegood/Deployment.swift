@@ -1,5 +1,6 @@
 import AppStore
 import AsyncHTTPClient
+import Commands
 import Foundation
 import Logging
 import Postgres
@@ -38,9 +39,6 @@ enum Deployment {
     /// A database that is not there yet is waited for this long at start.
     private static let startPatience: Duration = .seconds(60)
 
-    /// Who works by command, for the audit.
-    static var actor: String { ProcessInfo.processInfo.environment["USER"] ?? NSUserName() }
-
     static func run(_ roles: [Role]) async throws {
         // Until the configuration is read a reload would only end this process.
         signal(SIGHUP, SIG_IGN)
@@ -59,7 +57,7 @@ enum Deployment {
         var broker = try BrokerConfiguration(url: settings.requiredAMQPURL())
         broker.connectionName = "makegood-\(name)"
         let registry = PrometheusRegistry.bootstrap()
-        let logger = logger(settings)
+        let logger = Connections.logger(settings)
         logger.info("started", metadata: ["version": "\(Version.current)", "role": "\(name)"])
         if files < filesMost {
             logger.notice("fewer connections than there could be: ulimit -n", metadata: ["files": "\(files)"])
@@ -74,14 +72,14 @@ enum Deployment {
 
         let schedule = RetrySchedule(scale: settings.timeScale)
         let database = Database(
-            try postgres(settings, name),
+            try Connections.postgres(settings, name),
             connections: settings.postgresWriters + plainConnections, logger: logger)
         try await checkRights(roles, database)
         let ledger = Ledger(database: database, writers: settings.postgresWriters, schedule: schedule)
         let lists =
             hasClients
             ? Database(
-                try postgres(settings, "\(name)-lists", patience: ListReader.patience),
+                try Connections.postgres(settings, "\(name)-lists", patience: ListReader.patience),
                 connections: ListReader.connections, logger: logger)
             : nil
         let security: SecurityLog
@@ -142,7 +140,7 @@ enum Deployment {
 
     private static func checkSchema(_ settings: Settings, _ logger: Logger) async throws {
         let migrator = Migrator(
-            try postgres(settings, "schema-check"), migrations: Schema.migrations, logger: logger)
+            try Connections.postgres(settings, "schema-check"), migrations: Schema.migrations, logger: logger)
         let start = ContinuousClock.now
         while true {
             do throws(MigrationError) {
@@ -164,112 +162,6 @@ enum Deployment {
         } catch {
             await database.close()
             throw error
-        }
-    }
-
-    static func migrator(_ settings: Settings, _ command: String) throws(ConfigurationError) -> Migrator {
-        Migrator(
-            try postgres(settings, command), migrations: Schema.migrations, logger: logger(settings, isCommand: true))
-    }
-
-    /// With the patience of a service every request is answered within `PostgresConfiguration.silenceMax`, 12 s, also
-    /// where the database does not answer at all: gateways give up after 29 s and more.
-    static func postgres(
-        _ settings: Settings, _ role: String, patience: Duration = .seconds(5)
-    ) throws(ConfigurationError) -> PostgresConfiguration {
-        var configuration = PostgresConfiguration(
-            url: try settings.requiredPostgresURL(), applicationName: "makegood-\(role)", statementTimeout: patience,
-            callDeadline: patience + .seconds(5), namedStatements: settings.namedStatements)
-        configuration.keepsPlans = true
-        return configuration
-    }
-
-    /// - Parameter isCommand: a command prints its result; what went well on the way is no news.
-    static func logger(_ settings: Settings, isCommand: Bool = false) -> Logger {
-        var logger = Logger(label: "makegood") { label in
-            switch settings.logFormat {
-            case .text: StreamLogHandler.standardError(label: label, metadataProvider: TraceContext.metadata)
-            case .json: JSONLogHandler.standardError(metadataProvider: TraceContext.metadata)
-            }
-        }
-        logger.logLevel = isCommand && settings.logLevel == .info ? .warning : settings.logLevel
-        return logger
-    }
-
-    /// A database for one command, closed when the command is done.
-    static func withDatabase<Result: Sendable>(
-        _ command: String, patience: Duration = .seconds(60), isReadOnly: Bool = false, keepsPlans: Bool = false,
-        _ body: (Database) async throws -> Result
-    ) async throws -> Result {
-        let settings = try Settings()
-        var configuration = try postgres(settings, command, patience: patience)
-        configuration.isReadOnly = isReadOnly
-        configuration.keepsPlans = keepsPlans
-        let database = Database(
-            configuration, connections: 1,
-            logger: logger(settings, isCommand: true))
-        do {
-            let result = try await body(database)
-            await database.close()
-            return result
-        } catch {
-            await database.close()
-            throw error
-        }
-    }
-
-    /// Ready messages of every queue, the dead letters last. Only looks: a queue that is missing is an error
-    /// (`RabbitMQError.topology`), for whatever user.
-    static func queueDepths() async throws -> [(String, Int)] {
-        try await withQueues(declares: false) { publisher, queues in
-            var depths: [(String, Int)] = []
-            let names = Lane.allCases.map(queues.verify) + RetrySchedule.rungs.indices.map { queues.retry(rung: $0) }
-            for name in names + [queues.dead] { depths.append((name, try await publisher.depth(of: name))) }
-            return depths
-        }
-    }
-
-    /// A connection to the broker for one command, closed when the command is done.
-    ///
-    /// - Parameter declares: whether queues that are missing are made.
-    static func withQueues<Result: Sendable>(
-        declares: Bool, _ body: (Publisher, Queues) async throws -> Result
-    ) async throws -> Result {
-        let settings = try Settings()
-        let queues = Queues(prefix: settings.queuePrefix, schedule: RetrySchedule(scale: settings.timeScale))
-        let publisher = Publisher(
-            try broker(settings, declares: declares), topology: queues.topology,
-            logger: logger(settings, isCommand: true))
-        await publisher.start()
-        do {
-            let result = try await body(publisher, queues)
-            await publisher.close()
-            return result
-        } catch {
-            await publisher.close()
-            throw error
-        }
-    }
-
-    private static func broker(_ settings: Settings, declares: Bool) throws -> BrokerConfiguration {
-        var broker = try BrokerConfiguration(url: settings.requiredAMQPURL())
-        broker.declaresQueues = declares
-        return broker
-    }
-
-    /// The dead letters for one command, with the connections that they need.
-    static func withDeadLetters<Result: Sendable>(
-        _ body: (DeadLetters) async throws -> Result
-    ) async throws -> Result {
-        let settings = try Settings()
-        let broker = try broker(settings, declares: false)
-        return try await withDatabase("queue") { database in
-            try await withQueues(declares: false) { publisher, queues in
-                try await body(
-                    DeadLetters(
-                        broker: broker, queues: queues, publisher: publisher, database: database,
-                        logger: logger(settings, isCommand: true)))
-            }
         }
     }
 }

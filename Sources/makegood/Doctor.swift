@@ -1,4 +1,5 @@
 import AppStore
+import Commands
 import Foundation
 import Postgres
 import Purchases
@@ -243,10 +244,10 @@ struct Doctor {
     private static let writeNothing = Statement<Void, Void>("doctor.write", "select pg_current_xact_id()")
 
     private func database(_ settings: Settings) async -> [Finding] {
-        let logger = Deployment.logger(settings, isCommand: true)
+        let logger = Connections.logger(settings, isCommand: true)
         let configuration: PostgresConfiguration
         do {
-            configuration = try Deployment.postgres(settings, "doctor")
+            configuration = try Connections.postgres(settings, "doctor")
         } catch {
             return [.fail("database", "\(error)", "set MAKEGOOD_POSTGRES_URL")]
         }
@@ -347,7 +348,7 @@ struct Doctor {
     private func broker(_ settings: Settings) async -> [Finding] {
         let depths: [(String, Int)]
         do {
-            depths = try await Deployment.queueDepths()
+            depths = try await Connections.queueDepths()
         } catch RabbitMQError.topology(let queue) {
             return [
                 .ok("broker", "reachable"),

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Commands
 import Foundation
 import Postgres
 import Reconciliation
@@ -22,7 +23,7 @@ struct ExplainCommand: AsyncParsableCommand {
     func run() async throws {
         let settings = try Settings()
         let keys = try settings.configurationPath == nil ? nil : settings.loadConfiguration().userKeys
-        let story = try await Deployment.withDatabase("explain", isReadOnly: true) { database in
+        let story = try await Connections.withDatabase("explain", isReadOnly: true) { database in
             try await Explainer(database: database, keys: keys).story(ofAny: id, for: .people)
         }
         guard let story else {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Commands
 import Purchases
 import Reconciliation
 
@@ -44,13 +45,13 @@ extension SupportCommand {
                 print("\(app) is in shadow: its goods are another system's to give")
                 throw ExitCode(1)
             }
-            try await Deployment.withDatabase("support") { database in
+            try await Connections.withDatabase("support") { database in
                 try await UserProtection.check(configuration.userKeys, in: database)
                 let gift = Statements.Gift(
                     appID: app, transactionID: transaction,
                     userID: configuration.userKeys?.key(of: user, app: app) ?? user, item: item, because: because,
                     canAsk: section.serverAPI != nil, isWrittenBack: section.policy.writesBackTokens)
-                let answer = try await Repairs(database: database, actor: Deployment.actor).give(gift)
+                let answer = try await Repairs(database: database, actor: Connections.actor).give(gift)
                 print(answer.text(gift))
                 if !answer.isDecided { throw ExitCode(1) }
             }

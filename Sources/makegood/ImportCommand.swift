@@ -1,4 +1,5 @@
 import ArgumentParser
+import Commands
 import Foundation
 import Postgres
 import Purchases
@@ -52,7 +53,7 @@ struct ImportCommand: AsyncParsableCommand {
             guard let format = format ?? ImportFile.format(ofName: file) else {
                 throw UnusableInput("\(input.name) does not say its format: give --format csv or jsonl")
             }
-            let catalogue = try await CatalogueEditor(database: database, actor: Deployment.actor).current(app)
+            let catalogue = try await CatalogueEditor(database: database, actor: Connections.actor).current(app)
                 .completed(by: settings.policy.catalogue)
             return (
                 ImportFile(format, try input.chunks()),
@@ -137,7 +138,7 @@ struct ImportCommand: AsyncParsableCommand {
     fileprivate static func run(_ kind: ImportKind, _ options: Options, _ writing: Writing) async throws {
         let report = try await told(options) {
             let configuration = try Settings().loadConfiguration()
-            return try await Deployment.withDatabase("import", isReadOnly: writing.dryRun) { database in
+            return try await Connections.withDatabase("import", isReadOnly: writing.dryRun) { database in
                 if writing.dryRun {
                     try await UserProtection.check(configuration.userKeys, in: database)
                 } else {
@@ -146,7 +147,7 @@ struct ImportCommand: AsyncParsableCommand {
                 }
                 var (file, context) = try await options.open(configuration, in: database)
                 return try await Importer(
-                    database: database, context: context, actor: Deployment.actor, isDryRun: writing.dryRun
+                    database: database, context: context, actor: Connections.actor, isDryRun: writing.dryRun
                 ).run(kind, &file) { problem in
                     let place = problem.field.map { " \($0)" } ?? ""
                     Terminal.show(

@@ -1,6 +1,7 @@
 import AppStore
 import ArgumentParser
 import AsyncHTTPClient
+import Commands
 import Foundation
 import Reconciliation
 

@@ -1,6 +1,7 @@
 import AppStoreSimulator
 import ArgumentParser
 import AsyncHTTPClient
+import Commands
 import Foundation
 import NIOCore
 import Reconciliation

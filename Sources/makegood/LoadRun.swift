@@ -1,3 +1,4 @@
+import Commands
 import Histogram
 import NIOCore
 import NIOPosix

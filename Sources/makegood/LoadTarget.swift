@@ -1,4 +1,5 @@
 import AsyncHTTPClient
+import Commands
 import Foundation
 import NIOCore
 import NIOHTTP1

@@ -20,6 +20,5 @@ struct Makegood: AsyncParsableCommand {
             SimulateCommand.self, InspectCommand.self,
             BenchCommand.self,
             LoadCommand.self,
-            ChaosCommand.self, FuzzCommand.self,
         ])
 }

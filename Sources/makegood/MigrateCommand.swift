@@ -1,4 +1,5 @@
 import ArgumentParser
+import Commands
 import Postgres
 import Reconciliation
 
@@ -26,7 +27,7 @@ struct MigrateCommand: AsyncParsableCommand {
 
     func run() async throws {
         let settings = try Settings()
-        let migrator = try Deployment.migrator(settings, "migrate")
+        let migrator = try Connections.migrator(settings, "migrate")
         if plan { return try show(await migrator.plan()) }
         let migrations = try await migrator.migrate()
         for migration in migrations { print("applied \(migration.fileName)") }
@@ -70,7 +71,7 @@ struct MigrateCommand: AsyncParsableCommand {
 
     /// A new table must not wait for somebody to think of its rights.
     private func renewRights(_ migrator: Migrator, _ script: RoleScript) async throws {
-        let roles = try await Deployment.withDatabase("migrate") { try await script.existing(in: $0) }
+        let roles = try await Connections.withDatabase("migrate") { try await script.existing(in: $0) }
         if !roles.isEmpty { try await migrator.run(script: script.rights(of: roles)) }
     }
 }

@@ -1,4 +1,5 @@
 import AppStore
+import Commands
 
 /// An app named by options alone, without a configuration file.
 struct NamedApp {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Commands
 import Foundation
 import Logging
 import Postgres
@@ -19,7 +20,7 @@ struct CheckCommand: AsyncParsableCommand {
 
     func run() async throws {
         let scale = try Settings().timeScale
-        let violations = try await Deployment.withDatabase(
+        let violations = try await Connections.withDatabase(
             "check", patience: full ? .seconds(600) : .seconds(60), isReadOnly: true
         ) { database in try await Invariant.check(database, span: full ? .all : .recent, scale: scale) }
         if json {
@@ -61,10 +62,10 @@ struct QueueCommand: AsyncParsableCommand {
         var json = false
 
         func run() async throws {
-            let (rows, errands) = try await Deployment.withDatabase("queue") {
+            let (rows, errands) = try await Connections.withDatabase("queue") {
                 (try await $0.run(Statements.backlog), try await $0.run(Statements.openErrands))
             }
-            let depths = try await Deployment.queueDepths()
+            let depths = try await Connections.queueDepths()
             if json {
                 let open = rows.map {
                     JSON.Backlog(
@@ -104,7 +105,7 @@ struct QueueCommand: AsyncParsableCommand {
                 """)
 
         func run() async throws {
-            try await Deployment.withQueues(declares: true) { publisher, queues in
+            try await Connections.withQueues(declares: true) { publisher, queues in
                 try await publisher.declare()
                 for queue in queues.topology.queues { print("declared \(queue.name)") }
             }
@@ -130,8 +131,8 @@ struct QueueCommand: AsyncParsableCommand {
 
         func run() async throws {
             let states = state.isEmpty ? [.parked, .held] : state.compactMap(ReceiptState.init(rawValue:))
-            let count = try await Deployment.withDatabase("queue") { database in
-                try await Repairs(database: database, actor: Deployment.actor)
+            let count = try await Connections.withDatabase("queue") { database in
+                try await Repairs(database: database, actor: Connections.actor)
                     .redrive(states, appID: app, reason: reason)
             }
             print("\(count) receipts are due")
@@ -146,8 +147,8 @@ struct QueueCommand: AsyncParsableCommand {
         var app: String
 
         func run() async throws {
-            try await Deployment.withDatabase("queue") { database in
-                try await Repairs(database: database, actor: Deployment.actor).pause(app)
+            try await Connections.withDatabase("queue") { database in
+                try await Repairs(database: database, actor: Connections.actor).pause(app)
             }
             print("\(app) is paused")
         }
@@ -160,8 +161,8 @@ struct QueueCommand: AsyncParsableCommand {
         var app: String
 
         func run() async throws {
-            let count = try await Deployment.withDatabase("queue") { database in
-                try await Repairs(database: database, actor: Deployment.actor).resume(app)
+            let count = try await Connections.withDatabase("queue") { database in
+                try await Repairs(database: database, actor: Connections.actor).resume(app)
             }
             print("\(app) is resumed, \(count) receipts are due")
         }
@@ -188,8 +189,8 @@ struct QueueCommand: AsyncParsableCommand {
         }
 
         func run() async throws {
-            try await Deployment.withDatabase("queue") { database in
-                try await Repairs(database: database, actor: Deployment.actor)
+            try await Connections.withDatabase("queue") { database in
+                try await Repairs(database: database, actor: Connections.actor)
                     .setFirstLane(first, of: app, for: .seconds(60 * minutes))
             }
             print("\(app): \(first.rawValue) first, for \(minutes) minutes")
@@ -224,10 +225,10 @@ struct SupportCommand: AsyncParsableCommand {
             guard let policy = configuration.apps[app]?.policy else {
                 throw ValidationError("--app names no app of the file")
             }
-            try await Deployment.withDatabase("support") { database in
+            try await Connections.withDatabase("support") { database in
                 try await UserProtection.check(configuration.userKeys, in: database)
                 let key = configuration.userKeys?.key(of: user, app: app) ?? user
-                let repairs = Repairs(database: database, actor: Deployment.actor)
+                let repairs = Repairs(database: database, actor: Connections.actor)
                 let decided = try await repairs.decideOwner(
                     key, of: transaction, appID: app, isWrittenBack: policy.writesBackTokens && policy.mode == .live)
                 guard let before = decided else {
@@ -250,8 +251,8 @@ struct SupportCommand: AsyncParsableCommand {
         var json = false
 
         func run() async throws {
-            let reports = try await Deployment.withDatabase("support", isReadOnly: true) { database in
-                try await Repairs(database: database, actor: Deployment.actor).waitingReports(app)
+            let reports = try await Connections.withDatabase("support", isReadOnly: true) { database in
+                try await Repairs(database: database, actor: Connections.actor).waitingReports(app)
             }
             let lines = reports.map { report in
                 [
@@ -283,8 +284,8 @@ struct SupportCommand: AsyncParsableCommand {
 
         func run() async throws {
             guard let id = UUID(uuidString: id) else { throw ExitCode(2) }
-            let isHandled = try await Deployment.withDatabase("support") { database in
-                try await Repairs(database: database, actor: Deployment.actor).handleReport(id)
+            let isHandled = try await Connections.withDatabase("support") { database in
+                try await Repairs(database: database, actor: Connections.actor).handleReport(id)
             }
             print(isHandled ? "noted" : "no such report waits")
             if !isHandled { throw ExitCode(1) }
@@ -318,8 +319,8 @@ struct SupportCommand: AsyncParsableCommand {
 
         func run() async throws {
             let since = try since.map { try Date.ISO8601FormatStyle().parse($0) }
-            try await Deployment.withDatabase("support") { database in
-                let repairs = Repairs(database: database, actor: Deployment.actor)
+            try await Connections.withDatabase("support") { database in
+                let repairs = Repairs(database: database, actor: Connections.actor)
                 let counts = try await repairs.countRejected(app, reason: reason, since: since)
                 let gone = counts.reduce(0) { $0 + $1.withoutPayload }
                 if dryRun {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Commands
 import Postgres
 import RabbitMQ
 import Reconciliation
@@ -49,7 +50,7 @@ struct RolesCommand: AsyncParsableCommand {
             print("begin;\n\(sql)commit;")
             return
         }
-        try await Deployment.migrator(settings, "roles").run(script: sql)
+        try await Connections.migrator(settings, "roles").run(script: sql)
         for role in DatabaseRole.allCases { print(script.name(role)) }
     }
 }

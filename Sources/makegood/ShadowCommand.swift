@@ -1,4 +1,5 @@
 import ArgumentParser
+import Commands
 import Foundation
 import Reconciliation
 
@@ -42,7 +43,7 @@ struct ShadowCommand: AsyncParsableCommand {
         func run() async throws {
             let report = try await ImportCommand.told(options) {
                 let configuration = try Settings().loadConfiguration()
-                return try await Deployment.withDatabase("shadow", isReadOnly: true) { database in
+                return try await Connections.withDatabase("shadow", isReadOnly: true) { database in
                     try await UserProtection.check(configuration.userKeys, in: database)
                     var (file, context) = try await options.open(configuration, in: database)
                     return try await ShadowDiff(database: database, context: context).run(

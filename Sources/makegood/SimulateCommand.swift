@@ -1,5 +1,6 @@
 import AppStoreSimulator
 import ArgumentParser
+import Commands
 import Foundation
 import Logging
 import NIOCore

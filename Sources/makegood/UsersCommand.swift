@@ -1,4 +1,5 @@
 import ArgumentParser
+import Commands
 import Postgres
 import Reconciliation
 
@@ -88,9 +89,9 @@ struct UsersCommand: AsyncParsableCommand {
     ) async throws {
         let configuration = try Settings().loadConfiguration()
         guard configuration.apps[user.app] != nil else { throw ValidationError("--app names no app of the file") }
-        try await Deployment.withDatabase("users", patience: .seconds(3600)) { database in
+        try await Connections.withDatabase("users", patience: .seconds(3600)) { database in
             try await UserProtection.check(configuration.userKeys, in: database)
-            let erasure = UserErasure(database: database, keys: configuration.userKeys, actor: Deployment.actor)
+            let erasure = UserErasure(database: database, keys: configuration.userKeys, actor: Connections.actor)
             try await body(erasure, erasure.name(of: user.id, app: user.app))
         }
     }

@@ -17,16 +17,22 @@ struct BuiltProgram {
         }
     }
 
+    /// `makegood` or `makegood-lab`.
+    var name = "makegood"
     let arguments: [String]
     var input = Data()
     var environment: [String: String] = [:]
 
     /// Runs to the end; a process that does not end in time is killed and fails the test.
-    ///
     static func run(
         _ arguments: String..., input: Data = Data(), environment: [String: String] = [:]
     ) async throws -> Outcome {
         try await BuiltProgram(arguments: arguments, input: input, environment: environment).run()
+    }
+
+    /// `makegood-lab`, to the end.
+    static func lab(_ arguments: String...) async throws -> Outcome {
+        try await BuiltProgram(name: "makegood-lab", arguments: arguments).run()
     }
 
     /// - Parameter whileRunning: called when the process has started.
@@ -37,7 +43,7 @@ struct BuiltProgram {
             try input.write(to: URL(filePath: stdin))
             for path in [output, complaint] { try Data().write(to: URL(filePath: path)) }
             let process = Process()
-            process.executableURL = try Self.executable
+            process.executableURL = try executable
             process.arguments = arguments
             process.environment = ProcessInfo.processInfo.environment
                 .filter { !$0.key.hasPrefix("MAKEGOOD_") }.merging(environment) { $1 }
@@ -70,7 +76,7 @@ struct BuiltProgram {
     }
 
     /// Beside the test bundle, wherever the build put both; else in the debug build of this checkout.
-    private static var executable: URL {
+    private var executable: URL {
         get throws {
             let beside = ([Bundle.main] + Bundle.allBundles).flatMap { bundle in
                 [bundle.bundleURL, bundle.bundleURL.deletingLastPathComponent()]
@@ -78,11 +84,11 @@ struct BuiltProgram {
             let checkout = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
                 .deletingLastPathComponent()
             let candidates = (beside + [checkout.appending(path: ".build/debug")]).map {
-                $0.appending(path: "makegood")
+                $0.appending(path: name)
             }
             return try #require(
                 candidates.first { FileManager.default.isExecutableFile(atPath: $0.path) },
-                "makegood is not built: swift build --product makegood")
+                "\(name) is not built: swift build --product \(name)")
         }
     }
 }

@@ -17,7 +17,7 @@ import Testing
     @Test(arguments: parsers) func corpusAndChance(_ parser: String) async throws {
         try await withFolder { folder in
             let seed = SeededRandom(announcing: "fuzz \(parser)").seed % 1_000_000
-            let outcome = try await BuiltProgram.run(
+            let outcome = try await BuiltProgram.lab(
                 "fuzz", parser, "--seconds", "2", "--seed", "\(seed)", "--corpus", Self.corpus, "--keep", folder,
                 "--no-growth")
             #expect(outcome.status == 0, "seed \(seed): \(outcome.output) \(outcome.complaint)")
@@ -38,7 +38,7 @@ import Testing
             // Each run keeps its own findings beside those of the others, that of the same seed too.
             var kept: Set<String> = []
             for (number, seed) in ["1", "2", "2"].enumerated() {
-                let outcome = try await BuiltProgram.run(
+                let outcome = try await BuiltProgram.lab(
                     "fuzz", "jws", "--seconds", "0", "--seed", seed, "--corpus", copy, "--keep", "\(folder)/kept",
                     "--no-growth")
                 #expect(outcome.status == 1)
@@ -63,7 +63,9 @@ import Testing
     @Test(arguments: [["nonsense"], ["jws", "--seconds", "-1"], ["--renew"], ["jws", "--corpus", "/nonexistent"]])
     func whatMakesNoSenseIsSaid(_ arguments: [String]) async throws {
         try await withFolder { folder in
-            let outcome = try await BuiltProgram(arguments: ["fuzz", "--keep", "\(folder)/k"] + arguments).run()
+            let outcome = try await BuiltProgram(
+                name: "makegood-lab", arguments: ["fuzz", "--keep", "\(folder)/k"] + arguments
+            ).run()
             #expect(outcome.status != 0 && outcome.status != 1)
             #expect(!outcome.complaint.isEmpty)
         }

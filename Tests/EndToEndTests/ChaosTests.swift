@@ -6,7 +6,7 @@ import Testing
 
 extension EndToEnd {
     /// A selection of the fault matrix that fits into a minute or two; `deploy/nightly` plays the whole of it
-    /// (`makegood chaos matrix`). Private servers, real processes, a proxy between every two.
+    /// (`makegood-lab chaos matrix`). Private servers, real processes, a proxy between every two.
     @Suite struct Chaos {
         /// Goal: kill -9 of an ingest and of a worker costs nothing but time (P27 to P31, I1 to I17).
         /// Method: drills with load, each audited against the clients' journal and the App Store's ledger; one with

@@ -27,8 +27,6 @@ package enum CrashPoint: String, CaseIterable, Sendable {
     case judging
 
     #if DEBUG
-        package static let isCompiledIn = true
-
         private static let wanted: (point: String, pass: Int) = {
             let words = (ProcessInfo.processInfo.environment["MAKEGOOD_TEST_CRASH"] ?? "").split(separator: "@")
             return (words.first.map(String.init) ?? "", words.count > 1 ? Int(words[1]) ?? 1 : 1)
@@ -42,8 +40,6 @@ package enum CrashPoint: String, CaseIterable, Sendable {
             if Self.passes.wrappingAdd(1, ordering: .relaxed).newValue >= Self.wanted.pass { kill(getpid(), SIGKILL) }
         }
     #else
-        package static let isCompiledIn = false
-
         @inline(__always) func reached(for subject: String? = nil) {}
     #endif
 }

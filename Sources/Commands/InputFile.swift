@@ -1,16 +1,18 @@
-import Foundation
+package import Foundation
 
 /// A file that a command line names; `-` is standard input.
-struct InputFile {
+package struct InputFile {
     private static let chunkBytes = 1 << 16
 
-    let path: String
+    package let path: String
+
+    package init(path: String) { self.path = path }
 
     /// The whole content.
     ///
     /// - Throws: if it cannot be read, holds nothing but white space, or has more than `bytesMax` bytes; of a longer
     ///   one no more than that is read.
-    func read(bytesMax: Int) throws(UnusableInput) -> [UInt8] {
+    package func read(bytesMax: Int) throws(UnusableInput) -> [UInt8] {
         let handle = try open()
         var bytes: [UInt8] = []
         do {
@@ -29,14 +31,14 @@ struct InputFile {
         return bytes
     }
 
-    func open() throws(UnusableInput) -> FileHandle {
+    package func open() throws(UnusableInput) -> FileHandle {
         if path == "-" { return .standardInput }
         guard let handle = FileHandle(forReadingAtPath: path) else { throw UnusableInput("cannot read \(name)") }
         return handle
     }
 
     /// The content piece by piece, empty at the end; a file that ceases to be readable throws.
-    func chunks() throws(UnusableInput) -> () throws -> [UInt8] {
+    package func chunks() throws(UnusableInput) -> () throws -> [UInt8] {
         let handle = try open()
         let name = name
         return {
@@ -48,5 +50,5 @@ struct InputFile {
         }
     }
 
-    var name: String { path == "-" ? "standard input" : path }
+    package var name: String { path == "-" ? "standard input" : path }
 }

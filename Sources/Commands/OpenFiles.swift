@@ -2,10 +2,10 @@ import Foundation
 import Glibc
 
 /// How many files this process may open (RLIMIT_NOFILE).
-enum OpenFiles {
+package enum OpenFiles {
     /// The limit, after the soft one was raised as far as is of use. It is low by default, 1,024, for the sake of
     /// programs that use select(2); nothing here does.
-    static func limit(raisedTo most: Int) throws -> Int {
+    package static func limit(raisedTo most: Int) throws -> Int {
         let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
         var limit = rlimit()
         guard getrlimit(resource, &limit) == 0 else { throw POSIXError(.init(rawValue: errno) ?? .EINVAL) }

@@ -1,15 +1,16 @@
 import Adversary
 import ArgumentParser
+import Commands
 import Foundation
 
-/// `makegood chaos`: breaks a deployment of its own in every way it knows, and holds the books against it.
+/// `makegood-lab chaos`: breaks a deployment of its own in every way it knows, and holds the books against it.
 struct ChaosCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "chaos",
         abstract: "Break a deployment of one's own under load, and prove that nothing was lost or doubled.",
         discussion: """
             Starts private PostgreSQL and RabbitMQ, a simulated App Store, 2 ingests, 3 workers and 2 schedulers of \
-            this same program, and a proxy between every two of them. Nothing listens beyond loopback, and everything \
+            the program, and a proxy between every two of them. Nothing listens beyond loopback, and everything \
             is ended at the end, also on SIGINT. Exit 0 only if no fault failed; the last line says how many \
             could not be run here.
             """,
@@ -31,6 +32,11 @@ struct ChaosOptions: ParsableArguments {
     var scale = 0.1
 
     @Option(
+        help: ArgumentHelp("The program to break. (default: the makegood beside this one)", valueName: "file"))
+    var program = URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
+        .appending(path: "makegood").path
+
+    @Option(
         help: ArgumentHelp("The script that starts private servers; a copy of it is used.", valueName: "deploy/local"))
     var local = ProcessInfo.processInfo.environment["MAKEGOOD_LOCAL"] ?? "deploy/local"
 
@@ -40,13 +46,14 @@ struct ChaosOptions: ParsableArguments {
         guard FileManager.default.isExecutableFile(atPath: local) else {
             throw ValidationError("--local: there is no \(local)")
         }
+        guard FileManager.default.isExecutableFile(atPath: program) else {
+            throw ValidationError("--program: there is no program \(program)")
+        }
     }
 
     /// How many files this process may open, with a connection of its own for every client and two at a proxy.
     static var openFiles: Int { get throws { try OpenFiles.limit(raisedTo: 65_536) } }
 
-    /// This program.
-    static var executable: String { URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().path }
 }
 
 struct ChaosMatrixCommand: AsyncParsableCommand {
@@ -55,12 +62,6 @@ struct ChaosMatrixCommand: AsyncParsableCommand {
 
     @Option(help: ArgumentHelp("all, or ids, numbers and ranges: 1,2,7-9,23a.", valueName: "faults"))
     var faults = "all"
-
-    @Option(
-        help: ArgumentHelp(
-            "The program of the version before: a deployment of it is upgraded under load (fault 25b).",
-            valueName: "file"))
-    var previous: String?
 
     @OptionGroup var options: ChaosOptions
 
@@ -72,17 +73,14 @@ struct ChaosMatrixCommand: AsyncParsableCommand {
 
     func validate() throws {
         guard Drill.select(faults) != nil else {
-            throw ValidationError("--faults: no such fault (makegood chaos list)")
-        }
-        if let previous, !FileManager.default.isExecutableFile(atPath: previous) {
-            throw ValidationError("--previous: there is no program \(previous)")
+            throw ValidationError("--faults: no such fault (makegood-lab chaos list)")
         }
     }
 
     func run() async throws {
         let plan = Matrix.Plan(
             drills: Drill.select(faults) ?? [], seed: options.seed ?? .random(in: 0...999_999), scale: options.scale,
-            rate: options.rate, script: options.local, executable: ChaosOptions.executable, previous: previous,
+            rate: options.rate, script: options.local, executable: options.program,
             openFiles: try ChaosOptions.openFiles)
         let start = ContinuousClock.now
         let isJSON = json
@@ -138,7 +136,7 @@ struct ChaosKillsCommand: AsyncParsableCommand {
     func run() async throws {
         let plan = Matrix.Plan(
             drills: [], seed: options.seed ?? .random(in: 0...999_999), scale: options.scale, rate: options.rate,
-            script: options.local, executable: ChaosOptions.executable, openFiles: try ChaosOptions.openFiles)
+            script: options.local, executable: options.program, openFiles: try ChaosOptions.openFiles)
         let (count, pause, isAllInOne) = (count, Duration.seconds(pause), allInOne)
         let row = try await Interrupted.ends {
             try await KillRun(plan, count: count, pause: pause, isAllInOne: isAllInOne) { Terminal.tell($0) }.run()

@@ -1,9 +1,10 @@
 import Adversary
 import AppStore
 import ArgumentParser
+import Commands
 import Foundation
 
-/// `makegood fuzz`: throws bent proofs, certificates and answers at what reads them.
+/// `makegood-lab fuzz`: throws bent proofs, certificates and answers at what reads them.
 struct FuzzCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "fuzz",

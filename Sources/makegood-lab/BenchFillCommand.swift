@@ -1,8 +1,9 @@
 import ArgumentParser
+import Commands
 import Foundation
 import Postgres
 
-/// `makegood bench fill`: a database as it is after many purchases, to measure the others against. Hidden: it writes
+/// `makegood-lab bench fill`: a database as it is after many purchases, to measure the others against. Hidden: it writes
 /// purchases that nobody made.
 struct BenchFillCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -33,7 +34,7 @@ struct BenchFillCommand: AsyncParsableCommand {
 
     func run() async throws {
         let run = "9" + String(Int64(Date.now.timeIntervalSince1970)).suffix(6)
-        try await Deployment.withDatabase("bench-fill", patience: .seconds(600)) { database in
+        try await Connections.withDatabase("bench-fill", patience: .seconds(600)) { database in
             if try await database.run(Filling.foreign).first == true {
                 throw ValidationError("the database holds receipts that a fill did not put there")
             }

@@ -1,28 +1,28 @@
-import ArgumentParser
+package import ArgumentParser
 import Foundation
 
 /// What a person sees: results on standard output, everything else on standard error. Nothing is buffered, so a line
 /// is in a log file when it was written.
-enum Terminal {
-    static func show(_ bytes: [UInt8]) {
+package enum Terminal {
+    package static func show(_ bytes: [UInt8]) {
         try? FileHandle.standardOutput.write(contentsOf: Data(bytes + [UInt8(ascii: "\n")]))
     }
 
-    static func show(_ text: String) { show(Array(text.utf8)) }
+    package static func show(_ text: String) { show(Array(text.utf8)) }
 
-    static func tell(_ text: String) {
+    package static func tell(_ text: String) {
         try? FileHandle.standardError.write(contentsOf: Data("\(text)\n".utf8))
     }
 }
 
 /// A file or an option that a command cannot work with, said in one line for the person who typed it.
-struct UnusableInput: Error, CustomStringConvertible {
-    let description: String
+package struct UnusableInput: Error, CustomStringConvertible {
+    package let description: String
 
-    init(_ description: String) { self.description = description }
+    package init(_ description: String) { self.description = description }
 }
 
 extension ExitCode {
     /// The command could not begin: the options or the file are of no use.
-    static let unusableInput = ExitCode(2)
+    package static let unusableInput = ExitCode(2)
 }

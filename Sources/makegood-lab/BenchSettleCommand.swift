@@ -1,10 +1,11 @@
 import ArgumentParser
+import Commands
 import Foundation
 import Postgres
 import Purchases
 import Reconciliation
 
-/// `makegood bench settle`: what matching costs beside settling. Hidden: it writes purchases that nobody made.
+/// `makegood-lab bench settle`: what matching costs beside settling. Hidden: it writes purchases that nobody made.
 struct BenchSettleCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "settle",
@@ -14,7 +15,7 @@ struct BenchSettleCommand: AsyncParsableCommand {
             With: the database is asked whose it is, the table decides, and the order that the token names is bound. \
             Posting and placing are not counted. Prints one line of JSON; `cost` is the share that orders add to \
             settling, of the medians. Only for a migrated database that holds nothing but what the benches wrote: an \
-            empty one, or one that makegood bench fill filled; may be repeated.
+            empty one, or one that makegood-lab bench fill filled; may be repeated.
             """, shouldDisplay: false)
 
     @Option(help: ArgumentHelp("Batches of each kind; the first of each does not count.", valueName: "number"))
@@ -28,7 +29,7 @@ struct BenchSettleCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        let timings = try await Deployment.withDatabase("bench-settle", keepsPlans: true) { database in
+        let timings = try await Connections.withDatabase("bench-settle", keepsPlans: true) { database in
             if try await database.run(SettleTrial.foreign).first == true {
                 throw ValidationError("the database holds receipts that no bench put there")
             }

@@ -1,5 +1,6 @@
 import AppStore
 import ArgumentParser
+import Commands
 import Foundation
 import Logging
 import Purchases
@@ -9,7 +10,7 @@ import Reconciliation
     import Glibc
 #endif
 
-/// `makegood bench governor`: what it costs a worker to keep to Apple's limits.
+/// `makegood-lab bench governor`: what it costs a worker to keep to Apple's limits.
 struct BenchGovernorCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "governor",
@@ -44,7 +45,7 @@ struct BenchGovernorCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await Deployment.withDatabase("bench-governor") { database in
+        try await Connections.withDatabase("bench-governor") { database in
             let ledger = Ledger(database: database, writers: 1, schedule: RetrySchedule())
             let governor = Governor(
                 ledger: ledger, callsMax: inFlight, waitersMax: inFlight, scale: 1, logger: Logger(label: "makegood"))

@@ -1,0 +1,20 @@
+import ArgumentParser
+import Reconciliation
+
+/// The laboratory: what proves and measures Makegood and is never shipped. It can kill processes, write purchases that
+/// nobody made, and break servers of its own.
+@main
+struct MakegoodLab: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "makegood-lab",
+        abstract: "Breaks, fuzzes and measures Makegood, on servers and databases of its own.",
+        version: Version.current,
+        subcommands: [ChaosCommand.self, FuzzCommand.self, LabBenchCommand.self])
+}
+
+/// `makegood-lab bench`: what a part of the work costs, in a database that holds nothing else.
+struct LabBenchCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "bench", abstract: "Measure a part of the work in a database of its own.",
+        subcommands: [BenchGovernorCommand.self, BenchSettleCommand.self, BenchFillCommand.self])
+}
