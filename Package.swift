@@ -1,8 +1,10 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-// One house, three walls. Who may import whom is written here and enforced by the compiler:
-// a wall (Postgres, RabbitMQ, AppStore) never imports another wall; Purchases imports nothing of ours.
+// A house of rooms. Who may import whom is written here and enforced by the compiler: a wall (Postgres, RabbitMQ, AppStore)
+// never imports another wall; Purchases does no input and no output; a room knows only those below it, in this order:
+// Encoding; Purchases, AppStore; Settings; Service, Ledger; WorkQueue, AppleGateway; Support, MovingIn; Intake,
+// Reconciliation; Commands; makegood, makegood-lab. Folders inside a target: `deploy/check rooms`.
 // What one target shows another is `package`. In Postgres and BlockingIO it is `public`, because it is generic, and a
 // release build compiles only what is public for its callers' types (-cross-module-optimization).
 
@@ -77,22 +79,65 @@ let package = Package(
             swiftSettings: cWall),
         .target(
             name: "RabbitMQ", dependencies: ["BlockingIO", "CRabbitMQ", log, metrics, deque], swiftSettings: cWall),
+        .target(name: "Encoding", swiftSettings: house),
+        .target(name: "Caching", swiftSettings: house),
         .target(
             name: "AppStore",
             dependencies: [
-                httpClient, jwtKit, x509, asn1, crypto, cryptoExtras, log, metrics, nioCore, nioHTTP1, nioSSL,
+                "Encoding", httpClient, jwtKit, x509, asn1, crypto, cryptoExtras, log, metrics, nioCore, nioHTTP1,
+                nioSSL,
             ],
             swiftSettings: house),
-        .target(name: "Purchases", dependencies: [crypto], swiftSettings: house),
+        .target(name: "Purchases", dependencies: ["Encoding", crypto], swiftSettings: house),
+        .target(
+            name: "Settings", dependencies: ["Encoding", "Purchases", "AppStore", crypto, yams, log],
+            swiftSettings: house),
+        .target(
+            name: "Service",
+            dependencies: [
+                "Caching", "Encoding", "Purchases", "Settings", hummingbird, hummingbirdCore, httpTypes, crypto,
+                lifecycle, log, metrics, coreMetrics, nioCore, nioHTTP1, nioHTTPTypes,
+            ],
+            swiftSettings: house),
+        .target(
+            name: "Ledger",
+            dependencies: [
+                "Caching", "Encoding", "Purchases", "Settings", "AppStore", "Postgres", crypto, lifecycle, log,
+            ],
+            resources: [.embedInCode("Migrations")],
+            swiftSettings: house),
+        .target(name: "WorkQueue", dependencies: ["Purchases", "Service", "RabbitMQ"], swiftSettings: house),
+        .target(
+            name: "AppleGateway",
+            dependencies: [
+                "Encoding", "Purchases", "Settings", "Service", "Ledger", "AppStore", httpClient, crypto, lifecycle,
+                log,
+                metrics, deque,
+            ],
+            swiftSettings: house),
+        .target(
+            name: "Support",
+            dependencies: [
+                "Encoding", "Purchases", "Settings", "Ledger", "WorkQueue", "Postgres", "RabbitMQ", log,
+            ],
+            swiftSettings: house),
+        .target(
+            name: "MovingIn",
+            dependencies: ["Encoding", "Purchases", "Settings", "Ledger", "Postgres", crypto],
+            swiftSettings: house),
+        .target(
+            name: "Intake",
+            dependencies: [
+                "Caching", "Encoding", "Purchases", "Settings", "Service", "Ledger", "WorkQueue", "Support", "AppStore",
+                "Postgres", hummingbird, httpTypes, jwtKit, crypto, lifecycle, log, metrics, nioCore,
+            ],
+            swiftSettings: house),
         .target(
             name: "Reconciliation",
             dependencies: [
-                "Purchases", "AppStore", "Postgres", "RabbitMQ", hummingbird, hummingbirdCore, httpClient, jwtKit,
-                crypto,
-                lifecycle, unixSignals, log, metrics, coreMetrics, yams, nioCore, nioHTTP1, nioHTTPTypes, httpTypes,
-                deque,
+                "Encoding", "Purchases", "Settings", "Service", "Ledger", "WorkQueue", "AppleGateway", "AppStore",
+                "Postgres", "RabbitMQ", lifecycle, unixSignals, log, metrics,
             ],
-            resources: [.embedInCode("Migrations")],
             swiftSettings: house),
         .target(
             name: "AppStoreSimulator",
@@ -104,25 +149,31 @@ let package = Package(
         .target(
             name: "Adversary",
             dependencies: [
-                "FaultProxy", "AppStoreSimulator", "AppStore", "Reconciliation", "Purchases", "Postgres", "RabbitMQ",
-                httpClient, histogram, crypto, log, lifecycle, nioCore, nioHTTP1,
+                "FaultProxy", "AppStoreSimulator", "Encoding", "Purchases", "AppStore", "Settings", "Service", "Ledger",
+                "WorkQueue", "Support", "Postgres", "RabbitMQ", httpClient, histogram, x509, crypto, cryptoExtras, log,
+                lifecycle, nioCore, nioHTTP1,
             ],
             swiftSettings: house),
         .target(
-            name: "Commands", dependencies: ["Reconciliation", "Purchases", "Postgres", "RabbitMQ", argumentParser, log],
+            name: "Commands",
+            dependencies: [
+                "Settings", "Service", "Ledger", "WorkQueue", "Support", "Purchases", "Postgres", "RabbitMQ",
+                argumentParser, log,
+            ],
             swiftSettings: house),
         .executableTarget(
             name: "makegood-lab",
             dependencies: [
-                "Commands", "Adversary", "Reconciliation", "AppStore", "Postgres", "Purchases", argumentParser, log,
+                "Commands", "Adversary", "Encoding", "Purchases", "Settings", "Ledger", "AppleGateway", "AppStore",
+                "Postgres", argumentParser, log,
             ],
             swiftSettings: house),
         .executableTarget(
             name: "makegood",
             dependencies: [
-                "Commands", "Reconciliation", "AppStoreSimulator", "AppStore", "Postgres", "RabbitMQ", "Purchases",
-                argumentParser, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix,
-                nioHTTP1, nioSSL, log, metrics, crypto,
+                "Commands", "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "WorkQueue", "Ledger",
+                "Service", "Settings", "AppStoreSimulator", "AppStore", "Purchases", "Encoding", "Postgres", "RabbitMQ",
+                argumentParser, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix, nioHTTP1, nioSSL, log,
             ],
             swiftSettings: house),
 
@@ -142,7 +193,8 @@ let package = Package(
         .testTarget(
             name: "AppStoreTests",
             dependencies: [
-                "AppStore", "TestRandom", "TestServers", hummingbird, httpClient, jwtKit, x509, asn1, crypto,
+                "AppStore", "Encoding", "TestRandom", "TestServers", hummingbird, httpClient, jwtKit, x509, asn1,
+                crypto,
                 cryptoExtras, nioCore, nioSSL, httpTypes, log,
             ],
             swiftSettings: house),
@@ -153,29 +205,31 @@ let package = Package(
                 nioHTTP1, httpTypes,
             ],
             swiftSettings: house),
-        .testTarget(name: "PurchasesTests", dependencies: ["Purchases", "TestRandom", crypto], swiftSettings: house),
+        .testTarget(
+            name: "PurchasesTests", dependencies: ["Purchases", "Encoding", "TestRandom", crypto], swiftSettings: house),
         .testTarget(
             name: "ReconciliationTests",
             dependencies: [
-                "Reconciliation", "Purchases", "Postgres", "RabbitMQ", "AppStore", "AppStoreSimulator", "TestServers",
-                "TestRandom", hummingbird, httpClient, jwtKit, crypto, cryptoExtras, lifecycle, log, metrics, nioCore,
-                nioHTTP1,
-                nioPosix, httpTypes, yams,
+                "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "WorkQueue", "Ledger", "Service",
+                "Settings", "Purchases", "AppStore", "Encoding", "Caching", "Postgres", "RabbitMQ", "AppStoreSimulator",
+                "TestServers", "TestRandom", hummingbird, httpClient, jwtKit, crypto, cryptoExtras, lifecycle, log,
+                metrics, nioCore, nioHTTP1, nioPosix, httpTypes, yams,
             ],
             swiftSettings: house),
         .testTarget(
             name: "CommandTests",
             dependencies: [
-                "makegood", "makegood-lab", "Adversary", "AppStoreSimulator", "Postgres", "RabbitMQ", "TestRandom", "TestServers",
-                hummingbird, httpClient, lifecycle, log, nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
+                "makegood", "makegood-lab", "Commands", "Ledger", "WorkQueue", "Settings", "Purchases", "Adversary",
+                "AppStoreSimulator", "Postgres", "RabbitMQ", "TestRandom", "TestServers", hummingbird, httpClient, log,
+                nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
             ],
             swiftSettings: house),
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "makegood", "Adversary", "FaultProxy", "AppStoreSimulator", "Reconciliation", "Purchases", "Postgres",
-                "RabbitMQ", "TestRandom", "TestServers", httpClient, jwtKit, crypto, lifecycle, log, nioCore, nioHTTP1,
-                httpTypes,
+                "makegood", "Adversary", "FaultProxy", "AppStoreSimulator", "Support", "AppleGateway", "WorkQueue",
+                "Ledger", "Service", "Settings", "Purchases", "Encoding", "Postgres", "RabbitMQ", "TestRandom",
+                "TestServers", httpClient, crypto, log, nioCore, nioHTTP1,
             ],
             swiftSettings: house),
     ]

@@ -2,7 +2,7 @@ import AppStoreSimulator
 import FaultProxy
 import Foundation
 import Glibc
-import Reconciliation
+import Ledger
 
 extension Drill {
     /// Apple is down, slow, over its limit, or lies.

@@ -3,7 +3,7 @@ import Glibc
 import Logging
 import Purchases
 import RabbitMQ
-import Reconciliation
+import WorkQueue
 
 extension Drill {
     /// RabbitMQ dies, stalls, forgets, fills up, or says things twice.

@@ -1,5 +1,5 @@
 import Foundation
-import Reconciliation
+import Service
 
 /// One fault of the matrix: what is done to a running system under load, and what must be seen.
 package struct Drill: Sendable {

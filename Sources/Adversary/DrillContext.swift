@@ -3,8 +3,8 @@ import Foundation
 import Logging
 import Postgres
 import RabbitMQ
-import Reconciliation
 import Synchronization
+import WorkQueue
 
 /// What one drill works with, and where it writes down what it saw.
 final class DrillContext: Sendable {

@@ -1,9 +1,11 @@
 import AppStoreSimulator
 import Foundation
+import Ledger
 import Postgres
 import Purchases
 import RabbitMQ
-import Reconciliation
+import Support
+import WorkQueue
 
 /// One drill from the first purchase to the last invariant.
 struct DrillRun: Sendable {

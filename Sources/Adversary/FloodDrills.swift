@@ -2,7 +2,6 @@ import AppStoreSimulator
 import AsyncHTTPClient
 import Foundation
 import NIOHTTP1
-import Reconciliation
 
 extension Drill {
     /// One player takes what can be had: other players wait at most three times as long as without the flood.

@@ -1,4 +1,5 @@
 import AsyncHTTPClient
+import Settings
 import Crypto
 import Foundation
 import Glibc

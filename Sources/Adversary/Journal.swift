@@ -1,5 +1,5 @@
 import Foundation
-import Reconciliation
+import Ledger
 import Synchronization
 
 /// What the apps remember: every answer to every post, and how long it took.

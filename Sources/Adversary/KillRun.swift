@@ -2,7 +2,6 @@ import AppStoreSimulator
 import FaultProxy
 import Foundation
 import Glibc
-import Reconciliation
 import Synchronization
 
 /// kill -9 at random moments: only kills that interrupted something count. All kinds of process that there are are killed

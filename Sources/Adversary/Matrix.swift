@@ -1,5 +1,5 @@
 import Foundation
-import Reconciliation
+import Ledger
 
 /// Runs drills one after the other, each in a world of its own, and tells what was seen.
 package struct Matrix: Sendable {

@@ -1,7 +1,7 @@
 import FaultProxy
 import Foundation
 import Glibc
-import Reconciliation
+import Ledger
 import Synchronization
 
 /// One place of the deployment, filled by one process after the other. Its proxies stay.

@@ -2,7 +2,8 @@ import AppStoreSimulator
 import FaultProxy
 import Foundation
 import Glibc
-import Reconciliation
+import Ledger
+import Service
 
 extension Drill {
     /// Our own processes die, sleep, or die at the worst place.

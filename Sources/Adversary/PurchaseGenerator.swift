@@ -1,7 +1,7 @@
 import AppStoreSimulator
 import Crypto
 import Foundation
-import Reconciliation
+import Ledger
 import Synchronization
 
 /// What players buy and how their apps post it: mostly as they should, sometimes not. Which of it is valid is known

@@ -1,16 +1,18 @@
 import AppStoreSimulator
 import AsyncHTTPClient
 import Crypto
+import Encoding
 import FaultProxy
 import Foundation
+import Ledger
 import Logging
 import NIOCore
 import NIOHTTP1
 import Postgres
 import Purchases
-import Reconciliation
 import ServiceLifecycle
 import Synchronization
+import WorkQueue
 
 /// The whole product for one drill: a database and queues of its own on private servers, an App Store, processes, and
 /// a proxy between every two parts.

@@ -1,7 +1,6 @@
 import AsyncHTTPClient
 import Foundation
 import NIOHTTP1
-import Reconciliation
 
 extension Drill {
     /// Players who take what others bought.

@@ -1,5 +1,6 @@
 import FaultProxy
 import Foundation
+import Ledger
 import Synchronization
 
 /// What a process has asked its servers and was not told yet, and what it was given and has not settled yet: read off

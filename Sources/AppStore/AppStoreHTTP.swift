@@ -1,5 +1,5 @@
 import AsyncHTTPClient
-import Foundation
+package import Foundation
 import NIOCore
 import NIOHTTP1
 
@@ -132,8 +132,8 @@ extension Duration {
 ///
 /// Read by size in case that ever changes: over 10^11 milliseconds, over 10^9 seconds, otherwise seconds from now. Held
 /// within 1 s and 1 h of `now`, so that neither a wrong clock nor a wrong unit stops an app. nil if not a number.
-enum RetryAfter {
-    static func date(_ header: String, now: Date) -> Date? {
+package enum RetryAfter {
+    package static func date(_ header: String, now: Date) -> Date? {
         let digits = header.utf8.drop { $0 == 0x20 }
         guard !digits.isEmpty, digits.allSatisfy({ (0x30...0x39).contains($0) }),
             let value = Double(String(decoding: digits, as: UTF8.self))

@@ -1,13 +1,13 @@
-import Foundation
+package import Foundation
 import SwiftASN1
-@_spi(DisableValidityCheck) @_spi(FixedExpiryValidationTime) import X509
+@_spi(DisableValidityCheck) @_spi(FixedExpiryValidationTime) package import X509
 
 /// A chain that led from a signing key to one of our anchors.
 ///
 /// Receipts of the SHA-1 era are judged by the same code: swift-certificates verifies RSA with SHA-1, and nobody checks
 /// an anchor's signature.
-struct CertificateChain<LeafKey: Sendable>: Sendable {
-    let leafKey: LeafKey
+package struct CertificateChain<LeafKey: Sendable>: Sendable {
+    package let leafKey: LeafKey
     /// When all three certificates are valid: what the cache must know to judge another date.
     let validity: ClosedRange<Date>
     /// The leaf and the intermediate, each with its issuer: what responders can be asked about.
@@ -19,7 +19,7 @@ struct CertificateChain<LeafKey: Sendable>: Sendable {
     /// - Parameters:
     ///   - certificates: leaf, intermediate, root, each DER.
     ///   - leafKey: the leaf's key in the only form that may sign; nil for any other key.
-    static func verified(
+    package static func verified(
         certificates: [[UInt8]], anchors: TrustAnchors, at date: Date, leafKey: (Certificate.PublicKey) -> LeafKey?
     ) async throws(VerificationFailure) -> CertificateChain {
         let leaf: Certificate

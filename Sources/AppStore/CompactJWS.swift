@@ -1,7 +1,9 @@
+package import Encoding
+
 /// A JSON Web Signature in compact form, taken apart; nothing in it is believed yet.
 ///
 /// Source: RFC 7515 section 3.1; AppleFacts 1.1.
-struct CompactJWS: Sendable {
+package struct CompactJWS: Sendable {
     /// The header as it came, base64url: the key of the chain cache.
     let rawHeader: String
     let payload: [String: JSON]
@@ -28,7 +30,7 @@ struct CompactJWS: Sendable {
     }
 
     /// The payload of what may be a broken JWS, for people to look at.
-    static func unverifiedPayload(of text: String) -> [String: JSON]? {
+    package static func unverifiedPayload(of text: String) -> [String: JSON]? {
         guard text.utf8.count <= sizeLimit, let parts = split(Array(text.utf8)) else { return nil }
         return object(parts.payload)
     }

@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// What `makegood inspect` says about one file: what it is, whether it is believed, why not, and what it says.

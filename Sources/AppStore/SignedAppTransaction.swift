@@ -1,3 +1,4 @@
+package import Encoding
 package import Foundation
 
 /// Apple's facts about one download of the app (JWSAppTransactionDecodedPayload). Source: AppleFacts 2.3.
@@ -17,7 +18,7 @@ package struct SignedAppTransaction: Sendable, Hashable {
     /// Apple's number of the version of the app.
     package var versionExternalIdentifier: Int64?
 
-    init(_ payload: [String: JSON]) throws(FieldMismatch) {
+    package init(_ payload: [String: JSON]) throws(FieldMismatch) {
         environment = StoreEnvironment(rawValue: try payload.required("receiptType"))
         appAppleId = try payload.int64("appAppleId")
         bundleId = try payload.required("bundleId")

@@ -1,3 +1,4 @@
+package import Encoding
 import Foundation
 
 /// What Apple signs, by the shape of the payload.
@@ -5,7 +6,7 @@ package enum SignedDataKind: String, CaseIterable, Sendable {
     case transaction, renewalInfo, notification, appTransaction
 
     /// The kind a payload looks like; nil if like none.
-    init?(looksLike payload: [String: JSON]) {
+    package init?(looksLike payload: [String: JSON]) {
         if payload["notificationType"] != nil || payload["notificationUUID"] != nil {
             self = .notification
         } else if payload["receiptType"] != nil || payload["receiptCreationDate"] != nil {

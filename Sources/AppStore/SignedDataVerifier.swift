@@ -1,4 +1,5 @@
 import Crypto
+package import Encoding
 package import Foundation
 import Synchronization
 import X509
@@ -96,7 +97,7 @@ package final class SignedDataVerifier: Sendable {
     }
 
     /// The payload of a JWS that is Apple's word about this app, as this kind.
-    func payload(
+    package func payload(
         of text: String, as kind: SignedDataKind, at date: Date? = nil
     ) async throws(VerificationFailure) -> [String: JSON] {
         let jws = try CompactJWS(text)

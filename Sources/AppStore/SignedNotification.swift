@@ -1,3 +1,4 @@
+package import Encoding
 package import Foundation
 
 /// An App Store Server Notification, version 2, with what it holds (responseBodyV2DecodedPayload).
@@ -27,7 +28,7 @@ package struct SignedNotification: Sendable, Hashable {
     package internal(set) var renewalInfo: SignedRenewalInfo?
     package internal(set) var appTransaction: SignedAppTransaction?
 
-    init(_ payload: [String: JSON]) throws(FieldMismatch) {
+    package init(_ payload: [String: JSON]) throws(FieldMismatch) {
         let subject = try Self.subject(of: payload)
         notificationType = try payload.required("notificationType")
         subtype = try payload.string("subtype")

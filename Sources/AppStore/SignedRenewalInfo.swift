@@ -1,3 +1,4 @@
+package import Encoding
 package import Foundation
 
 /// Apple's facts about the next renewal of a subscription (JWSRenewalInfoDecodedPayload).
@@ -60,7 +61,7 @@ package struct SignedRenewalInfo: Sendable, Hashable {
         }
     }
 
-    init(_ payload: [String: JSON]) throws(FieldMismatch) {
+    package init(_ payload: [String: JSON]) throws(FieldMismatch) {
         originalTransactionId = try payload.required("originalTransactionId")
         productId = try payload.string("productId")
         autoRenewProductId = try payload.string("autoRenewProductId")

@@ -1,3 +1,4 @@
+package import Encoding
 package import Foundation
 
 /// Apple's facts about one purchase event (JWSTransactionDecodedPayload).
@@ -76,7 +77,7 @@ package struct SignedTransaction: Sendable, Hashable {
         }
     }
 
-    init(_ payload: [String: JSON]) throws(FieldMismatch) {
+    package init(_ payload: [String: JSON]) throws(FieldMismatch) {
         transactionId = try payload.required("transactionId")
         originalTransactionId = try payload.string("originalTransactionId")
         webOrderLineItemId = try payload.string("webOrderLineItemId")

@@ -1,3 +1,4 @@
+package import Encoding
 package import Foundation
 
 /// A legacy receipt in Apple's words: genuine, and what it lists.
@@ -30,7 +31,7 @@ package struct VerifiedReceipt: Sendable, Hashable {
     }
 
     /// - Parameter environment: whose endpoint answered, for an answer that does not say.
-    init(_ fields: [String: JSON], askedIn environment: StoreEnvironment) throws(FieldMismatch) {
+    package init(_ fields: [String: JSON], askedIn environment: StoreEnvironment) throws(FieldMismatch) {
         guard let receipt = try fields.object("receipt") else { throw FieldMismatch() }
         self.environment = try fields.environment("environment") ?? environment
         bundleId = try receipt.lenientString("bundle_id")
@@ -143,7 +144,7 @@ extension [String: JSON] {
         return try string(key)
     }
 
-    func lenientInt(_ key: String) throws(FieldMismatch) -> Int? {
+    package func lenientInt(_ key: String) throws(FieldMismatch) -> Int? {
         guard case .string(let text) = self[key] else { return try int(key) }
         guard !text.isEmpty else { return nil }
         guard let number = Int(text) else { throw FieldMismatch() }

@@ -1,9 +1,13 @@
+package import Settings
 import Foundation
+import Ledger
 package import Logging
 package import Postgres
 import Purchases
 package import RabbitMQ
-package import Reconciliation
+import Service
+package import Support
+package import WorkQueue
 
 /// Connections to the database and the broker, as the settings of this process name them.
 package enum Connections {

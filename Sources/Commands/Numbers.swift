@@ -4,7 +4,3 @@ extension Double {
         return (self * factor).rounded() / factor
     }
 }
-
-extension Duration {
-    package var inSeconds: Double { self / .seconds(1) }
-}

@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// What one app of the configuration sells and how it decides. Pure values; credentials live elsewhere.

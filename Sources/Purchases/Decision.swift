@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// What is to become of one transaction of a receipt.

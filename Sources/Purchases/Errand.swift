@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// Something to be done at Apple for a purchase after it was decided here, never before: told once the decision is

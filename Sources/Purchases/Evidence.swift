@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// An order as the matcher sees it: whose it is, what for, and until when its offer counts.

@@ -1,3 +1,4 @@
+import Encoding
 import Foundation
 
 /// Judges the purchases of one receipt by what is known about whose they are.

@@ -1,4 +1,5 @@
 import Crypto
+import Encoding
 import Foundation
 
 /// A place within a limit of an app's policy or of its catalogue. The database takes it in the statement that gives the

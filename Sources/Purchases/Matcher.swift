@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// Whose a purchase is: rows 2 to 11 of Ownership, the first that answers decides. Row 1 is the database's. Pure.

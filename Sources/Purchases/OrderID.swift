@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// Ids of orders. Those that are placed here are UUIDv7 (RFC 9562, 5.7): with the time in front, orders that are placed,

@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// What travels over AMQP: the receipt's id and the attempt it belongs to, never the payload.

@@ -1,10 +1,11 @@
 import AppStore
+import AppleGateway
 import ArgumentParser
 import Commands
 import Foundation
+import Ledger
 import Logging
 import Purchases
-import Reconciliation
 
 #if canImport(Glibc)
     import Glibc

@@ -1,9 +1,10 @@
 import ArgumentParser
 import Commands
+import Encoding
 import Foundation
+import Ledger
 import Postgres
 import Purchases
-import Reconciliation
 
 /// `makegood-lab bench settle`: what matching costs beside settling. Hidden: it writes purchases that nobody made.
 struct BenchSettleCommand: AsyncParsableCommand {
@@ -139,7 +140,7 @@ private struct SettleTrial {
                 dueIn: .seconds(600))
         }
         let settled = try await database.run(
-            Statements.settle, SettleBatch(verdicts: verdicts, parking: SettleBatch.Parking()))
+            Statements.settle, SettleBatch(verdicts: verdicts, parking: Parking()))
         timing.settle = (clock.now - start).inSeconds
         guard settled.count(where: { $0.state == .granted }) == posted.count else {
             throw ValidationError("a purchase of the bench was not granted")

@@ -1,5 +1,5 @@
 import ArgumentParser
-import Reconciliation
+import Settings
 
 /// The laboratory: what proves and measures Makegood and is never shipped. It can kill processes, write purchases that
 /// nobody made, and break servers of its own.

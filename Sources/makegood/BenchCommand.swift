@@ -3,6 +3,7 @@ import ArgumentParser
 import Commands
 import Foundation
 import NIOCore
+import Purchases
 
 /// `makegood bench`: what this machine can do.
 struct BenchCommand: AsyncParsableCommand {

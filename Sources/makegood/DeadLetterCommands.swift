@@ -1,9 +1,11 @@
 import ArgumentParser
 import Commands
+import Encoding
 import Foundation
+import Ledger
 import Purchases
 import RabbitMQ
-import Reconciliation
+import Support
 
 extension QueueCommand {
     struct Dead: AsyncParsableCommand {
@@ -84,7 +86,7 @@ extension JSON {
         let diedAt: String?
         let lines: [Line]
 
-        init(_ letter: Reconciliation.DeadLetter) {
+        init(_ letter: Support.DeadLetter) {
             (queue, reason, diedAt) = (letter.death?.queue, letter.death?.reason, letter.death?.time)
             lines = letter.lines.map { line in
                 switch line {
@@ -100,7 +102,7 @@ extension JSON {
     }
 }
 
-extension Reconciliation.DeadLetter.Line {
+extension Support.DeadLetter.Line {
     fileprivate var sentence: String {
         switch self {
         case .receipt(let row):

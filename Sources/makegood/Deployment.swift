@@ -1,14 +1,20 @@
 import AppStore
+import AppleGateway
 import AsyncHTTPClient
 import Commands
+import Settings
 import Foundation
+import Intake
+import Ledger
 import Logging
 import Postgres
 import Purchases
 import RabbitMQ
 import Reconciliation
+import Service
 import ServiceLifecycle
 import UnixSignals
+import WorkQueue
 
 /// The composition root: reads settings, opens connections, and runs the services of the roles that were asked for.
 enum Deployment {
@@ -104,12 +110,16 @@ enum Deployment {
         let health = Health(
             role: roles.count == 1 ? roles[0].health : .all, schema: Schema.migrations.count, configuration: holder,
             isDatabaseUp: { database.isReady }, isBrokerUp: { publisher.state == .connected })
+        let sell: CatalogueRefresher.Change = { (changed, unreadable, isFirst) async throws(LedgerError) in
+            try await apps.sell(changed, unreadable: unreadable, wakes: !isFirst, ledger: ledger)
+        }
         let world = World(
             settings: settings, shares: shares, configuration: holder, ledger: ledger, lists: lists, apps: apps,
             workQueue: WorkQueue(publisher: publisher, queues: queues), publisher: publisher,
             halts: HaltBoard(ledger: ledger, logger: logger),
             catalogues: CatalogueRefresher(
-                ledger: ledger, apps: roles.contains(.worker) ? apps : nil, logger: logger), broker: broker,
+                ledger: ledger, logger: logger,
+                onChange: roles.contains(.worker) ? sell : nil), broker: broker,
             operations: OperationsRoutes(health: health, registry: registry), logger: logger, security: security)
         // Nothing is judged by half of what is sold.
         if roles.contains(.worker) { try await world.catalogues.refresh() }
@@ -197,7 +207,7 @@ struct World {
             halts,
             ConfigurationReloader(
                 settings: settings, holder: configuration, apps: apps, ledger: ledger, logger: logger,
-                security: security),
+                security: security, check: GatewayVerifier.check),
             CertificateWatch(apps: apps, configuration: configuration, logger: logger),
         ]
         if roles.contains(.scheduler) {

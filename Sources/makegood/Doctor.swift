@@ -1,10 +1,13 @@
 import AppStore
 import Commands
+import Settings
 import Foundation
+import Intake
+import Ledger
 import Postgres
 import Purchases
 import RabbitMQ
-import Reconciliation
+import Service
 
 /// What was seen of one thing that must be right. Never holds a secret: errors name keys, not values.
 struct Finding: Encodable, Equatable {

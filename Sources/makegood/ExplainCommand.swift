@@ -1,8 +1,11 @@
 import ArgumentParser
 import Commands
+import Encoding
+import Ledger
+import Settings
 import Foundation
 import Postgres
-import Reconciliation
+import Support
 
 struct ExplainCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,7 +1,9 @@
 import ArgumentParser
 import Commands
+import Settings
+import Ledger
 import Purchases
-import Reconciliation
+import Support
 
 extension SupportCommand {
     struct Give: AsyncParsableCommand {

@@ -1,9 +1,12 @@
 import ArgumentParser
 import Commands
+import Encoding
+import Settings
 import Foundation
+import Ledger
+import MovingIn
 import Postgres
 import Purchases
-import Reconciliation
 
 struct ImportCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -44,7 +47,7 @@ struct ImportCommand: AsyncParsableCommand {
 
         /// What the file says, and what it is about.
         func open(
-            _ configuration: Reconciliation.Configuration, in database: Database
+            _ configuration: Configuration, in database: Database
         ) async throws -> (file: ImportFile, context: ImportContext) {
             guard let settings = configuration.apps[app] else {
                 throw UnusableInput("--app names no app of MAKEGOOD_CONFIG")

@@ -2,9 +2,10 @@ import AppStoreSimulator
 import ArgumentParser
 import AsyncHTTPClient
 import Commands
+import Settings
 import Foundation
+import Ledger
 import NIOCore
-import Reconciliation
 import Synchronization
 
 /// `makegood load`: posts receipts to a running deployment and says what it took.

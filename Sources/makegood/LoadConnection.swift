@@ -1,3 +1,4 @@
+import Encoding
 import NIOCore
 import NIOHTTP1
 

@@ -2,6 +2,7 @@ import Commands
 import Histogram
 import NIOCore
 import NIOPosix
+import Purchases
 
 /// Posts receipts over so many connections, at a rate or as fast as the answers come.
 ///

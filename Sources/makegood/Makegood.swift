@@ -1,5 +1,5 @@
 import ArgumentParser
-import Reconciliation
+import Settings
 
 /// The door: commands, configuration, wiring. What the services do stands in Reconciliation.
 @main

@@ -1,7 +1,8 @@
 import ArgumentParser
 import Commands
+import Settings
+import Ledger
 import Postgres
-import Reconciliation
 
 struct MigrateCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

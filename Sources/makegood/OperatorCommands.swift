@@ -1,11 +1,16 @@
 import ArgumentParser
 import Commands
+import Encoding
+import Reconciliation
+import Settings
 import Foundation
+import Ledger
 import Logging
 import Postgres
 import Purchases
 import RabbitMQ
-import Reconciliation
+import Support
+import WorkQueue
 
 struct CheckCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,5 +1,5 @@
 import ArgumentParser
-import Reconciliation
+import Support
 
 /// `makegood reasons`: what each reason means, and what to do.
 struct ReasonsCommand: ParsableCommand {

@@ -1,8 +1,10 @@
 import ArgumentParser
 import Commands
+import Settings
+import Ledger
 import Postgres
 import RabbitMQ
-import Reconciliation
+import WorkQueue
 
 /// `makegood roles`: least privilege in the database and at the broker.
 struct RolesCommand: AsyncParsableCommand {

@@ -1,7 +1,10 @@
 import ArgumentParser
 import Commands
+import Encoding
+import Settings
 import Foundation
-import Reconciliation
+import Ledger
+import MovingIn
 
 struct ShadowCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,6 +1,7 @@
 import AppStoreSimulator
 import ArgumentParser
 import Commands
+import Encoding
 import Foundation
 import Purchases
 

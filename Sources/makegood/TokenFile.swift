@@ -1,7 +1,7 @@
 import Commands
 import Foundation
+import Intake
 import NIOCore
-import Reconciliation
 
 /// A file of signed transactions, one a line, read piece by piece: a million of them are 4 GB.
 actor TokenFile {

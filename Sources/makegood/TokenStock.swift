@@ -1,4 +1,5 @@
 import NIOCore
+import Purchases
 
 /// Signed transactions ready to be posted, fetched ahead of time so that nobody waits for a purchase to be made.
 ///

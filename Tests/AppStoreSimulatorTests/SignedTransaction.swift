@@ -1,7 +1,9 @@
+import AppStore
 import Crypto
 import Foundation
 import SwiftASN1
 import Testing
+
 @_spi(FixedExpiryValidationTime) import X509
 
 /// Judges a JWS with swift-certificates and Crypto alone: no line shared with the simulator.

@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 
 @testable import AppStore
+@testable import Encoding
 
 // Goal: every way Apple can fail to answer becomes one case of the closed enum, with its record (requirements P15,
 // P16). Method: a real HTTP server on a port of its own.

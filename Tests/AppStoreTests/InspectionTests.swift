@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import AppStore
+@testable import Encoding
 
 // Goal: `makegood inspect` names the kind, the verdict and the reason of any file. Method: its JSON, read back.
 

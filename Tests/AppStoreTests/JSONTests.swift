@@ -3,6 +3,7 @@ import TestRandom
 import Testing
 
 @testable import AppStore
+@testable import Encoding
 
 // Goal: whatever bytes come, the reader answers a value or an error, and never two meanings for one text. Method: the
 // grammar of RFC 8259 by table, and Foundation's reader as a second opinion.

@@ -4,6 +4,7 @@ import TestRandom
 import Testing
 
 @testable import AppStore
+@testable import Encoding
 
 // Goal: nothing but Apple's word about this app is ever believed (P18), and what is
 // refused is refused with the reason of the closed list. Method: one authority of our own, shaped like Apple's; each

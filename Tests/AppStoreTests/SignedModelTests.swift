@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import AppStore
+@testable import Encoding
 
 // Goal: a value Apple adds tomorrow costs nobody a purchase today, and no payload crashes us (AppleFacts 0).
 // Method: signed payloads with one oddity each, through the whole verifier.

@@ -3,6 +3,7 @@ import TestRandom
 import Testing
 
 @testable import AppStore
+@testable import Encoding
 
 // Goal: every purchase a receipt lists comes out once, whatever order and spelling Apple chose (requirements P19, P21).
 // Method: answers as text, read by the same initializer the client uses.

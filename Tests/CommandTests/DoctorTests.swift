@@ -1,11 +1,12 @@
 import AppStoreSimulator
+import Settings
 import Foundation
 import Logging
 import Postgres
 import RabbitMQ
-import Reconciliation
 import TestServers
 import Testing
+import WorkQueue
 
 @testable import makegood
 

@@ -1,7 +1,7 @@
 import Foundation
+import Ledger
 import Logging
 import Postgres
-import Reconciliation
 import TestServers
 import Testing
 

@@ -1,4 +1,4 @@
-import Reconciliation
+import Settings
 import Testing
 
 /// Goal: an operator can say which version a program is. Method: the built program, alone and at two of its commands.

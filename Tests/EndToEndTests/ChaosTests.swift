@@ -1,6 +1,5 @@
 import Adversary
 import Foundation
-import Reconciliation
 import TestRandom
 import Testing
 

@@ -1,6 +1,8 @@
 import AppStoreSimulator
+import Settings
 import Crypto
 import Foundation
+import Service
 
 /// The file MAKEGOOD_CONFIG names, as values a test can change. Written as JSON, which is YAML.
 struct ConfigurationFile: Encodable, Sendable {

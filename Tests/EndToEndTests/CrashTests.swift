@@ -4,8 +4,8 @@ import FaultProxy
 import Foundation
 import Glibc
 import Purchases
-import Reconciliation
 import Testing
+import WorkQueue
 
 extension EndToEnd {
     /// kill -9 at the worst places, messages lost, queues emptied: nothing is lost and nothing is doubled.

@@ -4,8 +4,9 @@ import Foundation
 import Logging
 import Purchases
 import RabbitMQ
-import Reconciliation
+import Support
 import Testing
+import WorkQueue
 
 extension EndToEnd {
     /// Messages that nobody could work on: shown, and rung for again.

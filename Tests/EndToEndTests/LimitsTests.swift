@@ -1,6 +1,5 @@
 import AppStoreSimulator
 import Foundation
-import Reconciliation
 import Testing
 
 extension EndToEnd {

@@ -3,8 +3,8 @@ import AppStoreSimulator
 import Foundation
 import Glibc
 import Purchases
-import Reconciliation
 import Testing
+import WorkQueue
 
 extension EndToEnd {
     /// Processes that come, go, and say how they are.

@@ -1,12 +1,13 @@
 import Adversary
 import AppStoreSimulator
+import AppleGateway
 import FaultProxy
 import Foundation
 import Glibc
 import Postgres
 import Purchases
-import Reconciliation
 import Testing
+import WorkQueue
 
 extension EndToEnd {
     /// Servers that go away in the middle of things. A proxy of the test cuts the connections at the exact place.

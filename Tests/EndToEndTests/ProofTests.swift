@@ -1,8 +1,8 @@
 import AppStoreSimulator
 import Foundation
 import Purchases
-import Reconciliation
 import Testing
+import WorkQueue
 
 extension EndToEnd {
     /// Signed transactions, genuine and forged, and what the configuration makes of them.

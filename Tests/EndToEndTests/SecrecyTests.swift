@@ -1,3 +1,4 @@
+import Encoding
 import FaultProxy
 import Adversary
 import AppStoreSimulator

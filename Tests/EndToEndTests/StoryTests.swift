@@ -1,7 +1,6 @@
 import AppStoreSimulator
 import Foundation
 import Purchases
-import Reconciliation
 import Testing
 
 extension EndToEnd {

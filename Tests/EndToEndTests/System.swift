@@ -1,16 +1,18 @@
 import Adversary
 import AppStoreSimulator
+import Settings
 import FaultProxy
 import Foundation
 import Glibc
+import Ledger
 import Logging
 import Postgres
 import Purchases
 import RabbitMQ
-import Reconciliation
 import Synchronization
 import TestServers
 import Testing
+import WorkQueue
 
 /// The whole product for one test: real processes, a database and queues of its own, an App Store of its own.
 ///

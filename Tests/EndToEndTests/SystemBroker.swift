@@ -1,8 +1,8 @@
 import Foundation
 import Logging
 import RabbitMQ
-import Reconciliation
 import TestServers
+import WorkQueue
 
 /// What a test does at the broker itself, beside the services.
 extension System {

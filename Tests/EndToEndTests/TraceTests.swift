@@ -2,7 +2,7 @@ import Adversary
 import AppStoreSimulator
 import Foundation
 import Purchases
-import Reconciliation
+import Service
 import Testing
 
 extension EndToEnd {

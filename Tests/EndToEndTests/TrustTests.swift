@@ -3,7 +3,6 @@ import AppStoreSimulator
 import Foundation
 import Glibc
 import Purchases
-import Reconciliation
 import Testing
 
 extension EndToEnd {

@@ -5,7 +5,7 @@ import RabbitMQ
 import TestServers
 import Testing
 
-@testable import Reconciliation
+@testable import WorkQueue
 
 /// Goal: at the broker each user does its service's work and nothing else, and a service that
 /// may not declare works on queues that somebody else declared. Method: the users of deploy/local, whose permissions are

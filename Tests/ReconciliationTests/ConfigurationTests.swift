@@ -5,7 +5,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Settings
+@testable import Encoding
 
 /// Goal: a configuration is taken whole or refused with the name of the key that is wrong, and never shows a secret.
 /// Method: the sample that names every key, then one change at a time.

@@ -1,5 +1,5 @@
+import Encoding
 import Foundation
-import Reconciliation
 import TestServers
 import Testing
 

@@ -5,7 +5,10 @@ import Purchases
 import Synchronization
 import Testing
 
-@testable import Reconciliation
+@testable import AppleGateway
+@testable import Ledger
+@testable import Support
+@testable import Encoding
 
 /// What came of asking for one call, none being made.
 private enum Permit: Equatable {

@@ -5,7 +5,10 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Reconciliation
+@testable import Encoding
+@testable import Intake
+@testable import Ledger
+@testable import Service
 
 /// Goal: a client may finish exactly when nothing more can come of its copy (P2), and learns nothing that is not his.
 /// Method: receipts as the database would show them, and the JSON that is made of each.
@@ -154,7 +157,7 @@ import Testing
                 == #"{"type":"urn:makegood:problem:too_long","title":"Bad Request","status":400,"#
                 + #""detail":"is longer than 256 bytes","code":"too_long","field":"userId","safeToFinish":false}"#)
         #expect(Problem.notFound.response.headers[.contentType] == "application/problem+json")
-        #expect(Problem(LedgerError.busy).status == .serviceUnavailable)
+        #expect(LedgerError.busy.problem.status == .serviceUnavailable)
         #expect(Problem(.forbidden, "x", field: String(repeating: "f", count: 500)).field?.count == 128)
     }
 

@@ -1,6 +1,7 @@
+import Encoding
 import Foundation
+import Ledger
 import Purchases
-import Reconciliation
 import TestServers
 import Testing
 

@@ -1,8 +1,11 @@
+import Encoding
 import Foundation
 import TestServers
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Intake
+@testable import Service
 
 /// Goal: a client that says nothing, half of something, or too slowly takes no place from others, and HTTP's own rules
 /// about a request hold. Method: raw connections beside honest ones.

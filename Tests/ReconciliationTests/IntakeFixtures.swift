@@ -1,16 +1,21 @@
 import AsyncHTTPClient
+import Settings
 import Crypto
+import Encoding
 import Foundation
+import Intake
+import Ledger
 import Logging
 import NIOCore
 import NIOHTTP1
 import Postgres
 import Purchases
 import RabbitMQ
-import Reconciliation
+import Service
 import ServiceLifecycle
 import TestServers
 import Testing
+import WorkQueue
 
 /// The configuration of these tests: two apps and one key for each kind of caller.
 enum IntakeFixture {

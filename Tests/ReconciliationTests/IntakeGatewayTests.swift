@@ -1,7 +1,7 @@
 import Crypto
 import CryptoExtras
+import Encoding
 import Foundation
-import Reconciliation
 import TestServers
 import Testing
 

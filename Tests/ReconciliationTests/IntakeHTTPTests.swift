@@ -1,8 +1,9 @@
 import AppStoreSimulator
 import Crypto
+import Encoding
 import Foundation
 import Purchases
-import Reconciliation
+import Service
 import TestServers
 import Testing
 

@@ -1,4 +1,4 @@
-import Reconciliation
+import Encoding
 import TestRandom
 import Testing
 

@@ -1,10 +1,12 @@
 import AsyncHTTPClient
+import Encoding
+import Settings
 import Foundation
 import NIOCore
 import NIOHTTP1
 import NIOPosix
 import Purchases
-import Reconciliation
+import Service
 import ServiceLifecycle
 import Synchronization
 import TestServers

@@ -1,6 +1,6 @@
 import Crypto
+import Encoding
 import Foundation
-import Reconciliation
 import TestServers
 import Testing
 

@@ -1,4 +1,4 @@
-import Reconciliation
+import Intake
 import Testing
 
 /// Goal: only letters of a proof pass for letters of one (RFC 4648, section 5; RFC 7515, 7.1), wherever they stand.

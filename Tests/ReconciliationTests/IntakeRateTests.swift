@@ -1,6 +1,9 @@
+import Encoding
+import Settings
 import Foundation
 import HTTPTypes
-import Reconciliation
+import Intake
+import Service
 import TestRandom
 import TestServers
 import Testing

@@ -1,8 +1,11 @@
 import Crypto
+import Encoding
 import Foundation
 import HTTPTypes
+import Intake
 import Purchases
-import Reconciliation
+import Service
+import Settings
 import Testing
 
 /// Goal: the door refuses exactly what nobody could store or attribute, and stores everything else (S3-33).

@@ -1,6 +1,8 @@
+import Encoding
+import Settings
 import Foundation
 import HTTPTypes
-import Reconciliation
+import Service
 import TestServers
 import Testing
 

@@ -1,8 +1,11 @@
 import Foundation
 import Purchases
-@testable import Reconciliation
 import TestServers
 import Testing
+
+@testable import Intake
+@testable import Encoding
+@testable import Service
 
 /// Goal: `?wait=S` answers as soon as the receipt is no longer being tried, and never later than S. Method: a verdict
 /// is written while requests wait, and the time is taken.

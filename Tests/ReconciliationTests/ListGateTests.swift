@@ -3,7 +3,8 @@ import NIOCore
 import NIOPosix
 import Testing
 
-@testable import Reconciliation
+@testable import Intake
+@testable import Service
 
 /// Goal: no user keeps others from their lists, and none reads two at once. Method: readers that stay until they are told
 /// to go, and others beside them.

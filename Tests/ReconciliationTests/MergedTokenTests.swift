@@ -1,9 +1,10 @@
+import Encoding
 import Foundation
 import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
 
 /// Goal: a token of a guest who became part of an account reads what was the guest's and nothing of the account; the
 /// account's token and service keys read both. Method: real HTTP on a real database, verdicts written as workers write

@@ -1,5 +1,5 @@
+import Ledger
 import Postgres
-import Reconciliation
 import TestServers
 import Testing
 

@@ -2,7 +2,9 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Support
+@testable import Encoding
 
 /// Goal: whoever asks about a receipt is told who has to do what, and when (B14). Method: every state with every reason.
 @Suite struct NextStepTests {

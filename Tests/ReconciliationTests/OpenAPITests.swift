@@ -1,8 +1,13 @@
+import Encoding
 import Foundation
 import HTTPTypes
 import Hummingbird
+import Intake
+import Ledger
 import Purchases
-import Reconciliation
+import Service
+import Settings
+import Support
 import TestServers
 import Testing
 import Yams
@@ -116,8 +121,9 @@ import Yams
     func codes() throws {
         // Made of the period's name.
         var made: Set<String> = ["limit_day", "limit_month", "limit_ever"]
-        let folder = Self.checkout.appending(path: "Sources/Reconciliation")
-        for name in try FileManager.default.subpathsOfDirectory(atPath: folder.path) where name.hasSuffix(".swift") {
+        let folder = Self.checkout.appending(path: "Sources")
+        for name in try FileManager.default.subpathsOfDirectory(atPath: folder.path)
+        where name.hasSuffix(".swift") && (name.hasPrefix("Intake/") || name.hasPrefix("Service/")) {
             let text = try String(contentsOf: folder.appending(path: name), encoding: .utf8)
             for match in text.matches(of: #/\.(?:malformed|incomplete|conflict)\(\s*"(\w+)"/#) {
                 made.insert(String(match.1))

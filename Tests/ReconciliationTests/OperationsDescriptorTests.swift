@@ -1,4 +1,5 @@
-import Reconciliation
+import Settings
+import Service
 import Testing
 
 /// Goal: a process never runs out of file descriptors, and a few are enough. Method: the shares of each role at the

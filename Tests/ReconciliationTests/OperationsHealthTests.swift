@@ -1,8 +1,10 @@
 import AsyncHTTPClient
+import Encoding
+import Settings
 import Logging
 import NIOCore
 import NIOHTTP1
-import Reconciliation
+import Service
 import ServiceLifecycle
 import Testing
 

@@ -1,5 +1,6 @@
+import Encoding
 import Metrics
-import Reconciliation
+import Service
 import Testing
 
 /// Goal: what is counted can be read by Prometheus, and nobody can make it grow without bound. Method: metrics made

@@ -2,7 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Support
+@testable import Encoding
 
 /// Goal: the page of reasons in the documentation is that of the program. Method: the file against the page.
 @Suite struct ReasonPageTests {

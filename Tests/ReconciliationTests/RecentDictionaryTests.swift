@@ -1,6 +1,6 @@
+import Caching
+import Encoding
 import Testing
-
-@testable import Reconciliation
 
 /// Goal: what is asked for stays, what is not goes, and the size has a bound. Method: generations of three.
 @Suite struct RecentDictionaryTests {

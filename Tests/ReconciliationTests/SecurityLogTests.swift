@@ -1,11 +1,17 @@
 import AppStoreSimulator
+import Encoding
 import Foundation
 import Logging
 import Postgres
 import Purchases
 import Testing
 
+@testable import AppleGateway
+@testable import Settings
+@testable import Intake
+@testable import Ledger
 @testable import Reconciliation
+@testable import Service
 
 /// Goal: who is refused, reaches a limit or shows another's purchase is told in one line and counted, no line says a secret or
 /// who somebody is, and a flood of refusals is no flood of lines. Method: real HTTP, a worker's bench on a real ledger, and
@@ -200,7 +206,7 @@ import Testing
         try await VerifyLab.with { lab in
             let reloader = ConfigurationReloader(
                 settings: settings, holder: holder, apps: AppDirectory(http: lab.http), ledger: lab.lab.ledger,
-                logger: .silent, security: log)
+                logger: .silent, security: log, check: GatewayVerifier.check)
             let old = holder.current.hash
             try Data((yaml + "retention: {payloads: 80d}\n").utf8).write(to: file)
             await reloader.reload()

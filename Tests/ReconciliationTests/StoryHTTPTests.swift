@@ -5,7 +5,9 @@ import Purchases
 import TestServers
 import Testing
 
-@testable import Reconciliation
+@testable import Encoding
+@testable import Intake
+@testable import Ledger
 
 /// Goal: who may read a story or a list of purchases reads his own and nothing else, wherever users are protected as
 /// well as where they are not; bad input is named. Method: real HTTP on a real database, verdicts written as workers

@@ -3,7 +3,11 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Intake
+@testable import Ledger
+@testable import Support
+@testable import Encoding
+@testable import MovingIn
 
 /// Goal: `explain` tells what happened, where it stands and what comes next, in order and from stored rows alone, and a
 /// player learns nothing of others or of how we work inside (B14). Method: histories of verdicts on real PostgreSQL,
@@ -106,7 +110,7 @@ import Testing
 
     @Test("B14: Apple was away until the receipt was parked: every try, the commands, and when it goes on")
     func parked() async throws {
-        var parking = SettleBatch.Parking()
+        var parking = Parking()
         parking.after = .zero
         try await LedgerLab.with(parking: parking) { lab in
             let explainer = Explainer(database: lab.database, keys: nil)

@@ -1,6 +1,6 @@
 import Crypto
 import Foundation
-import Reconciliation
+import Service
 import TestServers
 
 /// A gateway whose tokens name users: its key, and an ingest server that trusts it for the app `game`.

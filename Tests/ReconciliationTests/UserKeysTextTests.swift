@@ -1,8 +1,9 @@
+import Encoding
 import Foundation
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Settings
 
 /// Goal: where users are protected, an id is found by its bytes, and text of a stranger costs no more than its size.
 ///

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import Reconciliation
+@testable import Service
 
 /// Goal: each user has his share of a period, and no more memory is used for it than is said. Method: a clock that the
 /// test moves.

@@ -1,4 +1,4 @@
-package import AppStore
+import AppStore
 import AppStoreSimulator
 package import Foundation
 import Logging

@@ -1,4 +1,4 @@
-package import AppStore
+import AppStore
 import Foundation
 
 /// Whether a reader's time grows as its input does: inputs of one kind in doubled sizes.

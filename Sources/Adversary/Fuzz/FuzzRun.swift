@@ -1,4 +1,4 @@
-package import AppStore
+import AppStore
 package import Foundation
 import Glibc
 import Synchronization

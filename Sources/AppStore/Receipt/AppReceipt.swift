@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// A legacy app receipt's own words: a snapshot of the day it was made, blind to later refunds and renewals.
@@ -101,7 +102,7 @@ extension AppReceipt {
     /// Everything of a receipt, believed or not.
     ///
     /// - Parameter content: the octets that the container signs.
-    init(unverified content: [UInt8]) throws(ReceiptFailure) {
+    package init(unverified content: [UInt8]) throws(ReceiptFailure) {
         try self.init(headOf: content)
         try readPurchases(content)
     }
@@ -162,7 +163,7 @@ extension AppReceipt {
     }
 
     /// The bytes of a receipt in base64.
-    static func octets(base64: [UInt8]) throws(ReceiptFailure) -> [UInt8] {
+    package static func octets(base64: [UInt8]) throws(ReceiptFailure) -> [UInt8] {
         guard base64.count <= bytesMax / 3 * 4 else { throw .tooLarge }
         let isBreak = { (byte: UInt8) in byte == 0x0A || byte == 0x0D }
         let text = base64.contains(where: isBreak) ? base64.filter { !isBreak($0) } : base64

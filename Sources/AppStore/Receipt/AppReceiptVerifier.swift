@@ -43,7 +43,7 @@ package final class AppReceiptVerifier: Sendable {
     }
 
     /// Verifies a receipt in DER or BER.
-    func receipt(octets: [UInt8], at date: Date? = nil) async throws(ReceiptFailure) -> AppReceipt {
+    package func receipt(octets: [UInt8], at date: Date? = nil) async throws(ReceiptFailure) -> AppReceipt {
         guard octets.count <= AppReceipt.bytesMax else { throw .tooLarge }
         let signed = try SignedReceipt(octets)
         var receipt = try AppReceipt(headOf: signed.content)

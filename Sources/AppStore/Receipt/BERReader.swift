@@ -1,17 +1,19 @@
+import Encoding
+
 /// Walks BER (X.690), of which DER is a part, element by element and in place.
 ///
 /// Why not SwiftASN1's `BER.parse`: before anybody looks, it makes a node of about 100 bytes for each element, so 8 MiB
 /// of two-byte elements, which anybody may post, would take a gigabyte. Here an element is two ranges, nothing recurses,
 /// and an element of indefinite length is walked once for each level that a caller descends into.
-struct BERReader {
-    enum Failure: Error {
+package struct BERReader {
+    package enum Failure: Error {
         /// Not BER: cut off, a length beyond the end, an end without a beginning.
         case encoding
         /// BER, but another element than the caller's structure has here.
         case structure
     }
 
-    struct Element {
+    package struct Element {
         /// The identifier octet: class, constructed or not, number.
         let tag: UInt8
         /// Without the end-of-contents octets of an indefinite length.
@@ -25,7 +27,7 @@ struct BERReader {
     private var position: Int
     private let end: Int
 
-    init(_ bytes: [UInt8]) {
+    package init(_ bytes: [UInt8]) {
         self.init(bytes, bytes.indices)
     }
 
@@ -38,7 +40,7 @@ struct BERReader {
     var isAtEnd: Bool { position == end }
 
     /// The next element; nil at the end.
-    mutating func next() throws(Failure) -> Element? {
+    package mutating func next() throws(Failure) -> Element? {
         guard position < end else { return nil }
         let start = position
         let tag = try takeTag()
@@ -135,7 +137,7 @@ extension BERReader.Element {
     var isOctetString: Bool { tag == Self.octetString || tag == Self.segmentedOctetString }
 
     var bytes: ArraySlice<UInt8> { source[contents] }
-    var encodedBytes: ArraySlice<UInt8> { source[encoded] }
+    package var encodedBytes: ArraySlice<UInt8> { source[encoded] }
 
     /// The elements inside.
     var elements: BERReader { BERReader(source, contents) }

@@ -1,9 +1,10 @@
+package import Encoding
 import Foundation
 
 // For people to look at: names and numbers as in Apple's signed data, dates as UNIX milliseconds, absent fields left out.
 
 extension AppReceipt {
-    var json: [String: JSON] {
+    package var json: [String: JSON] {
         var members: [String: JSON] = ["inApp": .array(inApp.map { .object($0.json) })]
         members["receiptType"] = receiptType.map { .string($0) }
         members["environment"] = environment.map { .string($0.rawValue) }

@@ -2,7 +2,7 @@
 ///
 /// Source: RFC 2315 section 9, AppleFacts 6.1. Read by hand, because a receipt is CMS in its smallest form (one signer,
 /// no signed attributes) in an encoding that swift-certificates refuses: its CMS reads DER alone and has no SHA-1.
-struct SignedReceipt: Sendable {
+package struct SignedReceipt: Sendable {
     enum Digest: Sendable {
         /// Receipts until 2023.
         case sha1
@@ -10,7 +10,7 @@ struct SignedReceipt: Sendable {
     }
 
     /// The octets that are signed.
-    let content: [UInt8]
+    package let content: [UInt8]
     /// DER of the certificates, in the order they came.
     let certificates: [[UInt8]]
     /// nil: a way of signing that Apple's receipts do not have.
@@ -21,7 +21,7 @@ struct SignedReceipt: Sendable {
     private let signerIssuer: [UInt8]
     private let signerSerial: [UInt8]
 
-    init(_ bytes: [UInt8]) throws(ReceiptFailure) {
+    package init(_ bytes: [UInt8]) throws(ReceiptFailure) {
         do throws(BERReader.Failure) {
             try self.init(container: bytes)
         } catch {

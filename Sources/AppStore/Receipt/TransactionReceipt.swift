@@ -1,3 +1,5 @@
+import Encoding
+
 /// An iOS 6 style receipt of one transaction (`SKPaymentTransaction.transactionReceipt`): an old-style property list.
 ///
 /// Nothing in it is believed: it is signed in a way that only Apple checks, so its transaction id is a question to

@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// What Apple wants to know before it refunds a purchase, version 2 (AppleFacts 3.5).

@@ -1,3 +1,4 @@
+package import Encoding
 package import Foundation
 
 /// Which of Apple's notifications to us are wanted (AppleFacts 3.6).
@@ -80,7 +81,7 @@ package struct SentNotification: Sendable, Hashable {
     /// Six at most.
     package let sendAttempts: [SendAttempt]
 
-    init(_ object: [String: JSON]) throws(FieldMismatch) {
+    package init(_ object: [String: JSON]) throws(FieldMismatch) {
         signedPayload = try object.string("signedPayload")
         sendAttempts = try object.objects("sendAttempts", SendAttempt.init) ?? []
     }
@@ -94,7 +95,7 @@ package struct NotificationPage: Page, Hashable {
     /// Lapses; then Apple answers 4000017, and the list begins anew.
     package let next: String?
 
-    init(_ body: [String: JSON]) throws(FieldMismatch) {
+    package init(_ body: [String: JSON]) throws(FieldMismatch) {
         notifications = try body.objects("notificationHistory", SentNotification.init) ?? []
         let token = try body.string("paginationToken")
         let hasMore = try body.bool("hasMore")

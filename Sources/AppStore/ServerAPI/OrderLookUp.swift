@@ -1,3 +1,5 @@
+package import Encoding
+
 /// What Apple's order id stands for (Look Up Order ID).
 package struct OrderLookUp: Sendable, Hashable {
     package struct Status: RawRepresentable, Hashable, Sendable {
@@ -14,7 +16,7 @@ package struct OrderLookUp: Sendable, Hashable {
     /// Still to be verified. Empty where the order is not valid.
     package let signedTransactions: [String]
 
-    init(_ body: [String: JSON]) throws(FieldMismatch) {
+    package init(_ body: [String: JSON]) throws(FieldMismatch) {
         status = try body.int("status").map(Status.init(rawValue:))
         signedTransactions = try body.strings("signedTransactions") ?? []
     }

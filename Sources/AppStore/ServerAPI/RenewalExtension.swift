@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// Days given to a subscriber before the next renewal, for free.

@@ -1,4 +1,5 @@
 package import AsyncHTTPClient
+import Encoding
 package import Foundation
 import NIOHTTP1
 

@@ -1,4 +1,5 @@
 import AsyncHTTPClient
+import Encoding
 import Foundation
 import NIOHTTP1
 

@@ -1,3 +1,5 @@
+package import Encoding
+
 /// The state of each subscription of a customer (Get All Subscription Statuses).
 package struct SubscriptionStatuses: Sendable, Hashable {
     package struct Status: RawRepresentable, Hashable, Sendable {
@@ -44,7 +46,7 @@ package struct SubscriptionStatuses: Sendable, Hashable {
     package let appAppleId: Int64?
     package let environment: StoreEnvironment?
 
-    init(_ body: [String: JSON]) throws(FieldMismatch) {
+    package init(_ body: [String: JSON]) throws(FieldMismatch) {
         groups = try body.objects("data", Group.init) ?? []
         bundleId = try body.string("bundleId")
         appAppleId = try body.int64("appAppleId")

@@ -1,3 +1,4 @@
+package import Encoding
 package import Foundation
 
 /// Which of a customer's transactions are wanted. Several values of one field mean any of them, several fields all of
@@ -73,7 +74,7 @@ package struct HistoryPage: Page, Hashable {
     package let appAppleId: Int64?
     package let environment: StoreEnvironment?
 
-    init(_ body: [String: JSON]) throws(FieldMismatch) {
+    package init(_ body: [String: JSON]) throws(FieldMismatch) {
         signedTransactions = try body.strings("signedTransactions") ?? []
         revision = try body.string("revision")
         next = try body.next(revision, isEmpty: signedTransactions.isEmpty)
@@ -91,7 +92,7 @@ package struct RefundPage: Page, Hashable {
     package let next: String?
     package let revision: String?
 
-    init(_ body: [String: JSON]) throws(FieldMismatch) {
+    package init(_ body: [String: JSON]) throws(FieldMismatch) {
         signedTransactions = try body.strings("signedTransactions") ?? []
         revision = try body.string("revision")
         next = try body.next(revision, isEmpty: signedTransactions.isEmpty)

@@ -1,4 +1,5 @@
 import AppStore
+import AppleGateway
 import Purchases
 
 /// What came of telling Apple about a decided purchase, from Apple's answer: the one switch for errands, as ``Fate`` is

@@ -1,8 +1,11 @@
 import AppStore
+import AppleGateway
 import Foundation
+import Ledger
 import Logging
 import Metrics
 import Purchases
+import Service
 
 /// Tells Apple what is to be told about decided purchases (B3, B5). Any number of workers may; the rows say what is left.
 ///
@@ -144,9 +147,9 @@ struct ErrandRunner: Sendable {
             return make(.refused, .notFound, counts: true)
         case .notFound: return make(.open, .notFoundYet, counts: true, dueIn: backoff(errand))
         case .retry(let reason):
-            let parking = SettleBatch.Parking(scale: scale)
+            let parking = Parking(scale: scale)
             // As a receipt is: after its time *and* its tries.
-            guard errand.attempt + 1 >= SettleBatch.Parking.attemptsMin, errand.age >= parking.after else {
+            guard errand.attempt + 1 >= Parking.attemptsMin, errand.age >= parking.after else {
                 return make(.open, reason, counts: true, dueIn: backoff(errand))
             }
             let again = min(max(errand.age - parking.after, parking.againMin), parking.againMax)

@@ -1,4 +1,6 @@
 import AppStore
+package import AppleGateway
+package import Settings
 package import Foundation
 package import Logging
 import Metrics

@@ -1,6 +1,8 @@
+package import Ledger
 package import Logging
 import Metrics
 import Purchases
+import Service
 import ServiceLifecycle
 
 /// Two purchases of one user and product shortly after each other are both given, and told to support: a player who saw

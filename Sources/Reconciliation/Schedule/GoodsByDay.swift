@@ -1,4 +1,6 @@
+package import Ledger
 package import Logging
+import Service
 import ServiceLifecycle
 
 /// Keeps the sums of what was given by day (0011_sums.sql), so that a dashboard reads minutes of grants and not

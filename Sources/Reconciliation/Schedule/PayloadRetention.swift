@@ -1,6 +1,9 @@
+package import Settings
+package import Ledger
 package import Logging
 import Metrics
 import Postgres
+import Service
 import ServiceLifecycle
 
 /// Payloads leave by day: those that must stay longer are moved first, then the day is dropped (0003_payloads.sql says

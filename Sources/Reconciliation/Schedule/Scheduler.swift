@@ -1,8 +1,12 @@
+package import AppleGateway
+package import Ledger
 package import Logging
 import Metrics
 import Postgres
 import Purchases
+import Service
 import ServiceLifecycle
+package import WorkQueue
 
 /// Finds what no message told us: due rows are published again, apps in turn, in each app users in turn. Any number may
 /// run.

@@ -1,8 +1,10 @@
 import Foundation
+package import Ledger
 package import Logging
 package import Metrics
 package import Postgres
 import Purchases
+import Service
 import ServiceLifecycle
 
 /// The invariants, checked one after the other for ever, and the backlog as metrics.

@@ -1,4 +1,5 @@
 package import AppStore
+import Encoding
 import Foundation
 package import Purchases
 

@@ -1,5 +1,7 @@
 import AppStore
+import AppleGateway
 import Foundation
+import Ledger
 import Purchases
 
 /// Bare ids: a question to Apple, unless somebody vouches for who asks.

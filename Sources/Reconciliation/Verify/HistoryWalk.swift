@@ -1,7 +1,10 @@
 import AppStore
+import AppleGateway
 import Foundation
+import Ledger
 import Postgres
 import Purchases
+import Settings
 
 /// Reads a customer's purchases from Apple's history, for receipts that list more unknown ones than are worth a call
 /// each: 20 to a call, in the repair lane, at most one walk per customer and hour over all workers.

@@ -1,5 +1,7 @@
 import AppStore
+import AppleGateway
 import Foundation
+import Ledger
 import Purchases
 
 /// Legacy receipts: by the app's strategies in order, the first that can answer decides.

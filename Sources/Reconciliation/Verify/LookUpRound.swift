@@ -1,3 +1,4 @@
+import AppleGateway
 import Foundation
 import Purchases
 

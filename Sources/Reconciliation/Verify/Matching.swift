@@ -1,4 +1,6 @@
+import AppleGateway
 import Foundation
+import Ledger
 import Purchases
 
 /// Whose purchases are: evidence from the database, asked only where something could answer.

@@ -1,8 +1,14 @@
+import AppleGateway
+import Encoding
 import Foundation
+import Ledger
 import Logging
 import Metrics
 import Purchases
 import RabbitMQ
+import Service
+import Settings
+import WorkQueue
 
 /// Where one message is worked on: pointer, row, finding, verdict, next message. Knows nothing of deliveries.
 struct ReceiptProcessor: Sendable {
@@ -59,7 +65,7 @@ struct ReceiptProcessor: Sendable {
     /// - Parameters:
     ///   - redelivered: somebody had this message before and did not settle it.
     ///   - traceparent: as it came with the message.
-    func settle(_ message: [UInt8], redelivered: Bool, traceparent: String? = nil) async -> Result {
+    package func settle(_ message: [UInt8], redelivered: Bool, traceparent: String? = nil) async -> Result {
         guard let pointer = Pointer(message) else { return .undeliverable }
         guard var trace = traceparent.flatMap({ TraceContext($0) }) else {
             return await settle(pointer, redelivered: redelivered)
@@ -334,14 +340,19 @@ struct ReceiptProcessor: Sendable {
         }
         metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
         if receipt.state != .held { reportUnknownRevocations(verdict) }
-        if settlement.tellsDispute { security.note(.disputed(appID: verdict.appID), of: receipt) }
+        if settlement.tellsDispute {
+            security.note(
+                .disputed(appID: verdict.appID), receipt: receipt.id, app: receipt.appID, user: receipt.userID)
+        }
         if case .receipt(.rejected(let reason)) = verdict.finding, reason.isForgery {
-            security.note(.proofRefused(reason), of: receipt)
+            security.note(.proofRefused(reason), receipt: receipt.id, app: receipt.appID, user: receipt.userID)
         }
         // Once each: it comes back from time to time, and is held again.
-        if verdict.finding.showsSharedToken, receipt.state != .held { security.note(.tokenShared, of: receipt) }
+        if verdict.finding.showsSharedToken, receipt.state != .held {
+            security.note(.tokenShared, receipt: receipt.id, app: receipt.appID, user: receipt.userID)
+        }
         if let limit = settlement.lackingLimit, receipt.state != .held {
-            security.note(.limit(Limit(limit)), of: receipt)
+            security.note(.limit(Limit(limit)), receipt: receipt.id, app: receipt.appID, user: receipt.userID)
         }
         if let environment = verdict.environmentGiven(by: settlement, of: receipt) {
             grantTimes.record(

@@ -1,5 +1,7 @@
 import AppStore
+package import AppleGateway
 package import Foundation
+package import Ledger
 import Postgres
 package import Purchases
 
@@ -35,7 +37,7 @@ package struct ReceiptVerifier: Sendable {
     /// How long "not found" may mean "not found yet", and how often Apple is asked at least (P14): a day in which we
     /// did not ask is none.
     package static let notFoundFor: Duration = .seconds(86_400)
-    package static let notFoundAttemptsMin = SettleBatch.Parking.attemptsMin
+    package static let notFoundAttemptsMin = Parking.attemptsMin
 
     let appleGateway: AppleGateway
     let ledger: Ledger

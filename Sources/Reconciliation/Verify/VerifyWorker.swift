@@ -1,7 +1,11 @@
+package import AppleGateway
+package import Ledger
 package import Logging
 import Purchases
 package import RabbitMQ
+package import Service
 import ServiceLifecycle
+package import WorkQueue
 
 /// Takes pointers off the queues, judges what they point at, writes the verdicts, and only then acknowledges.
 ///

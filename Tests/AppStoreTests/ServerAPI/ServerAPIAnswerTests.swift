@@ -3,6 +3,7 @@ import TestRandom
 import Testing
 
 @testable import AppStore
+@testable import Encoding
 
 // Goal: a value, a field or a fraction that Apple adds tomorrow is read today, and a value of another type is an error,
 // never a crash (AppleFacts 0). Method: a full sample of each answer, and every change to it that JSON

@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 
 @testable import AppStore
+@testable import Encoding
 
 // Goal: one question to the App Store Server API ends in a JWS, or in the one case that says what to do (requirements
 // P13 to P15). Method: a real HTTP server for both environments, and the public half of the key to read the token.

@@ -1,7 +1,8 @@
 import Foundation
 import Testing
 
-@testable import Reconciliation
+@testable import MovingIn
+@testable import Encoding
 
 /// Goal: a line that cannot be read costs no other line, and whatever a file holds, it is read in bounded memory.
 /// Method: tables of small files, read in pieces of every size, so that each border falls everywhere once.

@@ -1,9 +1,14 @@
 import AppStoreSimulator
+import Encoding
 import Foundation
 import Purchases
 import Testing
 
+@testable import Intake
+@testable import Ledger
+@testable import MovingIn
 @testable import Reconciliation
+@testable import Support
 
 /// Goal: beside the system before, everything is decided as if it counted, and nothing is given; going live takes over what
 /// that system gave, and loses nothing that it missed. Method: a worker's bench between the simulator over real HTTP

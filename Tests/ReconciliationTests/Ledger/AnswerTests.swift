@@ -3,7 +3,7 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
 
 /// Goal: a client is told what became of each of its transactions, in full where they are its own, and nothing of
 /// another's goods.

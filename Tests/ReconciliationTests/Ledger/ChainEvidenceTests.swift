@@ -1,9 +1,10 @@
+import Encoding
 import Foundation
 import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
 
 /// Goal: a chain is one under both of its original ids, and what is shared has an owner of its own (Ownership, rows
 /// 0d, 4 and 8). Method: purchases through the ledger, and the evidence for what continues them.

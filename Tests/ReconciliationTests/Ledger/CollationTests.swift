@@ -1,6 +1,7 @@
+import Encoding
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
 
 /// Goal: a database is right in any locale and after a move to another C library (F24), because nothing that is compared or
 /// indexed goes by the rules of a language. Method: the catalogue of a migrated database.

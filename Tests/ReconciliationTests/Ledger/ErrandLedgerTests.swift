@@ -3,7 +3,10 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Settings
+@testable import Ledger
+@testable import Support
+@testable import Encoding
 
 /// Goal: what is to be told to Apple is written with the verdict that decides it, for what that verdict does and nothing
 /// else, is taken on by one process at a time and ends once (B3, B5). Method: verdicts and claims on real PostgreSQL.

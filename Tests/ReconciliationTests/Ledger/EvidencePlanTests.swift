@@ -2,7 +2,7 @@ import Foundation
 import Postgres
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
 
 /// Goal: no question of whose a purchase is reads a table as a whole. Method: the kept plans of the statements that ask it,
 /// on filled tables, with statistics and with those of empty ones.

@@ -1,9 +1,11 @@
+import Encoding
 import Foundation
 import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import MovingIn
 
 /// Goal: the evidence that a match rests on is what the tables say, whichever statements of a batch tell it. Method: rows of
 /// every kind beside rows of other apps, users and products.

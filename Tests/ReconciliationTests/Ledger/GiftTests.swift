@@ -3,7 +3,10 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Settings
+@testable import Ledger
+@testable import Support
+@testable import Encoding
 
 /// Goal: a person's word gives a held purchase to whom he names by the statement that gives everything, once, and is
 /// refused with its reason where nothing is held that a word could help (B4). Method: verdicts on real PostgreSQL,

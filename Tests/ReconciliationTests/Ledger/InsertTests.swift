@@ -4,7 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 /// Goal: the same submission is one row, one payload and one count, however often, wherever and how concurrently it is
 /// posted; and what comes back out is what was put in.

@@ -3,7 +3,9 @@ import Postgres
 import Purchases
 import Testing
 
+@testable import Ledger
 @testable import Reconciliation
+@testable import Encoding
 
 /// Goal: `makegood check` sees every kind of damage, names it, and cries over nothing else. Method: a sound ledger with
 /// a receipt in every state, one mutation by SQL, and exactly the violations it must cause.

@@ -3,7 +3,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 /// Goal: no plan that a service made while the tables were empty, and keeps, reads an app's rows for the look-up of one
 /// of them: on the first day of a deployment, or of an app that moves in, everything is written before autovacuum first

@@ -1,6 +1,5 @@
+import Ledger
 import Postgres
-
-@testable import Reconciliation
 
 /// How a statement does in a database with years behind it.
 extension LedgerLab {

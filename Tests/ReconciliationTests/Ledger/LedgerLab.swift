@@ -5,7 +5,9 @@ import Purchases
 import TestServers
 import Testing
 
-@testable import Reconciliation
+@testable import AppleGateway
+@testable import Ledger
+@testable import Encoding
 
 /// A ledger on a database of its own, on the real server, dropped afterwards.
 ///
@@ -15,10 +17,10 @@ struct LedgerLab: Sendable {
     let ledger: Ledger
     /// Apart from the ledger's own connections.
     let database: Database
-    let parking: SettleBatch.Parking
+    let parking: Parking
 
     static func with(
-        scale: Double = 1, connections: Int = 2, writers: Int = 2, parking: SettleBatch.Parking = .init(),
+        scale: Double = 1, connections: Int = 2, writers: Int = 2, parking: Parking = .init(),
         endsSound: Bool = true, isAlone: Bool = false, _ body: (LedgerLab) async throws -> Void
     ) async throws {
         // One at a time may want to be alone, or two would wait for each other.

@@ -3,7 +3,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 /// Orders of a ledger's lab, as rows.
 extension LedgerLab {

@@ -4,7 +4,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 extension Statements.RetentionStep {
     static func test(

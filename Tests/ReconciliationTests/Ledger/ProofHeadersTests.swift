@@ -4,7 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 /// Goal: proofs that share a header are stored with it once, and every proof is read back verbatim, whoever stored it
 /// and whatever happens to the header. Method: the real insert and fetch statements.

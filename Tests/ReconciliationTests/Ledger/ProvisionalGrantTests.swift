@@ -4,7 +4,9 @@ import Purchases
 import TestServers
 import Testing
 
-@testable import Reconciliation
+@testable import Encoding
+@testable import Intake
+@testable import Ledger
 
 /// Goal: what is given on trust is given once, within its limits, and ends by Apple's word alone: confirmed, or taken
 /// back with one event (B10). Method: histories of verdicts on real PostgreSQL, each ending with every invariant checked.

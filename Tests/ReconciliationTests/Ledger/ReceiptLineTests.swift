@@ -3,7 +3,10 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Settings
+@testable import Ledger
+@testable import Support
+@testable import Encoding
 
 /// Goal: one proof of one user is one row, which goes by the newest of what its posts say beside it, keeps a bounded number
 /// of that, and is not judged by words that are older. Method: posts of one proof against a real ledger, in tables of what is

@@ -1,7 +1,7 @@
 import Foundation
 import Purchases
 
-@testable import Reconciliation
+@testable import Ledger
 
 /// What the ledger must say, row by row.
 struct MachineModel {

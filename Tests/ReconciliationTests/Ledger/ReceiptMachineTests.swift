@@ -4,7 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 /// Goal: whatever is posted, named beside it, delivered, delivered twice, rescued, refunded, reopened, given on trust while Apple is away,
 /// whichever worker dies or comes late:

@@ -1,4 +1,5 @@
-import Reconciliation
+import Ledger
+import Service
 
 /// What some roles must be refused with 42501.
 struct Refusal: Sendable {

@@ -3,7 +3,9 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Encoding
+@testable import Ledger
+@testable import Support
 
 /// Goal: what was refused because another user has it is judged anew by the next post of the same bytes, once a person, a
 /// merge or another policy may have made it the poster's, and only then (P10, Ownership, row 1). Method: verdicts

@@ -3,6 +3,11 @@ import Postgres
 import Purchases
 import Testing
 
+@testable import Settings
+@testable import Ledger
+@testable import Service
+@testable import Support
+@testable import Encoding
 @testable import Reconciliation
 
 /// Goal: each role does its service's work and nothing else. Method: the real script on a database

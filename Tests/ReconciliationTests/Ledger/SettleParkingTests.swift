@@ -3,13 +3,14 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 /// Goal: a receipt is parked after 24 hours *and* eight attempts, never for one of them alone, and comes back ever more
 /// rarely (RetriesAndRescue). Method: the same rules with every delay scaled, the age made by hand.
 @Suite(.timeLimit(.minutes(8))) struct SettleParkingTests {
     /// A scale at which 24 hours have long passed (0.86 ms), and one at which they have not.
-    private static let short = SettleBatch.Parking(scale: 1e-8)
+    private static let short = Parking(scale: 1e-8)
 
     private func fail(_ posted: Posted, in lab: LedgerLab, times: Int, from attempt: Int = 0) async throws
         -> [ReceiptState]

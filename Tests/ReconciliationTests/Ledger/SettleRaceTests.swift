@@ -4,7 +4,8 @@ import Purchases
 import TestServers
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 /// Goal: the races of WritingVerdicts, one by one, on real PostgreSQL. Method: the rival is the same statement in a
 /// transaction of another session, left open until the server says that ours waits for it.

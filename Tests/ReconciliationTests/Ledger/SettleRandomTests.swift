@@ -4,7 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 /// Goal: whatever races, dies or is said twice, each purchase is granted once, to a receipt that showed it, and every
 /// receipt tells the truth about it (WritingVerdicts).

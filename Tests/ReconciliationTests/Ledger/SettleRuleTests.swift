@@ -1,9 +1,11 @@
+import Encoding
 import Foundation
+import Ledger
 import Postgres
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
 
 /// Goal: what one verdict makes of its receipt, its transactions and what was granted before (RetriesAndRescue;
 /// Ownership, rows 1 and 0b). Method: small histories of verdicts, each ending with every invariant checked.

@@ -1,8 +1,10 @@
 import Foundation
 import Testing
 
+@testable import Ledger
 @testable import Postgres
-@testable import Reconciliation
+@testable import Support
+@testable import Encoding
 
 /// Goal: a story and a page of purchases cost the same in a database of ten years: key look-ups, whatever the plan
 /// (B14). Method: 50,000 receipts and what belongs to them; every plan with its values, by EXPLAIN, and then the plans

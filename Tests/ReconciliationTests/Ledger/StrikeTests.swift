@@ -2,7 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 /// Goal: a payload that kills its worker is parked, and a row that nobody had a chance to answer is not.
 /// Method: strikes and claims against a real database, as a worker and a scheduler make them.

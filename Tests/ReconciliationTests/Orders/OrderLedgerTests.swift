@@ -2,7 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import Ledger
+@testable import Encoding
 
 /// Goal: orders are placed by the batch, and each is one order however often its placing is written. Method: the ledger
 /// on a real database, past HTTP.

@@ -1,6 +1,8 @@
+import Encoding
 import Foundation
+import Ledger
 import Postgres
-import Reconciliation
+import Service
 import TestServers
 import Testing
 

@@ -2,7 +2,9 @@ import Foundation
 import TestServers
 import Testing
 
-@testable import Reconciliation
+@testable import Encoding
+@testable import Ledger
+@testable import Intake
 
 /// Goal: one token, one user, per app (S3-58). Method: real HTTP, then the rows.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(3))) struct TokenTests {

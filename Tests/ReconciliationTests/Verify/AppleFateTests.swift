@@ -1,7 +1,7 @@
 import AppStore
+import AppleGateway
 import Foundation
 import Purchases
-import Reconciliation
 import Testing
 
 /// Goal: three fates, one switch (RetriesAndRescue): what Apple explains is believed, what it does not explain is tried

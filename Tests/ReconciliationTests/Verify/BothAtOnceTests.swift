@@ -4,7 +4,11 @@ import Postgres
 import Purchases
 import Testing
 
+@testable import AppleGateway
 @testable import Reconciliation
+@testable import Encoding
+@testable import Ledger
+@testable import Settings
 
 /// Goal: who has a purchase that its buyer and a thief show at the same moment follows from the rules, whosever verdict is
 /// written first: by proof the buyer, else whoever came first, and then the other keeps a copy and both are told.

@@ -1,4 +1,4 @@
-import Reconciliation
+import AppleGateway
 import TestRandom
 import Testing
 

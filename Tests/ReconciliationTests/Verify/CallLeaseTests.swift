@@ -1,5 +1,7 @@
 import Testing
 
+@testable import AppleGateway
+@testable import Ledger
 @testable import Reconciliation
 
 /// Goal: calls are leased slice by slice, each slice once (B9). Method: the pure account with times of our own.

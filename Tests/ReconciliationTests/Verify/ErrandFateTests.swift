@@ -3,7 +3,9 @@ import Foundation
 import Purchases
 import Testing
 
+@testable import AppleGateway
 @testable import Reconciliation
+@testable import Ledger
 
 /// Goal: what Apple answers to an errand ends it, waits or is tried again, as AppleFacts 3.3 and 3.7 say. Method: every
 /// code by the sentence about it, and every error that brings no code.

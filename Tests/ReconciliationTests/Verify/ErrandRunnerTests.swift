@@ -4,7 +4,10 @@ import Foundation
 import Purchases
 import Testing
 
+@testable import AppleGateway
+@testable import Ledger
 @testable import Reconciliation
+@testable import Encoding
 
 /// Goal: Apple is told what is due, through the governor, again until it takes it or says why never, and nobody is told
 /// that an app has switched off (B3, B5). Method: a runner between the simulator over real HTTP and a real ledger, round

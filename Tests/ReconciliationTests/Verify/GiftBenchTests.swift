@@ -3,7 +3,12 @@ import Foundation
 import Purchases
 import Testing
 
+@testable import AppleGateway
+@testable import Intake
+@testable import Ledger
 @testable import Reconciliation
+@testable import Support
+@testable import Encoding
 
 /// Goal: what waits for a person is given by his word as if it had never waited: by its proof, with the right goods, once,
 /// whatever else the receipt holds, and Apple is told (B4, B5). Method: a worker's bench between the simulator over

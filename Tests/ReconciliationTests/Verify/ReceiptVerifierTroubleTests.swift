@@ -5,6 +5,9 @@ import Purchases
 import Synchronization
 import Testing
 
+@testable import AppleGateway
+@testable import Ledger
+@testable import Encoding
 @testable import Reconciliation
 
 /// Goal: trouble at Apple is tried again with its figures, a wrong secret of ours blames no receipt and ends by itself,

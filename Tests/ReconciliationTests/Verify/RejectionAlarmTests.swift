@@ -2,6 +2,8 @@ import Purchases
 import Testing
 
 @testable import Reconciliation
+@testable import Ledger
+@testable import AppleGateway
 
 @Suite struct RejectionAlarmTests {
     @Test("the eleventh in ten minutes raises the alarm, once, for that app and reason")

@@ -9,7 +9,13 @@ import RabbitMQ
 import TestServers
 import Testing
 
+@testable import AppleGateway
+@testable import Settings
+@testable import Ledger
 @testable import Reconciliation
+@testable import Service
+@testable import WorkQueue
+@testable import Encoding
 
 /// An examiner between a simulated App Store over real HTTP and a real ledger.
 struct VerifyLab: Sendable {

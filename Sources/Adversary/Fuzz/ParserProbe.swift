@@ -1,0 +1,168 @@
+package import AppStore
+import Crypto
+import CryptoExtras
+import Encoding
+import Encoding
+package import Foundation
+import X509
+
+/// Every reader of bytes that nobody vouches for, as one function, without network: what `makegood-lab fuzz` feeds.
+///
+/// One object keeps the verifiers' caches, as a service does.
+package struct ParserProbe: Sendable {
+    package enum Parser: String, CaseIterable, Sendable {
+        /// A JWS: taken apart, verified, and read as each kind of signed data, believed or not.
+        case jws
+        /// A notification and the signed data inside it.
+        case notification
+        /// An app receipt, DER or BER.
+        case receipt
+        /// Leaf, intermediate and root, DER, one behind the other; and the file of a configured root.
+        case certificates
+        /// An answer of verifyReceipt.
+        case verifyReceipt
+        /// Answers of the App Store Server API.
+        case answers
+        /// Base64 in both alphabets, and what is written in it besides: receipts of iOS 6 style.
+        case base64
+        /// A file given to `makegood inspect`, and what it prints.
+        case inspect
+    }
+
+    package enum Outcome: Sendable, Hashable {
+        case refused
+        /// Read, and nobody vouches for it.
+        case read
+        /// Believed: what it says, in one spelling.
+        case believed([UInt8])
+        /// The reader broke its own rule: which.
+        case broken(String)
+    }
+
+    private let verifier: SignedDataVerifier
+    private let anchors: TrustAnchors
+    private let date: Date
+
+    /// - Parameter date: the time for what names none.
+    package init(app: AppIdentity, anchors: TrustAnchors, date: Date) {
+        verifier = SignedDataVerifier(app: app, anchors: anchors, now: { date })
+        self.anchors = anchors
+        self.date = date
+    }
+
+    package func feed(_ bytes: [UInt8], to parser: Parser) async -> Outcome {
+        switch parser {
+        case .jws: await jws(bytes)
+        case .notification: await notification(bytes)
+        case .receipt: await receipt(bytes)
+        case .certificates: await certificates(bytes)
+        case .verifyReceipt: answer(bytes, isOfVerifyReceipt: true)
+        case .answers: answer(bytes, isOfVerifyReceipt: false)
+        case .base64: base64(bytes)
+        case .inspect: await inspect(bytes)
+        }
+    }
+
+    private func jws(_ bytes: [UInt8]) async -> Outcome {
+        guard let text = String(validating: bytes, as: UTF8.self) else { return .refused }
+        guard let payload = CompactJWS.unverifiedPayload(of: text) else {
+            return await verifier.refuses(text) ? .refused : .broken("believed what it cannot read")
+        }
+        _ = try? SignedTransaction(payload)
+        _ = try? SignedRenewalInfo(payload)
+        _ = try? SignedAppTransaction(payload)
+        _ = try? SignedNotification(payload)
+        let kind = SignedDataKind(looksLike: payload) ?? .transaction
+        guard let believed = try? await verifier.payload(of: text, as: kind) else { return .refused }
+        return .believed(JSON.object(believed).bytes)
+    }
+
+    private func notification(_ bytes: [UInt8]) async -> Outcome {
+        guard let text = String(validating: bytes, as: UTF8.self), (try? await verifier.notification(text)) != nil,
+            let payload = CompactJWS.unverifiedPayload(of: text)
+        else { return .refused }
+        return .believed(JSON.object(payload).bytes)
+    }
+
+    private func receipt(_ bytes: [UInt8]) async -> Outcome {
+        let unverified = (try? SignedReceipt(bytes)).flatMap { try? AppReceipt(unverified: $0.content) }
+        guard let receipt = try? await verifier.receipts.receipt(octets: bytes) else { return .refused }
+        guard receipt == unverified else { return .broken("reads a believed receipt in two ways") }
+        return .believed(JSON.object(receipt.json).bytes)
+    }
+
+    private func certificates(_ bytes: [UInt8]) async -> Outcome {
+        if let roots = try? TrustAnchors.load(pemOrDER: bytes) {
+            for root in roots { _ = try? TrustAnchors.expiry(of: root) }
+        }
+        var reader = BERReader(bytes)
+        var certificates: [[UInt8]] = []
+        while certificates.count < 3, let element = try? reader.next() {
+            certificates.append(Array(element.encodedBytes))
+        }
+        guard certificates.count == 3 else { return .refused }
+        let elliptic = try? await CertificateChain.verified(certificates: certificates, anchors: anchors, at: date) {
+            P256.Signing.PublicKey($0)
+        }
+        if let elliptic { return .believed(Array(elliptic.leafKey.rawRepresentation)) }
+        let rsa = try? await CertificateChain.verified(certificates: certificates, anchors: anchors, at: date) {
+            _RSA.Signing.PublicKey($0)
+        }
+        return rsa.map { .believed(Array($0.leafKey.derRepresentation)) } ?? .refused
+    }
+
+    private func answer(_ bytes: [UInt8], isOfVerifyReceipt: Bool) -> Outcome {
+        guard let json = try? JSON(parsing: bytes) else { return .refused }
+        guard (try? JSON(parsing: json.bytes)) == json else { return .broken("does not read what it wrote") }
+        guard let fields = json.object else { return .refused }
+        if isOfVerifyReceipt {
+            _ = try? fields.lenientInt("status")
+            return (try? VerifiedReceipt(fields, askedIn: .production).entries) == nil ? .refused : .read
+        }
+        _ = try? SubscriptionStatuses(fields)
+        _ = try? HistoryPage(fields)
+        _ = try? RefundPage(fields)
+        _ = try? NotificationPage(fields)
+        _ = try? SentNotification(fields)
+        _ = try? OrderLookUp(fields)
+        _ = try? fields.int64("errorCode")
+        return .read
+    }
+
+    private func base64(_ bytes: [UInt8]) -> Outcome {
+        let text = String(decoding: bytes, as: UTF8.self)
+        _ = try? TransactionReceipt(base64: text)
+        _ = try? AppReceipt.octets(base64: bytes)
+        _ = RetryAfter.date(text, now: date)
+        var isRead = false
+        if let decoded = Base64.decodeStandard(bytes[...]) {
+            guard Array(Data(decoded).base64EncodedData()) == bytes else {
+                return .broken("two spellings of one value")
+            }
+            isRead = true
+        }
+        if let decoded = Base64.decodeURL(bytes[...]) {
+            let other = Data(decoded).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_")
+                .replacing("=", with: "")
+            guard Array(other.utf8) == bytes else { return .broken("two spellings of one value, base64url") }
+            isRead = true
+        }
+        return isRead ? .read : .refused
+    }
+
+    private func inspect(_ bytes: [UInt8]) async -> Outcome {
+        let inspection = await Inspection.inspect(bytes, with: verifier)
+        // Another reader: what is printed is deeper than what ours takes, for it holds the payload.
+        let printed = try? JSONSerialization.jsonObject(with: Data(inspection.json)) as? [String: Any]
+        guard printed?["valid"] as? Bool == inspection.isValid else { return .broken("prints what is no JSON") }
+        let isClean = inspection.text.unicodeScalars.allSatisfy {
+            $0 == "\n" || $0.properties.generalCategory != .control
+        }
+        guard isClean else { return .broken("prints a control character") }
+        return inspection.isValid ? .believed(inspection.json) : .refused
+    }
+}
+
+extension SignedDataVerifier {
+    fileprivate func refuses(_ text: String) async -> Bool { (try? await transaction(text)) == nil }
+}

@@ -1,0 +1,173 @@
+package import AppStore
+package import AsyncHTTPClient
+import Encoding
+package import Settings
+import Crypto
+import Foundation
+package import Ledger
+package import Purchases
+import Synchronization
+
+/// What a worker needs to judge one app's receipts. Rebuilt whole when the configuration changes.
+package struct AppServices: Sendable {
+    package let configuration: AppConfiguration
+    package let verifier: SignedDataVerifier
+    package let appReceipts: AppReceiptVerifier
+    /// Nil without a `verifyReceipt` section.
+    package let receipts: VerifyReceiptClient?
+    /// Nil without a `serverApi` section.
+    package let serverAPI: ServerAPIClient?
+    /// By service: a short hash of the key or secret, so that a corrected one is not halted.
+    package let credentialHashes: [ServiceCall.Service: String]
+
+    /// The configuration's, with the catalogue in force.
+    package internal(set) var policy: AppPolicy
+    /// False: the catalogue in force is one that this program cannot read, so nothing can be given by it.
+    package internal(set) var knowsCatalogue = true
+    package var identity: AppIdentity { configuration.identity }
+
+    /// The environments that Apple can be asked about, in the order of asking (AppleFacts 3.1).
+    package var lookUpOrder: [StoreEnvironment] {
+        [.production, .sandbox].filter(identity.environments.contains)
+    }
+
+    /// - Parameters:
+    ///   - callLimit: of one call to Apple.
+    ///   - statuses: what responders said of certificates, for all apps; nil for its own.
+    package init(
+        _ configuration: AppConfiguration, http: HTTPClient, callLimit: Duration = RetrySchedule.callLimit,
+        statuses: CertificateStatuses? = nil
+    ) async throws(ConfigurationError) {
+        self.configuration = configuration
+        policy = configuration.policy
+        do {
+            let anchors = try TrustAnchors(rootCertificates: configuration.rootCertificates)
+            let revocation = RevocationCheck(configuration.ocsp, statuses ?? CertificateStatuses(http: http))
+            verifier = SignedDataVerifier(app: configuration.identity, anchors: anchors, revocation: revocation)
+            appReceipts = AppReceiptVerifier(app: configuration.identity, anchors: anchors, revocation: revocation)
+        } catch {
+            throw ConfigurationError(key: "\(configuration.id).rootCertificates", problem: "holds no certificate")
+        }
+        var hashes: [ServiceCall.Service: String] = [:]
+        receipts = configuration.verifyReceipt.map { section in
+            var credentials = VerifyReceiptClient.Credentials(sharedSecret: section.sharedSecret)
+            if let url = section.productionURL { credentials.productionURL = url }
+            if let url = section.sandboxURL { credentials.sandboxURL = url }
+            return VerifyReceiptClient(http: http, credentials: credentials, timeout: callLimit)
+        }
+        hashes[.verifyReceipt] = Self.hash(configuration.verifyReceipt?.sharedSecret ?? "")
+        if let section = configuration.serverAPI {
+            var credentials = ServerAPIClient.Credentials(
+                issuerId: section.issuerID, keyId: section.keyID, privateKeyPEM: section.privateKeyPEM,
+                bundleId: configuration.identity.bundleId)
+            if let url = section.productionURL { credentials.productionURL = url }
+            if let url = section.sandboxURL { credentials.sandboxURL = url }
+            do {
+                serverAPI = try await ServerAPIClient(http: http, credentials: credentials, timeout: callLimit)
+            } catch {
+                throw ConfigurationError(
+                    key: "\(configuration.id).serverApi.privateKeyFile", problem: "is no P-256 key in PKCS#8 PEM")
+            }
+            hashes[.serverApi] = Self.hash("\(section.issuerID) \(section.keyID) \(section.privateKeyPEM)")
+        } else {
+            serverAPI = nil
+        }
+        credentialHashes = hashes
+    }
+
+    private static func hash(_ secret: String) -> String {
+        SHA256.hash(data: Data(secret.utf8)).prefix(8).hexadecimal
+    }
+}
+
+/// The apps of the configuration in force.
+package final class AppDirectory: Sendable {
+    private let http: HTTPClient
+    private let judges: Bool
+    private let statuses: CertificateStatuses
+    private let apps = Mutex<[String: AppServices]>([:])
+    private let shelves = Mutex(Shelves())
+
+    /// What is sold, by app.
+    private struct Shelves {
+        var sold: [String: Catalogue] = [:]
+        var unreadable: Set<String> = []
+    }
+
+    /// - Parameter judges: whether this process judges receipts. Only then a new configuration wakes what the old one
+    ///   held: others have no say in that, and no right to it in the database.
+    package init(http: HTTPClient, judges: Bool = true) {
+        self.http = http
+        self.judges = judges
+        statuses = CertificateStatuses(http: http)
+    }
+
+    package subscript(_ appID: String) -> AppServices? { apps.withLock { $0[appID] } }
+
+    package var ids: [String] { apps.withLock { $0.keys.sorted() } }
+
+    /// Takes a configuration whole, or throws and leaves the old one. The ledger remembers each app's first start.
+    /// In a process that judges, held receipts become due where the app's configuration changed, and a halt ends with
+    /// the credential it was for.
+    package func update(_ configuration: Configuration, ledger: Ledger) async throws {
+        var updated: [String: AppServices] = [:]
+        for var app in configuration.apps.values {
+            let start = try await ledger.run(
+                Statements.rememberApp,
+                Statements.AppStart(
+                    appID: app.id, configurationHash: Array(app.hash), isLive: app.policy.mode == .live, judges: judges)
+            )
+            if let start = start.first {
+                app.policy.hereSince = start.first
+                if !app.hasGrantFrom { app.policy.grantFrom = start.grantFrom }
+            }
+            let services = try await AppServices(
+                app, http: http, callLimit: ledger.schedule.callLimit, statuses: statuses)
+            updated[app.id] = services
+        }
+        let before = apps.withLock { [updated] apps in
+            // Only now, or a catalogue that came meanwhile would be forgotten.
+            let shelves = shelves.withLock { $0 }
+            defer {
+                apps = updated
+                for (id, catalogue) in shelves.sold { apps[id]?.policy.sold = catalogue }
+                for id in shelves.unreadable { apps[id]?.knowsCatalogue = false }
+            }
+            return apps.mapValues(\.configuration.hash)
+        }
+        guard judges else { return }
+        // Only now: what is woken is judged by what is in force.
+        for (id, app) in updated {
+            let hash = app.configuration.hash
+            _ = try await ledger.run(
+                Statements.takeConfiguration,
+                .init(appID: id, configurationHash: Array(hash), isChanged: before[id].map { $0 != hash } ?? false))
+            _ = try await ledger.run(
+                Statements.endStaleHalts, .init(appID: id, hashes: Array(app.credentialHashes.values)))
+        }
+    }
+
+    /// Takes catalogues that came into force.
+    ///
+    /// - Parameters:
+    ///   - unreadable: apps whose catalogue in force this program cannot read: whoever judges gives nothing there.
+    ///   - wakes: what was held is judged again, for its product may be sold now.
+    package func sell(
+        _ catalogues: [String: Catalogue], unreadable: Set<String>, wakes: Bool, ledger: Ledger
+    ) async throws(LedgerError) {
+        shelves.withLock { shelves in
+            shelves.sold.merge(catalogues) { $1 }
+            shelves.unreadable = unreadable
+        }
+        let hashes = apps.withLock { apps in
+            for id in apps.keys { apps[id]?.knowsCatalogue = !unreadable.contains(id) }
+            for (id, catalogue) in catalogues { apps[id]?.policy.sold = catalogue }
+            return catalogues.keys.compactMap { id in apps[id].map { (id, Array($0.configuration.hash)) } }
+        }
+        guard judges, wakes else { return }
+        for (id, hash) in hashes {
+            _ = try await ledger.run(
+                Statements.takeConfiguration, .init(appID: id, configurationHash: hash, isChanged: true))
+        }
+    }
+}

@@ -1,0 +1,162 @@
+package import AppStore
+import Foundation
+package import Ledger
+package import Purchases
+package import Service
+import Synchronization
+
+/// Why Apple was not asked, or gave nothing to go by.
+package struct AppleRefusal: Error, Sendable {
+    package let fate: Fate
+    /// The calls that led to it, in order; the last one failed.
+    package let calls: [ServiceCall]
+    /// Whether Apple could not be reached, or is known to be away: it said nothing about the purchase, nor about us.
+    package let isOutage: Bool
+    package var unheard = Unheard()
+
+    package init(_ fate: Fate, calls: [ServiceCall] = [], isOutage: Bool = false) {
+        self.fate = fate
+        self.calls = calls
+        self.isOutage = isOutage
+    }
+}
+
+/// Of what was verified here: what Apple was to be asked about and could not be reached for.
+package struct Unheard: Sendable {
+    /// Every purchase of the receipt, as it stands without Apple's answer.
+    package var entries: [Verdict.Entry] = []
+    /// Of those that Apple could not be reached for, and of which nothing is known but what the receipt itself says.
+    package var ids: Set<String> = []
+
+    package init(entries: [Verdict.Entry] = [], ids: Set<String> = []) {
+        self.entries = entries
+        self.ids = ids
+    }
+}
+
+/// Where every question to Apple goes through: halts, and by the governor each of its calls.
+package final class AppleGateway: Sendable {
+    private let halts: HaltBoard
+    private let governor: Governor
+    private let shares = UserShares.calls
+    private let security: SecurityLog?
+    /// When a credential was last proven good, by its hash.
+    private let proven = Mutex<[String: ContinuousClock.Instant]>([:])
+    /// A refusal this soon after such a proof says something about the receipt, not about the credential.
+    private static let provenFor: Duration = .seconds(600)
+
+    package init(halts: HaltBoard, governor: Governor, security: SecurityLog? = nil) {
+        self.halts = halts
+        self.governor = governor
+        self.security = security
+    }
+
+    /// Why asking would be in vain now: Apple refuses our credentials, or is down where it is asked first, which alone is
+    /// an outage. Nil: it would not.
+    package func absence(of service: ServiceCall.Service, for app: AppServices) -> AppleRefusal? {
+        let isHalted = halts.halt(of: service, for: app) != nil
+        if !isHalted, !isDown(service, for: app) { return nil }
+        return AppleRefusal(.postpone(.appleUnavailable, until: nil), isOutage: !isHalted)
+    }
+
+    private func isDown(_ service: ServiceCall.Service, for app: AppServices) -> Bool {
+        guard let first = app.lookUpOrder.first else { return true }
+        return governor.isDown(AppleHost(service, first))
+    }
+
+    /// Asks Apple, unless a halt says not to; whether a call goes out is the governor's to say.
+    package func ask<Answer>(
+        _ service: ServiceCall.Service, for app: AppServices,
+        _ question: () async throws(AppStoreFailure) -> (answer: Answer, calls: [ServiceCall]),
+        proves isProof: (Answer) -> Bool = { _ in true }
+    ) async throws(AppleRefusal) -> (answer: Answer, calls: [ServiceCall]) {
+        let halt = halts.halt(of: service, for: app)
+        if let halt {
+            // A probe that could not be made is not worth two writes for each message.
+            guard !isDown(service, for: app), await halts.takesProbe(halt) else {
+                throw AppleRefusal(.halt(.halted))
+            }
+        }
+        do {
+            let (answer, calls) = try await question()
+            if isProof(answer) { noteProof(service, app) }
+            if let halt { await halts.end(halt) }
+            return (answer, calls)
+        } catch {
+            var fate = Fate(error.error)
+            let isAnswer = error.error != .halted
+            if case .halt = fate, isAnswer, halt == nil, isProven(service, app) { fate = .retry(.appleAnswer) }
+            // Nobody was asked: the probe is left to the next.
+            if let halt, error.calls.isEmpty { await halts.returnProbe(halt) }
+            switch (fate, error.calls.last) {
+            case (.halt, let call?) where isAnswer: await halts.raise(call, for: app)
+            case (.halt, _), (.hold, _), (.postpone, _): break
+            case (.retry, _), (.reject, _): if let halt, error.error.provesCredentials { await halts.end(halt) }
+            }
+            throw AppleRefusal(fate, calls: error.calls, isOutage: error.error.isOutage || error.error == .hostDown)
+        }
+    }
+
+    /// Where a call about a receipt waits. Behind a receipt that nobody has looked at a customer waits, as long as the user's
+    /// share of such calls lasts; what comes again has waited before.
+    package func lane(of receipt: StoredReceipt) -> CallLane {
+        let isNew = receipt.reason == nil && receipt.attempt == 0 && receipt.rescues == 0
+        guard isNew else { return .repair }
+        guard let poster = receipt.userID ?? receipt.orderID else { return .fresh }
+        if shares.take(of: poster, app: receipt.appID, at: .now) { return .fresh }
+        security?.note(.limit(.userCalls), receipt: receipt.id, app: receipt.appID, user: receipt.userID)
+        return .repair
+    }
+
+    /// The app's client, whose calls keep to Apple's limits. Nil without a `serverApi` section.
+    package func serverAPI(of app: AppServices, lane: CallLane) -> ServerAPIClient? {
+        app.serverAPI?.through(calls(to: .serverApi, of: app, lane))
+    }
+
+    /// As above, for legacy receipts. Nil without a `verifyReceipt` section.
+    package func receipts(of app: AppServices, lane: CallLane) -> VerifyReceiptClient? {
+        app.receipts?.through(calls(to: .verifyReceipt, of: app, lane))
+    }
+
+    private func calls(to service: ServiceCall.Service, of app: AppServices, _ lane: CallLane) -> GovernedCalls {
+        GovernedCalls(
+            governor: governor, halts: halts, app: app, lane: lane, knownHalt: halts.halt(of: service, for: app))
+    }
+
+    private func noteProof(_ service: ServiceCall.Service, _ app: AppServices) {
+        guard let credential = app.credentialHashes[service] else { return }
+        proven.withLock { $0[credential] = .now }
+    }
+
+    private func isProven(_ service: ServiceCall.Service, _ app: AppServices) -> Bool {
+        guard let credential = app.credentialHashes[service] else { return false }
+        return proven.withLock { $0[credential].map { ContinuousClock.now - $0 < Self.provenFor } ?? false }
+    }
+}
+
+extension AppStoreError {
+    /// Whether Apple says this only to whom it has let in: the API looks at the token first, verifyReceipt at the
+    /// receipt first and at the secret later.
+    package var provesCredentials: Bool {
+        switch self {
+        case .api: !isOutage
+        case .receiptStatus(let code, _): code == 21006 || code == 21010
+        case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .notAdmitted,
+            .hostDown, .halted, .unauthorized, .credentialsMissing, .environmentNotServed:
+            false
+        }
+    }
+
+    /// Whether Apple itself seems to be down, rather than to say something about a receipt.
+    package var isOutage: Bool {
+        switch self {
+        case .timedOut, .unreachable, .garbage: true
+        case .httpStatus(let status): status >= 500
+        case .receiptStatus(let code, _): code == 21005 || code == 21009
+        case .api(let code, _): code == .generalInternal || code == .generalInternalRetryable
+        case .cancelled, .rateLimited, .notAdmitted, .hostDown, .halted, .unauthorized, .credentialsMissing,
+            .environmentNotServed:
+            false
+        }
+    }
+}

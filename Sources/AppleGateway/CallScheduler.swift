@@ -1,0 +1,369 @@
+import AppStore
+import DequeModule
+import Foundation
+import Ledger
+import Metrics
+import Purchases
+
+/// The gates by which calls to Apple leave, one for each budget and lane, and who waits before them. Time is a parameter;
+/// what takes time is left to whoever holds this (``Job``), so that one lock is enough around it.
+struct CallScheduler: ~Copyable {
+    /// What is waited for to let out the next call of a gate.
+    enum Wait {
+        case until(ContinuousClock.Instant)
+        /// The database's answer to ``question(at:_:)``, given to ``receive(_:to:at:asked:_:)``.
+        case lease
+    }
+
+    /// What is to be begun, and goes on until its answer is that there is nothing left to do.
+    enum Job {
+        /// ``proceed(_:_:)`` after each wait.
+        case serve(Place, Wait)
+        /// ``expire(_:)`` again and again: one timer for all who wait, each its own would cost more than the calls.
+        case watch
+    }
+
+    struct Place: Hashable {
+        let host: AppleHost
+        /// Nil where Apple names no limit.
+        let budget: CallBudget?
+        let lane: CallLane
+
+        fileprivate var labels: [(String, String)] {
+            [
+                ("app", budget?.appID ?? ""), ("environment", host.environment.rawValue),
+                ("endpoint", budget?.endpoint ?? host.service.rawValue), ("lane", lane.rawValue),
+            ]
+        }
+    }
+
+    typealias Continuation = CheckedContinuation<Governor.Admission, Never>
+
+    private static let lateAnswersMax = 3
+    /// Of a call that was let out; with the fifth that stays unused, a second never has more than Apple allows.
+    private static let passAge: Duration = .milliseconds(100)
+    /// Timers are no better than that.
+    private static let tolerance: Duration = .milliseconds(2)
+
+    /// One of Apple's hosts.
+    private final class Host {
+        let id: AppleHost
+        let index: Int
+        var state: AppleHostState
+        /// Calls since the last report, and of all time.
+        var begun = 0
+        var granted = 0
+        /// Those whose waiters found no room.
+        var blocked: [Gate] = []
+
+        init(_ id: AppleHost, index: Int, _ state: AppleHostState) {
+            self.id = id
+            self.index = index
+            self.state = state
+        }
+
+        /// Whether the next call there is for who has waited longest, whatever the lane: one of ten is, or fresh
+        /// purchases would keep the others out of a host that has little room.
+        var isForAnyLane: Bool { granted % 10 == 9 }
+
+        /// Whether it has no room only because it is still learning how much it has.
+        func isFilling(_ now: ContinuousClock.Instant) -> Bool {
+            state.limit.isRamping && state.room(now) == 0 && !state.isDown(now)
+        }
+    }
+
+    /// What calls of one place go through.
+    private final class Gate {
+        let place: Place
+        let host: Host
+        let leased: Counter
+        let refused: Counter
+        /// What the account's slice is of; nil where Apple names no limit.
+        private(set) var callsPerSecond: Double?
+        var account = CallLease()
+        var waiters: Deque<Waiter> = []
+        /// A job lets its waiters out.
+        var isServed = false
+
+        init(_ place: Place, _ host: Host) {
+            self.place = place
+            self.host = host
+            leased = Counter(label: "makegood_apple_calls_leased_total", dimensions: place.labels)
+            refused = Counter(label: "makegood_apple_calls_refused_total", dimensions: place.labels)
+        }
+
+        /// A slice is computed when the number changes: that costs more than all else of an admission.
+        func begin(_ callsPerSecond: Double?, _ now: ContinuousClock.Instant) {
+            if self.callsPerSecond != callsPerSecond {
+                self.callsPerSecond = callsPerSecond
+                account.keep(to: callsPerSecond.map { CallSlice(callsPerSecond: $0) })
+            }
+            account.beginSlice(now)
+        }
+
+        func isReady(_ now: ContinuousClock.Instant) -> Bool {
+            host.state.room(now) > 0 && account.isReady(now + CallScheduler.tolerance)
+        }
+    }
+
+    private struct Waiter {
+        /// In order of arrival.
+        let id: Int
+        let since: ContinuousClock.Instant
+        let deadline: ContinuousClock.Instant
+        let continuation: Continuation
+    }
+
+    /// Of each host.
+    private let callsMax: Int
+    /// Of all places: each holds a receipt in flight, and a message before which others wait.
+    private let waitersMax: Int
+    private let scale: Double
+    private var hosts: [Host] = []
+    private var gates: [Place: Gate] = [:]
+    private var stops: [CallBudget: ContinuousClock.Instant] = [:]
+    private var waitersCount = 0
+    private var isWatched = false
+    private var lastID = 0
+
+    init(callsMax: Int, waitersMax: Int, scale: Double) {
+        self.callsMax = callsMax
+        self.waitersMax = waitersMax
+        self.scale = scale
+    }
+
+    // MARK: Calls
+
+    /// Answers now, or queues.
+    ///
+    /// - Parameter callsPerSecond: what Apple allows; nil where it names no limit.
+    mutating func admit(
+        _ place: Place, _ callsPerSecond: Double?, by deadline: ContinuousClock.Instant, _ continuation: Continuation,
+        _ now: ContinuousClock.Instant
+    ) -> [Job] {
+        let gate = self.gate(place)
+        if let budget = place.budget, let until = stops[budget], until > now {
+            continuation.resume(returning: refuse(gate, until: until - now))
+            return []
+        }
+        guard !gate.host.state.isDown(now) else {
+            continuation.resume(returning: refuse(gate, hostDown: true))
+            return []
+        }
+        gate.begin(callsPerSecond, now)
+        // Where there is room nobody waits for it.
+        if gate.waiters.isEmpty, gate.isReady(now) {
+            continuation.resume(returning: grant(gate, now))
+            return []
+        }
+        guard hasQueue(for: gate, now) else {
+            continuation.resume(returning: refuse(gate))
+            return []
+        }
+        lastID += 1
+        waitersCount += 1
+        gate.waiters.append(Waiter(id: lastID, since: now, deadline: deadline, continuation: continuation))
+        var jobs = serve(gate, now)
+        if !isWatched, waitersCount > 0 {
+            isWatched = true
+            jobs.append(.watch)
+        }
+        return jobs
+    }
+
+    /// - Returns: the host and its breaker where that has changed, and what is to be begun.
+    mutating func leave(
+        _ pass: Governor.Pass, _ outcome: AppleHostState.Outcome, _ now: ContinuousClock.Instant
+    ) -> (change: (AppleHost, Breaker.State)?, jobs: [Job]) {
+        let host = hosts[pass.host]
+        let before = host.state.breaker.state
+        host.state.end(pass.era, outcome, at: now)
+        let after = host.state.breaker.state
+        var jobs: [Job] = []
+        // Nobody waits for a host that is down.
+        if after != before, after != .closed {
+            for gate in gates.values where gate.host === host && !gate.waiters.isEmpty { jobs += serve(gate, now) }
+        }
+        jobs += open(host, now)
+        return (after != before ? (host.id, after) : nil, jobs)
+    }
+
+    /// The hosts that were asked so far, and how many calls each got since the last report.
+    func report(_ now: ContinuousClock.Instant) -> [AppleHostReport] {
+        hosts.map { host in
+            _ = host.state.isDown(now)
+            defer { host.begun = 0 }
+            return AppleHostReport(host.id, host.state, calls: host.begun, at: now)
+        }
+    }
+
+    mutating func isDown(_ id: AppleHost, _ now: ContinuousClock.Instant) -> Bool { host(id).state.isDown(now) }
+
+    private mutating func host(_ id: AppleHost) -> Host {
+        if let host = hosts.first(where: { $0.id == id }) { return host }
+        let host = Host(id, index: hosts.count, AppleHostState(callsMax: callsMax, scale: scale))
+        hosts.append(host)
+        return host
+    }
+
+    private mutating func gate(_ place: Place) -> Gate {
+        if let gate = gates[place] { return gate }
+        let gate = Gate(place, host(place.host))
+        gates[place] = gate
+        return gate
+    }
+
+    private func grant(_ gate: Gate, _ now: ContinuousClock.Instant) -> Governor.Admission {
+        let host = gate.host
+        host.begun += 1
+        host.granted += 1
+        gate.account.take()
+        return .granted(
+            Governor.Pass(
+                host: host.index, era: host.state.begin(),
+                leavesBy: gate.place.budget.map { _ in now + Self.passAge }))
+    }
+
+    // MARK: Waiting
+
+    /// Who would wait longer than anybody may waits in its row instead, and so do most of those that come again: a fresh
+    /// purchase may stand behind them in the queue.
+    private func hasQueue(for gate: Gate, _ now: ContinuousClock.Instant) -> Bool {
+        if gate.host.isFilling(now) { return true }
+        let isFresh = gate.place.lane == .fresh
+        if let queue = gate.account.queueMax(isFresh ? Governor.patience : .zero), gate.waiters.count >= queue {
+            return false
+        }
+        return waitersCount < (isFresh ? waitersMax : waitersMax / 4)
+    }
+
+    /// Serves those that wait for room at a host, in turn: of a lane whoever has waited longest, or one app would keep
+    /// another from a host that has little room.
+    private mutating func open(_ host: Host, _ now: ContinuousClock.Instant) -> [Job] {
+        guard !host.blocked.isEmpty, host.state.room(now) > 0 else { return [] }
+        let isForAnyLane = host.isForAnyLane
+        let turn = { (gate: Gate) in
+            (isForAnyLane ? CallLane.fresh : gate.place.lane, gate.waiters.first?.id ?? .max)
+        }
+        let blocked = host.blocked.count == 1 ? host.blocked : host.blocked.sorted { turn($0) < turn($1) }
+        host.blocked = []
+        return blocked.flatMap { serve($0, now) }
+    }
+
+    /// Lets out who may leave now. None or one: where the others need time and no job gives it to them yet.
+    private mutating func serve(_ gate: Gate, _ now: ContinuousClock.Instant) -> [Job] {
+        guard !gate.isServed, let wait = advance(gate, now) else { return [] }
+        gate.isServed = true
+        return [.serve(gate.place, wait)]
+    }
+
+    /// After a wait. Nil: the job has ended.
+    mutating func proceed(_ place: Place, _ now: ContinuousClock.Instant) -> Wait? {
+        guard let gate = gates[place] else { return nil }
+        let wait = advance(gate, now)
+        gate.isServed = wait != nil
+        return wait
+    }
+
+    /// Lets out who waits, as fast as room and lease allow: a lease again at once where all was given, in the next
+    /// slice where it was not. Nil when nobody waits, or with the room: then ``leave(_:_:_:)`` begins it again.
+    private mutating func advance(_ gate: Gate, _ now: ContinuousClock.Instant) -> Wait? {
+        let host = gate.host
+        host.blocked.removeAll { $0 === gate }
+        gate.account.beginSlice(now)
+        while !gate.waiters.isEmpty {
+            guard !host.state.isDown(now) else {
+                release(gate, hostDown: true)
+                return nil
+            }
+            guard host.state.room(now) > 0 else {
+                host.blocked.append(gate)
+                return nil
+            }
+            if gate.isReady(now) {
+                waitersCount -= 1
+                gate.waiters.removeFirst().continuation.resume(returning: grant(gate, now))
+            } else if let at = gate.account.leavesAt {
+                return .until(at)
+            } else if let at = gate.account.asksAt(now) {
+                // Never a busy loop, whatever the two clocks say.
+                return .until(max(at, now + Self.tolerance))
+            } else {
+                return .lease
+            }
+        }
+        return nil
+    }
+
+    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last. Of a host in
+    /// trouble no more than it has room for: other processes may use it. Nil: nobody waits any more.
+    func question(at place: Place, _ now: ContinuousClock.Instant) -> Statements.LeaseQuestion? {
+        guard let gate = gates[place], !gate.waiters.isEmpty, let budget = place.budget, let slice = gate.account.slice
+        else { return nil }
+        let wanted = min(
+            gate.account.wanted(waiting: gate.waiters.count),
+            gate.host.state.limit.isCut ? max(1, gate.host.state.room(now)) : .max)
+        return Statements.LeaseQuestion(budget: budget, lane: place.lane, wanted: wanted, slice: slice)
+    }
+
+    /// After a lease. Nil: the job has ended.
+    ///
+    /// - Parameter answer: nil where the database gave none: without it no verdict can be written either.
+    mutating func receive(
+        _ answer: Statements.Lease?, to question: Statements.LeaseQuestion, at place: Place,
+        asked: ContinuousClock.Instant, _ now: ContinuousClock.Instant
+    ) -> Wait? {
+        guard let gate = gates[place] else { return nil }
+        if let answer, answer.stoppedFor > .zero {
+            halt(question.budget, for: answer.stoppedFor, now)
+        } else if let answer {
+            gate.leased.increment(by: answer.calls)
+            gate.account.receive(
+                answer, wanted: question.wanted, asked: asked, at: now, lateAnswersMax: Self.lateAnswersMax)
+        } else {
+            release(gate)
+        }
+        return proceed(place, now)
+    }
+
+    /// Nobody calls there for so long.
+    mutating func halt(_ budget: CallBudget, for wait: Duration, _ now: ContinuousClock.Instant) {
+        stops[budget] = max(stops[budget] ?? now, now + wait)
+        for gate in gates.values where gate.place.budget == budget {
+            gate.account.forget()
+            release(gate, until: wait)
+        }
+    }
+
+    /// Refuses those who have waited long enough. False: nobody waits, and nobody need look again.
+    mutating func expire(_ now: ContinuousClock.Instant) -> Bool {
+        for gate in gates.values where gate.waiters.contains(where: { $0.deadline <= now }) {
+            let isFilling = gate.host.isFilling(now)
+            let isOver = { (waiter: Waiter) in
+                waiter.deadline <= now && !(isFilling && now < waiter.since + Governor.rampPatience)
+            }
+            let queue = gate.waiters
+            gate.waiters = queue.filter { !isOver($0) }
+            for waiter in queue where isOver(waiter) {
+                waitersCount -= 1
+                waiter.continuation.resume(returning: refuse(gate))
+            }
+        }
+        isWatched = waitersCount > 0
+        return isWatched
+    }
+
+    private mutating func release(_ gate: Gate, until wait: Duration? = nil, hostDown: Bool = false) {
+        let released = gate.waiters
+        gate.waiters = []
+        waitersCount -= released.count
+        for waiter in released {
+            waiter.continuation.resume(returning: refuse(gate, until: wait, hostDown: hostDown))
+        }
+    }
+
+    private func refuse(_ gate: Gate, until wait: Duration? = nil, hostDown: Bool = false) -> Governor.Admission {
+        gate.refused.increment()
+        return hostDown ? .hostDown : .refused(until: wait.map { Date().addingTimeInterval($0.inSeconds) })
+    }
+}

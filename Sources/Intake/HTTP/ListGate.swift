@@ -1,0 +1,137 @@
+import HTTPTypes
+import NIOCore
+package import Service
+import Synchronization
+
+/// Lets lists of purchases and orders and stories be read: one at a time for a user, two at a time for the process.
+///
+/// Each takes the database more than a post does. Who comes meanwhile waits at most 2 s, in order of arrival; users with a
+/// list under way hold up nobody but themselves.
+package final class ListGate: Sendable {
+    package static let readersMax = DescriptorShares.listConnections
+    /// More of one user are refused at once.
+    package static let waitersOfUserMax = 8
+    package static let waitMax: Duration = .seconds(2)
+
+    private struct Waiter {
+        let id: Int
+        let user: [UInt8]?
+        let continuation: CheckedContinuation<Limit?, Never>
+    }
+
+    private struct State {
+        var readers = 0
+        /// Users of the readers, by the bytes of their ids.
+        var users: Set<[UInt8]> = []
+        var waiters: [Waiter] = []
+        var lastID = 0
+
+        func admits(_ user: [UInt8]?) -> Bool {
+            readers < ListGate.readersMax && !(user.map(users.contains) ?? false)
+        }
+
+        mutating func begin(_ user: [UInt8]?) {
+            readers += 1
+            if let user { users.insert(user) }
+        }
+    }
+
+    private let connections: ConnectionLimit
+    private let state = Mutex(State())
+
+    /// - Parameter connections: those of the clients that ask.
+    package init(connections: ConnectionLimit) {
+        self.connections = connections
+    }
+
+    /// Reads when it is this request's turn.
+    ///
+    /// - Parameter user: whose list it is, as the request names the user; nil: nobody's in particular.
+    /// - Throws: `Problem` 429 `user.lists` or 503 `process.lists` where the turn did not come in time, both retryable;
+    ///   `CancellationError` where the client closed the connection while it waited; what `read` throws.
+    func withTurn<Result>(
+        of user: String?, _ channel: any Channel, _ read: () async throws -> Result
+    ) async throws -> Result {
+        let user = user.map { Array($0.utf8) }
+        let hasWaited = try await enter(user)
+        defer { leave(user) }
+        if hasWaited, connections.hasLeft(channel) { throw CancellationError() }
+        return try await read()
+    }
+
+    /// - Returns: whether others came first.
+    private func enter(_ user: [UInt8]?) async throws(Problem) -> Bool {
+        let isAdmitted = state.withLock { state in
+            let isAdmitted = state.admits(user)
+            if isAdmitted { state.begin(user) }
+            return isAdmitted
+        }
+        if isAdmitted { return false }
+        let limit: Limit? = await withCheckedContinuation { wait(user, $0) }
+        if let limit { throw .tooManyLists(limit) }
+        return true
+    }
+
+    private func wait(_ user: [UInt8]?, _ continuation: CheckedContinuation<Limit?, Never>) {
+        enum Step {
+            case goesOn(Limit?)
+            case waits(Int)
+        }
+        let step: Step = state.withLock { state in
+            // A place may have become free since the first look.
+            if state.admits(user) {
+                state.begin(user)
+                return .goesOn(nil)
+            }
+            if let user, state.waiters.count(where: { $0.user == user }) >= Self.waitersOfUserMax {
+                return .goesOn(.userLists)
+            }
+            state.lastID += 1
+            state.waiters.append(Waiter(id: state.lastID, user: user, continuation: continuation))
+            return .waits(state.lastID)
+        }
+        switch step {
+        case .goesOn(let limit): continuation.resume(returning: limit)
+        case .waits(let id):
+            Task {
+                try? await Task.sleep(for: Self.waitMax)
+                expire(id)
+            }
+        }
+    }
+
+    /// Ends a wait whose time is up; nothing where its turn came before.
+    private func expire(_ id: Int) {
+        let (waiter, limit): (Waiter?, Limit) = state.withLock { state in
+            guard let place = state.waiters.firstIndex(where: { $0.id == id }) else { return (nil, .lists) }
+            let waiter = state.waiters.remove(at: place)
+            return (waiter, waiter.user.map(state.users.contains) ?? false ? .userLists : .lists)
+        }
+        waiter?.continuation.resume(returning: limit)
+    }
+
+    private func leave(_ user: [UInt8]?) {
+        let next: Waiter? = state.withLock { state in
+            state.readers -= 1
+            if let user { state.users.remove(user) }
+            guard let place = state.waiters.firstIndex(where: { state.admits($0.user) }) else { return nil }
+            let next = state.waiters.remove(at: place)
+            state.begin(next.user)
+            return next
+        }
+        next?.continuation.resume(returning: nil)
+    }
+}
+
+extension Problem {
+    /// The list was not read; the same request is right in a moment.
+    fileprivate static func tooManyLists(_ limit: Limit) -> Problem {
+        limit == .userLists
+            ? Problem(
+                .tooManyRequests, "too_many_lists", "lists of this user are being read; ask again when they are there",
+                limit: limit, headers: [.retryAfter: "1"])
+            : Problem(
+                .serviceUnavailable, "lists_busy", "too many lists are being read; ask again", limit: limit,
+                headers: [.retryAfter: retryAfter])
+    }
+}

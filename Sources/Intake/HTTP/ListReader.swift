@@ -1,0 +1,45 @@
+import HTTPTypes
+import Ledger
+import NIOCore
+package import Postgres
+import Service
+
+/// Reads lists of purchases and orders and stories, in turns, on connections of their own: what a player reads takes none
+/// from posts.
+package struct ListReader: Sendable {
+    /// A reader asks one question at a time.
+    package static let connections = ListGate.readersMax
+    /// The server ends a question after this; behind PgBouncer after what the role has.
+    package static let patience: Duration = .seconds(2)
+
+    private let gate: ListGate
+    private let database: Database
+
+    package init(gate: ListGate, database: Database) {
+        self.gate = gate
+        self.database = database
+    }
+
+    /// Reads when it is this request's turn.
+    ///
+    /// - Parameter user: as ``ListGate/withTurn(of:_:_:)`` has it.
+    /// - Throws: what that throws; `Problem` 503 `request.listTime` where the database needs longer; `LedgerError`.
+    func read<Result>(
+        of user: String?, _ channel: any Channel, _ body: (Database) async throws(PostgresError) -> Result
+    ) async throws -> Result {
+        try await gate.withTurn(of: user, channel) {
+            do throws(PostgresError) {
+                return try await body(database)
+            } catch {
+                if case .timedOut = error { throw Problem.listTooSlow }
+                throw LedgerError(error)
+            }
+        }
+    }
+}
+
+extension Problem {
+    fileprivate static let listTooSlow = Problem(
+        .serviceUnavailable, "list_too_slow", "the database needed too long for this list; ask again", limit: .listTime,
+        headers: [.retryAfter: "5"])
+}

@@ -1,0 +1,167 @@
+package import Settings
+import HTTPTypes
+import Hummingbird
+package import Ledger
+package import Logging
+import NIOCore
+package import Postgres
+package import Service
+import ServiceLifecycle
+package import WorkQueue
+
+/// The HTTP server of ingest: receipts, orders, events, stories and lists of purchases, and health and metrics where they
+/// have no port of their own.
+///
+/// One `run()` owns everything that lives as long as the listener. Put it last in the service group, so that it is the
+/// first to be told of a shutdown: readiness turns 503 at once, the listener stays open for the drain delay while
+/// answers carry `Connection: close`, then it takes no more connections and ends what is under way.
+package struct IntakeServer: Service {
+    /// What is still running this long after the listener closed is cut.
+    private static let drainDeadline: Duration = .seconds(20)
+
+    private let configuration: ConfigurationHolder
+    private let settings: Settings
+    private let health: Health
+    private let operations: OperationsRoutes
+    private let logger: Logger
+    private let security: SecurityLog
+    private let requestLimit: Duration
+    private let longPoll: LongPoll
+    private let clock: RequestClock
+    private let gate: ConnectionLimit
+    private let orderPoll: LongPoll
+    private let receipts: ReceiptRoutes
+    private let orders: OrderRoutes
+    private let tokens: TokenRoutes
+    private let installations: InstallationRoutes
+    private let merges: MergeRoutes
+    private let reports: ReportRoutes
+    private let products: ProductRoutes
+    private let events: EventRoutes
+    private let explain: ExplainRoutes
+    private let purchases: PurchaseRoutes
+    package let address = ListeningAddress()
+
+    /// - Parameters:
+    ///   - lists: what lists are read from; who made it closes it.
+    ///   - connectionsMax: more wait in the backlog.
+    package init(
+        ledger: Ledger, lists: Database, workQueue: WorkQueue, configuration: ConfigurationHolder,
+        catalogues: CatalogueRefresher,
+        settings: Settings, operations: OperationsRoutes, logger: Logger, security: SecurityLog,
+        connectionsMax: Int = HTTPLimits.connectionsMax,
+        requestLimit: Duration = RequestClock.limit
+    ) {
+        self.configuration = configuration
+        self.settings = settings
+        self.operations = operations
+        self.logger = logger
+        self.security = security
+        self.requestLimit = requestLimit
+        health = operations.health
+        longPoll = LongPoll(ledger: ledger)
+        orderPoll = LongPoll(ledger: ledger, finished: Statements.boundOrders, name: "orders")
+        clock = RequestClock(limit: requestLimit)
+        gate = ConnectionLimit(connectionsMax, security: security)
+        let authenticator = Authenticator(configuration: configuration)
+        let lists = ListReader(gate: ListGate(connections: gate), database: lists)
+        let bodies = BodyReader(bytesMax: settings.bodyBytesMax, clock: clock)
+        receipts = ReceiptRoutes(
+            ledger: ledger, workQueue: workQueue, configuration: configuration, authenticator: authenticator,
+            longPoll: longPoll,
+            bodies: bodies, logger: logger, security: security)
+        orders = OrderRoutes(
+            ledger: ledger, configuration: configuration, catalogues: catalogues, authenticator: authenticator,
+            longPoll: orderPoll,
+            bodies: bodies, lists: lists)
+        tokens = TokenRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator)
+        installations = InstallationRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
+        merges = MergeRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies,
+            security: security)
+        reports = ReportRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
+        products = ProductRoutes(configuration: configuration, catalogues: catalogues, authenticator: authenticator)
+        events = EventRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator, health: health)
+        explain = ExplainRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
+        purchases = PurchaseRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
+    }
+
+    /// Serves until graceful shutdown or cancellation; called once.
+    ///
+    /// - Throws: `ConfigurationError` for keys that cannot be read, and the listener's error.
+    package func run() async throws {
+        defer { address.ended() }
+        if let section = configuration.current.gatewayJWT { _ = try await GatewayVerifier(section) }
+        // A group of its own, and detached: the outer shutdown must not reach the listener before the drain delay.
+        let group = ServiceGroup(configuration: .init(services: [.init(service: application)], logger: logger.quiet))
+        let listener = Task.detached { try await group.run() }
+        try await withThrowingTaskGroup(of: Void.self) { tasks in
+            tasks.addTask { await longPoll.run() }
+            tasks.addTask { await orderPoll.run() }
+            tasks.addTask { await clock.run() }
+            tasks.addTask { await gate.run() }
+            defer { tasks.cancelAll() }
+            try await withGracefulShutdownHandler {
+                try await withTaskCancellationHandler {
+                    try await listener.value
+                } onCancel: {
+                    listener.cancel()
+                }
+            } onGracefulShutdown: {
+                drain(group, listener)
+            }
+        }
+    }
+
+    private func drain(_ group: ServiceGroup, _ listener: Task<Void, any Error>) {
+        health.beginDrain()
+        logger.info("draining", metadata: ["drain.seconds": "\(settings.drainDelay.components.seconds)"])
+        // Nobody waits for news on a process that goes: the next poll reaches another one.
+        longPoll.close()
+        orderPoll.close()
+        Task {
+            try? await Task.sleep(for: settings.drainDelay)
+            await group.triggerGracefulShutdown()
+            try? await Task.sleep(for: Self.drainDeadline)
+            listener.cancel()
+        }
+    }
+
+    /// Every route of this server.
+    package func addRoutes(to router: some RouteTable) {
+        receipts.add(to: router)
+        orders.add(to: router)
+        tokens.add(to: router)
+        installations.add(to: router)
+        merges.add(to: router)
+        reports.add(to: router)
+        products.add(to: router)
+        events.add(to: router)
+        explain.add(to: router)
+        purchases.add(to: router)
+        if settings.operationsPort == nil { operations.add(to: router, isInside: settings.showsInside) }
+    }
+
+    private var application: some Service {
+        let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
+        router.add(middleware: AnswerMiddleware(health: health, gate: gate, logger: logger, security: security))
+        addRoutes(to: router)
+        if settings.operationsPort == nil, !settings.showsInside {
+            logger.notice("metrics are not served on a public address: set MAKEGOOD_OPERATIONS_PORT")
+        }
+        return Application(
+            router: router,
+            server: .http1(configuration: HTTPLimits.http1(requestLimit: requestLimit, gate: gate)),
+            configuration: .init(
+                address: .hostname(settings.httpHost, port: settings.httpPort), backlog: 1024, reuseAddress: true,
+                availableConnectionsDelegate: gate),
+            onServerRunning: { [address, logger, settings] channel in
+                let port = channel.localAddress?.port ?? settings.httpPort
+                logger.info("ingest listening", metadata: ["http.address": "\(settings.httpHost):\(port)"])
+                address.listening(port)
+            },
+            logger: logger.quiet)
+    }
+}

@@ -1,0 +1,74 @@
+import Encoding
+import Settings
+import Crypto
+import Foundation
+import HTTPTypes
+import Hummingbird
+import Ledger
+import Purchases
+package import Service
+
+/// `POST /v1/installations` and `DELETE /v1/installations`: what a copy of the app on a device shows itself by.
+///
+/// The token is a secret of 256 random bits, kept by the client with its records and sent with orders and posts
+/// (`installationToken`). An order that was placed on the installation that later posts the purchase may then say whose it
+/// is, across a change of accounts (row 6). Here only its SHA-256 is kept, which needs no salt: nobody finds 256 random
+/// bits by trying.
+package struct InstallationRoutes: Sendable {
+    private let ledger: Ledger
+    private let configuration: ConfigurationHolder
+    private let authenticator: Authenticator
+    private let bodies: BodyReader
+
+    init(ledger: Ledger, configuration: ConfigurationHolder, authenticator: Authenticator, bodies: BodyReader) {
+        self.ledger = ledger
+        self.configuration = configuration
+        self.authenticator = authenticator
+        self.bodies = bodies
+    }
+
+    package func add(to router: some RouteTable) {
+        router.serve("/v1/installations", [.post: { try await issue($0, $1) }, .delete: { try await revoke($0, $1) }])
+    }
+
+    /// 201 with a token: of the installation whose token the body shows, or of a new one.
+    private func issue(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let (appID, userID, shown) = try await read(request, context)
+        let token = Base64URL.encode((0..<32).map { _ in UInt8.random(in: .min ... .max) })
+        let issued = try await ledger.run(
+            Statements.issueInstallationToken,
+            Statements.InstallationWish(
+                appID: appID, id: UUID.random().text, token: Array(SHA256.hash(data: Data(token.utf8))), shown: shown,
+                userID: userID.map { configuration.current.userKeys?.key(of: $0, app: appID) ?? $0 }))
+        guard !issued.isEmpty else { throw Problem.tooManyInstallations }
+        return Response(json: .object([.init("installationToken", .string(token))]), status: .created)
+    }
+
+    /// 200 whether or not the token was known: whoever has it learns nothing else by it.
+    private func revoke(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let (appID, _, shown) = try await read(request, context)
+        guard let shown else { throw Problem.incomplete("no_token", "must be there", field: "installationToken") }
+        _ = try await ledger.run(Statements.revokeInstallation, (appID: appID, token: shown))
+        return Response(json: .object([]), status: .ok)
+    }
+
+    private func read(
+        _ request: Request, _ context: HTTPContext
+    ) async throws -> (appID: String, userID: String?, shown: [UInt8]?) {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.intake)
+        let current = configuration.current
+        return try await bodies.withBody(of: request, context, from: caller) { body in
+            let fields = try IntakeFields(body: body.isEmpty ? Array("{}".utf8) : body, of: .installation)
+            let userID = try caller.user(fields.userID)
+            return (try caller.app(fields.appID, of: current.appIDs), userID, fields.installationTokenSHA256)
+        }
+    }
+}
+
+extension Problem {
+    fileprivate static let tooManyInstallations = Problem(
+        .tooManyRequests, "too_many_installations",
+        "this user was issued \(Statements.installationTokensPerUserMax) installation tokens today",
+        limit: .userInstallations, headers: [.retryAfter: "3600"])
+}

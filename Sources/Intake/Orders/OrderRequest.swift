@@ -1,0 +1,163 @@
+import AppStore
+import Settings
+import Encoding
+import Foundation
+import HTTPTypes
+import Ledger
+import Purchases
+package import Service
+
+/// The body of `POST /v1/orders`, read by the rules of the door, and what the catalogue makes of it.
+///
+/// Before a payment a contradiction is refused, so that nobody pays for what was not meant. With a `transactionId` the
+/// payment is made already (S2-17, S3-23): then what the catalogue sells now refuses no order, and nothing is promised
+/// with it, for its goods are those of the purchase's date.
+package struct OrderRequest: Sendable {
+    package let appID: String
+    package let userID: String
+    /// Fields nobody knows, and what is not kept here.
+    package private(set) var ignored: [String]
+    let idempotencyKey: String?
+    private let fields: IntakeFields
+
+    /// - Parameter apps: the apps of the configuration.
+    /// - Throws: as `IntakeFields`; 403 for another app, user or promotion than the caller may name.
+    package init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
+        var fields = try IntakeFields(body: body, of: .order)
+        appID = try caller.app(fields.appID, of: apps)
+        guard let userID = try caller.user(fields.userID) else {
+            throw .incomplete("no_user", "must be there", field: "userId")
+        }
+        self.userID = userID
+        idempotencyKey = fields.idempotencyKey
+        ignored = fields.unknown
+        if let promotion = fields.promotion, !caller.mayOrder(promotion: promotion) {
+            guard fields.transactionID != nil else { throw .promotionNotAllowed }
+            fields.promotion = nil
+            ignored.append("promotion")
+        }
+        self.fields = fields
+    }
+
+    /// The order as it is stored.
+    ///
+    /// - Parameters:
+    ///   - id: new, and no secret.
+    ///   - keys: where the tables hold keys instead of ids.
+    ///   - now: decides which version of an item is offered.
+    /// - Throws: 422 for what is not sold, or not like this; 409 for a promotion that is over.
+    mutating func order(
+        id: UUID, app: AppConfiguration, catalogue: Catalogue, keys: UserKeys?, now: Date
+    ) throws(Problem) -> NewOrder {
+        let wish = try wish(catalogue, now)
+        let user = keys?.key(of: userID, app: appID) ?? userID
+        let target = try fields.completedTarget { (column, part) throws(Problem) in
+            throw .incomplete("contradiction", "is not what target.\(part) says", field: column)
+        }
+        let text = JSONValue.object(target).canonical.text
+        return NewOrder(
+            id: id, appID: appID, userID: user, productID: wish.productID, item: wish.item, quantity: quantity,
+            promotion: fields.promotion, channel: fields.channel ?? NewOrder.channelDefault,
+            environment: environment(app, user), offer: wish.offer, payBy: app.orders.payBy,
+            target: keys?.protecting(text, of: userID, app: appID) ?? text,
+            details: keys?.protecting(fields.details, of: userID, app: appID) ?? fields.details,
+            installationTokenSHA256: fields.installationTokenSHA256,
+            debounceKey: debounceKey(user, wish, target), debounce: app.orders.debounce,
+            idempotencyKey: fields.idempotencyKey.map { keys?.digest($0, app: appID) ?? $0 }
+                ?? fields.transactionID.map { "transaction \($0)" },
+            reservedFor: fields.transactionID)
+    }
+
+    /// The price that the app showed is not the one that was promised: recorded, never refused.
+    func priceDiffers(from price: Catalogue.Price?) -> Bool {
+        guard let price, let shown = fields.price, let currency = fields.currency else { return false }
+        return currency == price.currency && shown != price.milliunits
+    }
+
+    private var quantity: Int { fields.quantity ?? 1 }
+    private var isPaid: Bool { fields.transactionID != nil }
+
+    // MARK: What is wanted
+
+    private struct Wish {
+        var productID: String
+        /// Nil: not in the catalogue.
+        var product: Catalogue.Product?
+        var item: String?
+        var offer: Offer?
+    }
+
+    private func wish(_ catalogue: Catalogue, _ now: Date) throws(Problem) -> Wish {
+        var wish = try named(catalogue)
+        guard !isPaid else { return wish }
+        guard let product = wish.product else {
+            throw fields.productID == nil
+                ? .incomplete("item_unknown", "is not sold", field: "item")
+                : .incomplete("product_unknown", "is not sold", field: "productId")
+        }
+        guard let item = wish.item else {
+            throw .incomplete("item_missing", "must be there: this product is sold as several items", field: "item")
+        }
+        guard product.items[item] != nil else {
+            throw .incomplete("item_unknown", "is not sold under this product", field: "item")
+        }
+        guard quantity == 1 || product.kind == .consumable else {
+            throw .incomplete("quantity", "must be 1: only consumables are sold by number", field: "quantity")
+        }
+        wish.offer = catalogue.offer(product: product.id, item: item, promotion: fields.promotion, at: now)
+        guard wish.offer == nil else { return wish }
+        guard fields.promotion == nil else {
+            throw .conflict("promotion_over", "is not valid for this item now", field: "promotion")
+        }
+        throw .conflict("not_on_sale", "is not sold now", field: "item")
+    }
+
+    /// By `productId`, by `item`, or by both. The old clients' `item` may be the store product itself (S0-1).
+    private func named(_ catalogue: Catalogue) throws(Problem) -> Wish {
+        guard let name = fields.productID ?? fields.item else {
+            throw .incomplete("no_product", "productId or item must be there")
+        }
+        if let product = catalogue.products[name] {
+            let isItem = fields.item.map { product.items[$0] != nil || $0 != name } ?? false
+            return Wish(productID: name, product: product, item: isItem ? fields.item : product.defaultItem)
+        }
+        guard fields.productID == nil else { return Wish(productID: name, item: fields.item) }
+        let selling = catalogue.products(selling: name)
+        guard selling.count <= 1 else {
+            throw .incomplete("item_ambiguous", "is sold under several products: send productId too", field: "item")
+        }
+        return Wish(productID: selling.first?.id ?? name, product: selling.first, item: name)
+    }
+
+    // MARK: Where to
+
+    /// Where Apple is expected to sell it (S1-9); Apple's data decides. An environment that the app does not have is
+    /// nobody's expectation.
+    private mutating func environment(_ app: AppConfiguration, _ user: String) -> String? {
+        let served = Set(app.identity.environments.map(\.rawValue))
+        if let given = fields.environment {
+            if served.contains(given) { return given }
+            ignored.append("environment")
+        }
+        let isTester = app.policy.isTester(user) && served.contains(Transaction.sandbox)
+        if isTester { return Transaction.sandbox }
+        return [Transaction.production, Transaction.sandbox].first(where: served.contains) ?? served.min()
+    }
+
+    /// The same tap again has the same key (S3-43): SHA-256 over what is wanted, by whom and where.
+    private func debounceKey(_ user: String, _ wish: Wish, _ target: [JSONValue.Member]) -> [UInt8] {
+        let target = JSONValue.object(target)
+        return DerivedID.digest([
+            appID, user, wish.productID, wish.item ?? "", String(quantity), target["server"]?.targetText ?? "",
+            target["role"]?.targetText ?? "", fields.promotion ?? "", fields.channel ?? "",
+            fields.transactionID ?? "",
+        ])
+    }
+}
+
+extension Problem {
+    /// What is asked cannot be now, and may be another time.
+    static func conflict(_ code: String, _ detail: String, field: String? = nil, limit: Limit? = nil) -> Problem {
+        Problem(.conflict, code, detail, field: field, limit: limit)
+    }
+}

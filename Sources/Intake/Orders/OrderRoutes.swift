@@ -1,0 +1,184 @@
+import Encoding
+package import Settings
+import Foundation
+import HTTPTypes
+import Hummingbird
+package import Ledger
+import Metrics
+import Postgres
+import Purchases
+package import Service
+
+/// `POST /v1/orders`, `GET /v1/orders/{id}` and `GET /v1/orders`: what somebody is about to buy, and what became of it.
+package struct OrderRoutes: Sendable {
+    package static let searchLimitDefault = 50
+    package static let searchLimitMax = 200
+    /// When the oldest of too many orders may have left the day; nobody is told the exact time.
+    private static let retryAfterSeconds = 3600
+
+    private let ledger: Ledger
+    private let configuration: ConfigurationHolder
+    private let authenticator: Authenticator
+    private let catalogues: CatalogueRefresher
+    private let users: UserRegister
+    private let longPoll: LongPoll
+    private let bodies: BodyReader
+    private let lists: ListReader
+    private let placed = Counter(label: "makegood_orders_placed_total")
+    private let repeated = Counter(label: "makegood_orders_repeated_total")
+
+    package init(
+        ledger: Ledger, configuration: ConfigurationHolder, catalogues: CatalogueRefresher,
+        authenticator: Authenticator, longPoll: LongPoll,
+        bodies: BodyReader, lists: ListReader
+    ) {
+        self.ledger = ledger
+        self.configuration = configuration
+        self.catalogues = catalogues
+        self.authenticator = authenticator
+        users = UserRegister(ledger: ledger)
+        self.longPoll = longPoll
+        self.bodies = bodies
+        self.lists = lists
+    }
+
+    package func add(to router: some RouteTable) {
+        router.serve("/v1/orders", [.post: { try await post($0, $1) }, .get: { try await search($0, $1) }])
+        router.serve("/v1/orders/:id", [.get: { try await get($0, $1) }])
+    }
+
+    /// 201 for a new order, 200 for the one that was there: the same tap, key or reservation again.
+    private func post(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.intake)
+        let configuration = configuration.current
+        var wish = try await bodies.withBody(of: request, context, from: caller) { body in
+            try OrderRequest(body: body, caller: caller, apps: configuration.appIDs)
+        }
+        guard let app = configuration.apps[wish.appID] else { throw Problem.appNotAllowed }
+        let keys = configuration.userKeys
+        let catalogue = try await catalogues.catalogue(of: app)
+        let now = Date()
+        let order = try wish.order(id: OrderID.make(at: now), app: app, catalogue: catalogue, keys: keys, now: now)
+        try await checkLimits(order, catalogue)
+        if let keys { try await users.enter(wish.userID, key: order.userID, app: order.appID, keys) }
+        guard let (view, isNew) = try await ledger.place(order) else {
+            throw Problem.tooManyOrders(retryAfterSeconds: Self.retryAfterSeconds)
+        }
+        // A purchase that a guest names may have an order of the account that the guest became part of.
+        guard try await caller.mayRead(appID: view.appID, userID: view.userID, keys, ledger) else {
+            throw Problem.conflict("order_of_account", "another account of this user has the order of this purchase")
+        }
+        // The order of the purchase that is asked for is the answer, whatever was wished for when it was placed.
+        let isOfPurchase = order.reservedFor.map { [view.transactionID, view.reservedFor].contains($0) } ?? false
+        if wish.idempotencyKey != nil, view.debounceKey != order.debounceKey, !isOfPurchase {
+            throw Problem.conflict("idempotency_key", "was sent with another order", field: "idempotencyKey")
+        }
+        (isNew ? placed : repeated).increment()
+        return Response(
+            json: try await shown([view], to: caller, of: wish.appID)[0].json(
+                isRepeated: !isNew, priceDiffers: wish.priceDiffers(from: view.price), ignored: wish.ignored),
+            status: isNew ? .created : .ok)
+    }
+
+    /// - Throws: 409 where the user has bought as many as one may, and this is no order that is there already.
+    private func checkLimits(_ order: NewOrder, _ catalogue: Catalogue) async throws {
+        guard let offer = order.offer, let product = catalogue.products[offer.productID],
+            let limits = product.items[offer.item]?.limits, !limits.areNone
+        else { return }
+        let question = Statements.BoughtQuestion(
+            appID: order.appID, userID: order.userID, product: product, item: offer.item)
+        guard let bought = try await ledger.run(Statements.boughtUnits, question).first else { return }
+        for (name, limit, count) in [
+            ("day", limits.day, bought.day), ("month", limits.month, bought.month), ("ever", limits.ever, bought.ever),
+        ] {
+            guard let limit, count + order.quantity > limit else { continue }
+            if try await ledger.run(Statements.findOrders, [order]).first != nil { return }
+            let period = name == "ever" ? "ever" : "a \(name)"
+            throw Problem.conflict(
+                "limit_\(name)", "one user may buy \(limit) of it \(period)", field: "item", limit: .userItems)
+        }
+    }
+
+    private func get(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.intake)
+        let wait = try WaitParameter(request).duration
+        guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
+            var view = try await ledger.order(id)
+        else { throw Problem.notFound }
+        guard
+            try await caller.mayRead(
+                appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
+        else { throw Problem.notYours }
+        if view.transactionID == nil, wait > .zero {
+            view =
+                await longPoll.latest(id, of: view.userID, upTo: wait, isOver: { $0.transactionID != nil }) {
+                    try await ledger.order(id)
+                } ?? view
+        }
+        return Response(json: try await shown([view], to: caller, of: view.appID)[0].json())
+    }
+
+    /// Orders as this caller may see them: a merged guest's token reads nothing of the account's receipts, orders and
+    /// purchases.
+    private func shown(_ views: [OrderView], to caller: Caller, of appID: String) async throws -> [OrderView] {
+        guard let userID = caller.userID, views.contains(where: { $0 != $0.shown(to: [$0.userID]) }) else {
+            return views
+        }
+        let key = configuration.current.userKeys?.key(of: userID, app: appID) ?? userID
+        let ids = [key] + (try await ledger.run(Statements.idsMergedInto, UserName(appID: appID, key: key)))
+        return views.map { $0.shown(to: ids) }
+    }
+
+    /// What a client forgot: the newest orders of a user.
+    private func search(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.intake)
+        let configuration = configuration.current
+        let appID = try caller.app(request.parameter("appId"), of: configuration.appIDs)
+        guard let userID = try caller.user(request.parameter("userId")) else {
+            throw Problem.badParameter("userId", "there")
+        }
+        let productID = try request.parameter("productId")
+        for (name, text) in [("userId", userID), ("productId", productID ?? "")] {
+            guard text.utf8.count <= IntakeFields.userBytesMax, !text.utf8.contains(0) else {
+                throw Problem.badParameter(name, "a text of at most \(IntakeFields.userBytesMax) bytes")
+            }
+        }
+        let state = try request.parameter("state").map { text throws(Problem) in
+            // Before an order's grant was its binding, these were two.
+            guard let state = text == "bound" ? .granted : OrderView.State(rawValue: text) else {
+                throw .badParameter("state", "open, expired or granted")
+            }
+            return state
+        }
+        let limit = try request.parameter("limit").map { text throws(Problem) in
+            guard let limit = Int(text), (1...Self.searchLimitMax).contains(limit) else {
+                throw .badParameter("limit", "a whole number from 1 to \(Self.searchLimitMax)")
+            }
+            return limit
+        }
+        let user = UserName(appID: appID, key: configuration.userKeys?.key(of: userID, app: appID) ?? userID)
+        let views = try await lists.read(of: userID, context.channel) { database throws(PostgresError) in
+            try await database.run(
+                Statements.searchOrders,
+                .init(
+                    appID: appID, userIDs: try await caller.idsRead(of: user, database),
+                    productID: productID, state: state,
+                    limit: limit ?? Self.searchLimitDefault))
+        }
+        let orders = try await shown(views, to: caller, of: appID)
+            .filter { state == nil || $0.state == state }.map { $0.json() }
+        return Response(json: .object([.init("orders", .array(orders))]))
+    }
+}
+
+extension Problem {
+    static func tooManyOrders(retryAfterSeconds: Int) -> Problem {
+        Problem(
+            .tooManyRequests, "too_many_orders",
+            "this user placed \(Statements.ordersPerUserMax) orders within a day",
+            limit: .userOrders, headers: [.retryAfter: String(retryAfterSeconds)])
+    }
+}

@@ -1,0 +1,150 @@
+import Encoding
+package import Settings
+import Foundation
+import HTTPTypes
+import Hummingbird
+package import Ledger
+import Purchases
+package import Service
+
+/// `PUT /v1/users/{id}/tokens/{uuid}` and `POST /v1/users/{id}/token`: one token, one user, per app.
+///
+/// A token leads every purchase that carries it to its user, whoever posts it. So only a service key may say whose one
+/// is: a user's own word could claim a stranger's. One that is issued here nobody else can know.
+package struct TokenRoutes: Sendable {
+    private let ledger: Ledger
+    private let configuration: ConfigurationHolder
+    private let authenticator: Authenticator
+    private let users: UserRegister
+
+    package init(ledger: Ledger, configuration: ConfigurationHolder, authenticator: Authenticator) {
+        self.ledger = ledger
+        self.configuration = configuration
+        self.authenticator = authenticator
+        users = UserRegister(ledger: ledger)
+    }
+
+    package func add(to router: some RouteTable) {
+        router.serve("/v1/users/:id/tokens/:token", [.put: { try await put($0, $1) }])
+        router.serve("/v1/users/:id/token", [.post: { try await issue($0, $1) }])
+    }
+
+    /// 201 where it is new, 200 where it was this user's already, 409 where it is another's: whose, nobody is told.
+    private func put(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.intake)
+        let user = try caller.user(in: request, context, of: configuration.current)
+        guard caller.userID == nil else { throw Problem.needsKey }
+        guard let token = context.parameters.get("token").flatMap(UUID.init(uuidString:)) else {
+            throw Problem.badParameter("token", "a UUID")
+        }
+        let registered = try await settle(user, .registered, token)
+        guard let registered else {
+            throw Problem.conflict(
+                "too_many_tokens", "this user has \(Statements.tokensPerUserMax) tokens", field: "token")
+        }
+        // What an account that became part of this one has is this one's.
+        guard
+            try await ledger.isSamePerson(UserName(appID: user.appID, key: user.key), registered.userID)
+        else {
+            throw Problem(
+                .conflict, "token_taken", "is another user's", field: "token", refusal: .tokenTaken)
+        }
+        return Self.response(registered)
+    }
+
+    /// The user's own token; made where he has none.
+    private func issue(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.intake)
+        let user = try caller.user(in: request, context, of: configuration.current)
+        guard let issued = try await settle(user, .issued, UUID()) else { throw Problem.unavailable() }
+        return Self.response(issued)
+    }
+
+    private func settle(
+        _ user: PathUser, _ source: UserToken.Source, _ token: UUID
+    ) async throws(LedgerError) -> UserToken? {
+        if let keys = configuration.current.userKeys {
+            try await users.enter(user.id, key: user.key, app: user.appID, keys)
+        }
+        let wish = Statements.TokenWish(appID: user.appID, userID: user.key, token: token)
+        let statement = source == .issued ? Statements.issueToken : Statements.registerToken
+        // Twice: what somebody enters at the same time is seen by the second look only.
+        for _ in 0..<2 {
+            if let row = try await ledger.run(statement, wish).first { return row }
+        }
+        return nil
+    }
+
+    private static func response(_ token: UserToken) -> Response {
+        Response(
+            json: .object([
+                .init("token", .string(token.token.text)),
+                .init("source", .string(token.source.rawValue)),
+                .init("registeredAt", .string(token.registeredAt.rfc3339)),
+            ]), status: token.isNew ? .created : .ok)
+    }
+}
+
+/// The user that a path names.
+struct PathUser: Sendable {
+    let appID: String
+    let id: String
+    /// How the tables name him.
+    let key: String
+}
+
+extension Caller {
+    /// The user of `/v1/users/{id}/…` and his app, `?appId=` where the caller has several. Another user than a token's own
+    /// is not there, as his orders are not.
+    func user(
+        in request: Request, _ context: HTTPContext, of configuration: Configuration
+    ) throws(Problem) -> PathUser {
+        let appID = try app(request.parameter("appId"), of: configuration.appIDs)
+        guard let id = context.parameters.get("id")?.percentDecoded, !id.isEmpty, !id.utf8.contains(0),
+            id.utf8.count <= IntakeFields.userBytesMax
+        else {
+            throw .badParameter("id", "a user's id, percent-encoded, of at most \(IntakeFields.userBytesMax) bytes")
+        }
+        if let userID, !userID.isSameText(as: id) { throw .notYours }
+        return PathUser(appID: appID, id: id, key: configuration.userKeys?.key(of: id, app: appID) ?? id)
+    }
+}
+
+extension String {
+    /// A part of a path as it was meant (RFC 3986, 2.1); nil for what is no UTF-8: `removingPercentEncoding` would make one
+    /// user of all of those.
+    package var percentDecoded: String? {
+        var decoded: [UInt8] = []
+        var rest = utf8[...]
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "%") else {
+                decoded.append(byte)
+                continue
+            }
+            guard let value = UInt8(decoding: rest.prefix(2)) else { return nil }
+            decoded.append(value)
+            rest = rest.dropFirst(2)
+        }
+        return String(validating: decoded, as: UTF8.self)
+    }
+}
+
+extension UInt8 {
+    /// Two hexadecimal digits.
+    fileprivate init?(decoding digits: Substring.UTF8View) {
+        let text = String(Substring(digits))
+        guard text.utf8.count == 2, !text.hasPrefix("+"), !text.hasPrefix("-"), let value = UInt8(text, radix: 16)
+        else {
+            return nil
+        }
+        self = value
+    }
+}
+
+extension Problem {
+    static let needsKey = Problem(
+        .forbidden, "needs_key", "is for a service key: a user's token cannot say whose a token is",
+        refusal: .needsKey)
+}

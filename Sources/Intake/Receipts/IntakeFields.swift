@@ -1,0 +1,460 @@
+import Settings
+import Crypto
+import Encoding
+import Foundation
+import Purchases
+import Service
+
+/// The fields of a body, with their types and lengths checked: one reading for receipts, orders and reports, so that
+/// a record is the same record wherever it is sent.
+///
+/// Empty texts and null count as absent: the old clients' tables have every column from the start (S0-2). Unknown fields
+/// are stored, never refused. Nor does a receipt fail for what its post says beside the proof: nothing that was paid is
+/// dropped for a quantity of 0. A field of ours that stands there twice is refused, or of a receipt neither counts.
+struct IntakeFields: Sendable {
+    enum Form {
+        case receipt, order, report, installation
+    }
+
+    var appID: String?
+    var userID: String?
+    /// SHA-256 of the token of the installation; the token itself is kept nowhere.
+    var installationTokenSHA256: [UInt8]?
+    var orderID: String?
+    var transactionID: String?
+    var originalTransactionID: String?
+    var signedTransaction: String?
+    var receipt: String?
+    /// What is sold under the store product; from the old clients also the store product itself (S0-1).
+    var item: String?
+    var quantity: Int?
+    var target: [JSONValue.Member] = []
+    /// The columns of the old clients' table that have no field of their own.
+    var columns: [JSONValue.Member] = []
+
+    // Of orders.
+    var productID: String?
+    var promotion: String?
+    var channel: String?
+    var idempotencyKey: String?
+    var environment: String?
+    var price: Int?
+    var currency: String?
+
+    // Of reports.
+    var kind: String?
+    var message: String?
+    var appVersion: String?
+
+    /// What is stored beside the columns of the row, as one canonical JSON object.
+    private(set) var details = "{}"
+    /// Fields nobody knows; at most `unknownMax` are named, all are stored.
+    private(set) var unknown: [String] = []
+    /// Of a receipt: known fields that make no sense. Stored as they came, and not gone by.
+    private(set) var disregarded: [String] = []
+
+    static let unknownMax = 100
+    static let userBytesMax = FieldBounds.userBytesMax
+    static let itemBytesMax = FieldBounds.itemBytesMax
+    static let orderBytesMax = FieldBounds.orderBytesMax
+    static let installationTokenBytesMax = 128
+    /// A price in milliunits: below 2^53, so that every JSON reader takes it as it is.
+    static let priceMax = FieldBounds.priceMax
+    private static let targetBytesMax = 1024
+    private static let quantityMax = 1_000_000_000
+    /// One payment holds at most ten of a consumable (Apple: SKMutablePayment.quantity).
+    private static let orderQuantityMax = 10
+    private static let columnNames: Set<String> = [
+        "token", "uid", "itemnum", "appsid", "vtime", "country", "ext", "finishTransaction",
+    ]
+    /// What a post only says of a purchase: Apple's word decides all of it.
+    private static let saidNames = columnNames.union([
+        "item", "productId", "quantity", "priceMilliunits", "currency", "target", "client", "installationToken",
+    ])
+    /// Beside a proof these are hints as well; alone they are all there is.
+    private static let saidBesideProof = saidNames.union(["orderId", "transactionId", "originalTransactionId"])
+    /// What no form takes twice. A receipt's other fields are stored, and decide nothing.
+    private static let receiptNames = saidBesideProof.union(["appId", "userId", "signedTransaction", "receipt"])
+    private static let names = receiptNames.union([
+        "promotion", "channel", "installationId", "idempotencyKey", "environment", "kind", "message", "appVersion",
+        "device",
+    ])
+    private static let targetNames = ["server", "role", "country", "ext"]
+    private static let columnBytesMax = 4096
+    private static let messageBytesMax = 4096
+
+    /// Of details; a receipt's are bounded by its body alone, for they may be all there is of a purchase.
+    private static func detailsBytesMax(_ form: Form) -> Int? {
+        switch form {
+        case .receipt: nil
+        case .order: 64 << 10
+        case .report, .installation: 16 << 10
+        }
+    }
+
+    /// - Throws: 400 for what is no JSON object, has a wrong type or is over a limit.
+    init(body: [UInt8], of form: Form) throws(Problem) {
+        let value: JSONValue
+        do {
+            value = try JSONValue(parsing: body)
+        } catch {
+            throw Problem(error)
+        }
+        guard case .object(let members) = value else {
+            throw .malformed("not_json", "the body must be a JSON object", field: nil)
+        }
+        try self.init(members, of: form)
+    }
+
+    /// - Throws: as for a body.
+    init(_ members: [JSONValue.Member], of form: Form) throws(Problem) {
+        let lenient = form == .receipt ? Self.haveProof(members) ? Self.saidBesideProof : Self.saidNames : []
+        let repeated = Self.repeated(members, among: form == .receipt ? Self.receiptNames : Self.names)
+        var stored: [JSONValue.Member] = []
+        for member in members {
+            let name = member.key.plainASCII
+            do throws(Problem) {
+                guard !repeated.contains(name) else { throw .duplicate(name) }
+                if try takes(member, of: form) { continue }
+            } catch {
+                guard lenient.contains(name) else { throw error }
+                disregard(member.key)
+            }
+            stored.append(member)
+        }
+        guard !stored.isEmpty else { return }
+        details = JSONValue.object(stored).withoutSessionTokens.canonical.text
+        if let bytesMax = Self.detailsBytesMax(form), details.utf8.count > bytesMax {
+            throw .malformed("too_long", "holds more than \(bytesMax) bytes beside its own fields", field: nil)
+        }
+    }
+
+    /// Which of these names stand there more than once.
+    private static func repeated(_ members: [JSONValue.Member], among names: Set<String>) -> Set<String> {
+        var (seen, repeated): (Set<String>, Set<String>) = ([], [])
+        for member in members {
+            let name = member.key.plainASCII
+            if names.contains(name), !seen.insert(name).inserted { repeated.insert(name) }
+        }
+        return repeated
+    }
+
+    private static func haveProof(_ members: [JSONValue.Member]) -> Bool {
+        members.contains { member in
+            guard case .string(let text) = member.value, !text.isEmpty else { return false }
+            return ["signedTransaction", "receipt"].contains(member.key.plainASCII)
+        }
+    }
+
+    /// Reads what is known. False: the member belongs to the details.
+    private mutating func takes(_ member: JSONValue.Member, of form: Form) throws(Problem) -> Bool {
+        let name = member.key.plainASCII
+        switch name {
+        case "appId": appID = try Self.text(member, bytesMax: 64)
+        case "userId": userID = try Self.text(member, bytesMax: Self.userBytesMax)
+        case "transactionId": transactionID = try Self.text(member, bytesMax: 64)
+        case "item":
+            item = try Self.text(member, bytesMax: Self.itemBytesMax)
+            return form == .order
+        case "quantity":
+            quantity = try Self.integer(member, 1...(form == .order ? Self.orderQuantityMax : Self.quantityMax))
+            return form == .order
+        case "target":
+            try readTarget(member)
+            return form == .order
+        case "client":
+            switch member.value {
+            case .object, .null: return false
+            default: throw .wrongType("client", "an object")
+            }
+        case _ where Self.columnNames.contains(name):
+            columns.append(try Self.column(member))
+            return false
+        default:
+            switch form {
+            case .receipt: return try takesOfReceipt(member, name)
+            case .order: return try takesOfOrder(member, name)
+            case .report: return try takesOfReport(member, name)
+            case .installation:
+                if name == "installationToken" {
+                    installationTokenSHA256 = try Self.digest(member)
+                } else {
+                    note(member.key)
+                }
+            }
+        }
+        return true
+    }
+
+    private mutating func takesOfReceipt(_ member: JSONValue.Member, _ name: String) throws(Problem) -> Bool {
+        switch name {
+        case "orderId": orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
+        case "originalTransactionId": originalTransactionID = try Self.text(member, bytesMax: 64)
+        case "signedTransaction": signedTransaction = try Self.signedTransaction(member)
+        case "receipt": receipt = try Self.receipt(member)
+        case "productId":
+            productID = try Self.text(member, bytesMax: Self.itemBytesMax)
+            return false
+        case "priceMilliunits":
+            price = try Self.integer(member, 0...Self.priceMax)
+            return false
+        case "currency":
+            currency = try Self.text(member, bytesMax: 16)
+            return false
+        case "installationToken": installationTokenSHA256 = try Self.digest(member)
+        // A note for support, which decides nothing.
+        case "installationId": return false
+        default:
+            note(member.key)
+            return false
+        }
+        return true
+    }
+
+    private mutating func takesOfOrder(_ member: JSONValue.Member, _ name: String) throws(Problem) -> Bool {
+        switch name {
+        case "productId": productID = try Self.text(member, bytesMax: Self.itemBytesMax)
+        case "promotion": promotion = try Self.text(member, bytesMax: Self.itemBytesMax)
+        case "channel": channel = try Self.text(member, bytesMax: 32)
+        case "installationToken": installationTokenSHA256 = try Self.digest(member)
+        // A note for support, which decides nothing.
+        case "installationId": return false
+        case "idempotencyKey": idempotencyKey = try Self.text(member, bytesMax: 128)
+        case "environment": environment = try Self.text(member, bytesMax: 32)
+        case "priceMilliunits":
+            price = try Self.integer(member, 0...Self.priceMax)
+            return false
+        case "currency":
+            currency = try Self.text(member, bytesMax: 16)
+            return false
+        // A proof sent along is posted as a receipt that names the order; here it is neither looked at nor kept.
+        case "receipt", "signedTransaction":
+            if member.value != .null, member.value != .string("") { note(member.key) }
+        default:
+            note(member.key)
+            return false
+        }
+        return true
+    }
+
+    private mutating func takesOfReport(_ member: JSONValue.Member, _ name: String) throws(Problem) -> Bool {
+        switch name {
+        // Kept as it was written too: it may be no order of ours.
+        case "orderId":
+            orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
+            return false
+        case "kind": kind = try Self.text(member, bytesMax: 64)
+        case "message": message = try Self.text(member, bytesMax: Self.messageBytesMax)
+        case "appVersion": appVersion = try Self.text(member, bytesMax: 64)
+        // Model, system, circumstances: what support asks for (S1-27).
+        case "device": return false
+        default:
+            note(member.key)
+            return false
+        }
+        return true
+    }
+
+    mutating func disregard(_ name: String) {
+        if !disregarded.contains(name) { disregarded.append(name) }
+    }
+
+    /// `target`, completed by the columns of the old clients' table (S0-9): `appsid` is the server, `ext` the role.
+    ///
+    /// - Parameter contradiction: of a column that says otherwise than the target, which counts.
+    func completedTarget(_ contradiction: (_ column: String, _ part: String) throws(Problem) -> Void) throws(Problem)
+        -> [JSONValue.Member]
+    {
+        var completed = target
+        for (column, name) in [("appsid", "server"), ("ext", "role"), ("country", "country")] {
+            guard let given = columns.last(where: { $0.key == column })?.value, let text = given.targetText
+            else { continue }
+            guard let present = JSONValue.object(completed)[name]?.targetText else {
+                completed.append(.init(name, given))
+                continue
+            }
+            if !present.isSameText(as: text) { try contradiction(column, name) }
+        }
+        return JSONValue.object(completed).withoutSessionTokens.members
+    }
+
+    // MARK: One field
+
+    private static func digest(_ member: JSONValue.Member) throws(Problem) -> [UInt8]? {
+        try text(member, bytesMax: installationTokenBytesMax).map { Array(SHA256.hash(data: Data($0.utf8))) }
+    }
+
+    private static func text(_ member: JSONValue.Member, bytesMax: Int) throws(Problem) -> String? {
+        switch member.value {
+        case .null: return nil
+        case .string(let text):
+            guard text.utf8.count <= bytesMax else { throw .tooLong(member.key, bytesMax: bytesMax) }
+            return text.isEmpty ? nil : text
+        default: throw .wrongType(member.key, "a string")
+        }
+    }
+
+    private static func integer(_ member: JSONValue.Member, _ range: ClosedRange<Int>) throws(Problem) -> Int? {
+        switch member.value {
+        case .null: return nil
+        case .number(let text):
+            guard let value = Int(text), range.contains(value) else { fallthrough }
+            return value
+        default: throw .wrongType(member.key, "a whole number from \(range.lowerBound) to \(range.upperBound)")
+        }
+    }
+
+    private static func signedTransaction(_ member: JSONValue.Member) throws(Problem) -> String? {
+        guard let text = try text(member, bytesMax: ProofShape.signedTransactionBytesMax) else { return nil }
+        guard ProofShape.isCompactJWS(text) else {
+            throw .malformed("not_jws", "must be three parts of unpadded base64url", field: member.key)
+        }
+        return text
+    }
+
+    private static func receipt(_ member: JSONValue.Member) throws(Problem) -> String? {
+        guard let text = try text(member, bytesMax: .max) else { return nil }
+        guard let canonical = ProofShape.canonicalBase64(text) else {
+            throw .malformed("not_base64", "must be base64", field: member.key)
+        }
+        return canonical
+    }
+
+    /// Where in the game the goods go. Its members are texts; game servers are often numbered.
+    private mutating func readTarget(_ member: JSONValue.Member) throws(Problem) {
+        switch member.value {
+        case .null: target = []
+        case .object(let parts):
+            try member.value.refuseDuplicates(of: Self.targetNames, in: "target.")
+            for part in parts {
+                switch part.key.plainASCII {
+                case let name where Self.targetNames.contains(name):
+                    switch part.value {
+                    case .null, .number: break
+                    case .string(let text):
+                        guard text.utf8.count <= Self.targetBytesMax else {
+                            throw .tooLong("target.\(part.key)", bytesMax: Self.targetBytesMax)
+                        }
+                    default: throw .wrongType("target.\(part.key)", "a string or a number")
+                    }
+                default: note("target.\(part.key)")
+                }
+            }
+            target = parts
+        default: throw .wrongType(member.key, "an object")
+        }
+    }
+
+    private static func column(_ member: JSONValue.Member) throws(Problem) -> JSONValue.Member {
+        switch member.value {
+        case .object, .array: throw .wrongType(member.key, "a plain value")
+        case .string(let text):
+            guard text.utf8.count <= columnBytesMax else { throw .tooLong(member.key, bytesMax: columnBytesMax) }
+        case .null, .bool, .number: break
+        }
+        return member
+    }
+
+    private mutating func note(_ name: String) {
+        guard unknown.count < Self.unknownMax else { return }
+        let name = String(String.UnicodeScalarView(name.unicodeScalars.prefix(128)))
+        if !unknown.contains(where: { $0.utf8.elementsEqual(name.utf8) }) { unknown.append(name) }
+    }
+}
+
+// MARK: Who and whose
+
+extension Caller {
+    /// The app that a request is about.
+    ///
+    /// - Parameter known: the apps of the configuration.
+    func app(_ given: String?, of known: Set<String>) throws(Problem) -> String {
+        if let given {
+            // As the configuration spells it: the Kelvin sign is no K.
+            let appID = given.plainASCII
+            guard apps.contains(appID), known.contains(appID) else { throw .appNotAllowed }
+            return appID
+        }
+        let reachable = apps.intersection(known)
+        guard reachable.count == 1, let appID = reachable.first else {
+            throw .incomplete("no_app", "must be there: the caller has more than one app", field: "appId")
+        }
+        return appID
+    }
+
+    /// The user that a request is about; nil where a service key names nobody.
+    func user(_ given: String?) throws(Problem) -> String? {
+        guard let userID else { return given }
+        if let given, !given.isSameText(as: userID) { throw .otherUser }
+        return userID
+    }
+}
+
+extension Problem {
+    init(_ error: JSONError) {
+        self =
+            switch error.kind {
+            case .syntax: .malformed("not_json", "the body is no JSON", field: error.field)
+            case .zeroCharacter:
+                .malformed("zero_character", "holds U+0000, which cannot be stored", field: error.field)
+            case .depth: .malformed("too_deep", "is nested deeper than \(JSONValue.depthMax)", field: error.field)
+            case .number:
+                .malformed(
+                    "number_range",
+                    "holds a number longer than \(JSONValue.numberBytesMax) bytes or beyond 1e\(JSONValue.exponentMax)",
+                    field: error.field)
+            }
+    }
+}
+
+extension JSONValue {
+    /// - Throws: 400 for an object that has one of these members twice.
+    func refuseDuplicates(of names: [String], in path: String = "") throws(Problem) {
+        for name in names where members.count(where: { $0.key.isSameText(as: name) }) > 1 {
+            throw .duplicate(path + name)
+        }
+    }
+
+    /// A server or role as text; nil for none.
+    var targetText: String? {
+        switch self {
+        case .string(let text), .number(let text): text.isEmpty ? nil : text
+        case .bool(let flag): flag ? "true" : "false"
+        case .null, .array, .object: nil
+        }
+    }
+
+    /// The same with every member `token` or `installationToken`, wherever it stands (the old clients' records come whole
+    /// in `client` too), replaced by the same name with `Sha256` behind it: a session token is a secret, never checked here
+    /// (S0-1, S0-11). Its hash tells two apart, and that is all it is for.
+    fileprivate var withoutSessionTokens: JSONValue {
+        switch self {
+        case .object(let members):
+            .object(
+                members.map { member in
+                    let name = member.key.plainASCII
+                    guard name == "token" || name == "installationToken" else {
+                        return .init(member.key, member.value.withoutSessionTokens)
+                    }
+                    guard member.value != .null else { return .init(name + "Sha256", .null) }
+                    let hash = SHA256.hash(data: Data(member.value.plainText.utf8))
+                    return .init(name + "Sha256", .string(hash.hexadecimal))
+                })
+        case .array(let elements): .array(elements.map(\.withoutSessionTokens))
+        case .null, .bool, .number, .string: self
+        }
+    }
+
+    /// A string's text, anything else as it is written in JSON.
+    private var plainText: String {
+        if case .string(let text) = self { text } else { text }
+    }
+}
+
+extension String {
+    /// The text where it is ASCII, as every name of ours is, else nothing: for comparing what a stranger calls a field.
+    ///
+    /// String compares and hashes by canonical equivalence, and for that puts marks that combine with one character into
+    /// order, in quadratic time: a megabyte of them, compared with a literal, would take minutes.
+    fileprivate var plainASCII: String { utf8.allSatisfy { $0 < 0x80 } ? self : "" }
+}

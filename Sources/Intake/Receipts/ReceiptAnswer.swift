@@ -1,0 +1,95 @@
+package import Encoding
+import Foundation
+package import Ledger
+package import Purchases
+import Settings
+
+/// What a poster is told about his receipt: the JSON of `POST /v1/receipts` and `GET /v1/receipts/{id}`.
+package struct ReceiptAnswer: Sendable {
+    private let view: ReceiptView
+    private let finishing: FinishPolicy
+    private let ignored: [String]
+    private let disregarded: [String]
+
+    /// - Parameter finishing: the app's policy.
+    package init(_ view: ReceiptView, finishing: FinishPolicy, ignored: [String] = [], disregarded: [String] = []) {
+        self.view = view
+        self.finishing = finishing
+        self.ignored = ignored
+        self.disregarded = disregarded
+    }
+
+    /// May the client finish (P2)? The named transaction's value; else all of them must be safe.
+    package var safeToFinish: Bool {
+        if let named = view.transactions.first(where: { $0.transactionId == view.transactionID }) {
+            return isSafe(named)
+        }
+        guard view.transactions.isEmpty else { return view.transactions.allSatisfy(isSafe) }
+        return isSafe(state: view.state.rawValue, reason: view.reason, hasFacts: false)
+    }
+
+    package var json: JSONValue {
+        var members: [JSONValue.Member] = [
+            .init("id", .string(view.id.text)),
+            .init("state", .string(view.state.rawValue)),
+        ]
+        if let reason = view.reason { members.append(.init("reason", .string(reason))) }
+        members.append(.init("safeToFinish", .bool(safeToFinish)))
+        // The receipt is genuine and empty: the client's copy is older than the purchase (P19).
+        if view.reason == Reason.noTransactionYet.rawValue { members.append(.init("refreshReceipt", .bool(true))) }
+        members.append(.init("receivedAt", .string(view.receivedAt.rfc3339)))
+        if let dueAt = view.dueAt, !view.state.isEnded {
+            members.append(.init("nextAttemptAt", .string(dueAt.rfc3339)))
+        } else if !safeToFinish, let safeAt = view.transactions.compactMap(\.safeAt).max() {
+            // Another one has it by less than proof: then the client may finish, if nobody has decided otherwise.
+            members.append(.init("nextAttemptAt", .string(safeAt)))
+        }
+        members.append(.init("transactions", .array(view.transactions.map(json))))
+        if !ignored.isEmpty { members.append(.init("ignored", .array(ignored.map(JSONValue.string)))) }
+        if !disregarded.isEmpty {
+            members.append(.init("disregarded", .array(disregarded.map(JSONValue.string))))
+        }
+        return .object(members)
+    }
+
+    private func json(_ transaction: ReceiptView.TransactionView) -> JSONValue {
+        var members: [JSONValue.Member] = [.init("transactionId", .string(transaction.transactionId))]
+        if showsFacts(transaction) {
+            if let id = transaction.originalTransactionId {
+                members.append(.init("originalTransactionId", .string(id)))
+            }
+            if let id = transaction.productId { members.append(.init("productId", .string(id))) }
+            if let quantity = transaction.quantity { members.append(.init("quantity", .integer(quantity))) }
+            if let name = transaction.environment { members.append(.init("environment", .string(name))) }
+            if let time = transaction.purchasedAt { members.append(.init("purchasedAt", .string(time))) }
+        }
+        members.append(.init("state", .string(transaction.state)))
+        if let reason = transaction.reason { members.append(.init("reason", .string(reason))) }
+        // Given on trust; from now on the debt is ours, so that it may be finished all the same.
+        if transaction.reason == Reason.unconfirmed.rawValue { members.append(.init("provisional", .bool(true))) }
+        members.append(.init("safeToFinish", .bool(isSafe(transaction))))
+        if let isOwn = transaction.isOwn { members.append(.init("owner", .string(isOwn ? "you" : "another"))) }
+        if let goods = transaction.goods { members.append(.init("goods", .goods(goods))) }
+        return .object(members)
+    }
+
+    private func isSafe(_ transaction: ReceiptView.TransactionView) -> Bool {
+        isSafe(
+            state: transaction.state, reason: transaction.reason,
+            // Facts that someone else's proof brought are no debt to this poster: his own proof is still needed.
+            hasFacts: transaction.productId != nil && showsFacts(transaction),
+            isDisputed: transaction.isDisputed ?? false)
+    }
+
+    private func isSafe(state: String, reason: String?, hasFacts: Bool, isDisputed: Bool = false) -> Bool {
+        finishing != .never
+            && SafeToFinish.judge(
+                state: state, reason: reason, hasFacts: hasFacts, finishHeld: finishing == .held, isDisputed: isDisputed
+            )
+    }
+
+    /// Who only knows an id is given no hint about the purchase behind it (Ownership, note 5).
+    private func showsFacts(_ transaction: ReceiptView.TransactionView) -> Bool {
+        transaction.isOwn == true || transaction.reason != Reason.possessionMissing.rawValue
+    }
+}

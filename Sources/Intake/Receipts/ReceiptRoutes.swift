@@ -1,0 +1,381 @@
+import AppStore
+package import Settings
+import Encoding
+import Foundation
+import HTTPTypes
+import Hummingbird
+package import Ledger
+package import Logging
+import Metrics
+import NIOCore
+import Postgres
+import Purchases
+package import Service
+package import WorkQueue
+
+/// `POST /v1/receipts`, `POST /v1/receipts/batch` and `GET /v1/receipts/{id}`.
+///
+/// Accept means committed: the answer leaves after the row is stored, and the workers' bell rings beside it. A
+/// reachable client with something attributable never fails here (S3-33); what it is worth is judged later.
+package struct ReceiptRoutes: Sendable {
+    /// When one that is being judged may have led somewhere; the day ends by UTC.
+    private static let questionsRetryAfterSeconds = 3600
+
+    /// In seconds: whoever posts what was bought so lately may wait for it.
+    private static let newFor: TimeInterval = 86_400
+    /// So many purchases of a receipt are looked up at most.
+    private static let newMax = 100
+
+    private let ledger: Ledger
+    private let workQueue: WorkQueue
+    private let configuration: ConfigurationHolder
+    private let authenticator: Authenticator
+    private let users: UserRegister
+    private let quota: UserQuota
+    private let rings = UserShares.rings
+    private let records: RecordApps
+    private let longPoll: LongPoll
+    private let bodies: BodyReader
+    private let logger: Logger
+    private let security: SecurityLog
+    private let stored = Counter(label: "makegood_receipts_stored_total")
+    private let repeated = Counter(label: "makegood_receipts_repeated_total")
+
+    package init(
+        ledger: Ledger, workQueue: WorkQueue, configuration: ConfigurationHolder, authenticator: Authenticator,
+        longPoll: LongPoll,
+        bodies: BodyReader, logger: Logger, security: SecurityLog
+    ) {
+        self.ledger = ledger
+        self.workQueue = workQueue
+        self.configuration = configuration
+        self.authenticator = authenticator
+        users = UserRegister(ledger: ledger)
+        quota = UserQuota(ledger: ledger)
+        records = RecordApps(ledger: ledger)
+        self.longPoll = longPoll
+        self.bodies = bodies
+        self.logger = logger
+        self.security = security
+    }
+
+    package func add(to router: some RouteTable) {
+        router.serve("/v1/receipts", [.post: { try await post($0, $1) }])
+        router.serve("/v1/receipts/batch", [.post: { try await postBatch($0, $1) }])
+        router.serve("/v1/receipts/:id", [.get: { try await get($0, $1) }])
+    }
+
+    // MARK: Routes
+
+    private func post(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.intake)
+        let wait = try WaitParameter(request).duration
+        let configuration = configuration.current
+        let posted = try await bodies.withBody(of: request, context, from: caller) { body in
+            try SubmissionRequest(body: body, caller: caller, apps: configuration.appIDs)
+        }
+        guard let answer = try await take([.success(posted)], configuration, wait).first else {
+            throw Problem.internalError
+        }
+        let (json, isEnded) = try answer.get()
+        return Response(json: json, status: isEnded ? .ok : .accepted)
+    }
+
+    /// The answers in order, each with its own status: what is wrong with one refuses none of the others. Only what keeps
+    /// all of them from being stored is an answer to the whole.
+    private func postBatch(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.intake)
+        let wait = try WaitParameter(request).duration
+        let configuration = configuration.current
+        let posted = try await bodies.withBody(
+            of: request, context, from: caller, bytesMin: SubmissionBatch.bytesMax
+        ) { body in
+            try SubmissionBatch(body: body, caller: caller, apps: configuration.appIDs).entries
+        }
+        // What cannot be stored costs no more than its answer.
+        let wrong = posted.count { if case .failure = $0 { true } else { false } }
+        try authenticator.count(posted.count - wrong + min(wrong, 1), of: caller)
+        let taken = try await take(posted, configuration, wait)
+        security.note(
+            taken.compactMap { if case .failure(let problem) = $0 { problem.securityEvent } else { nil } })
+        let answers = taken.map { answer in
+            switch answer {
+            case .success(let (json, isEnded)):
+                JSONValue.object([.init("status", .integer(isEnded ? 200 : 202))] + json.members)
+            case .failure(let problem): problem.document
+            }
+        }
+        return Response(json: .object([.init("receipts", .array(answers))]))
+    }
+
+    private func get(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.intake)
+        let wait = try WaitParameter(request).duration
+        guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
+            var view = try await ledger.view(id)
+        else { throw Problem.notFound }
+        guard
+            try await caller.mayRead(
+                appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
+        else { throw Problem.notYours }
+        if view.state == .received, wait > .zero { view = await waited(view, wait) ?? view }
+        return Response(json: ReceiptAnswer(view, finishing: configuration.current.finishing(view.appID)).json)
+    }
+
+    // MARK: Steps
+
+    private typealias Taken = Result<(json: JSONValue, isEnded: Bool), Problem>
+    private typealias Accepted = (place: Int, request: SubmissionRequest, submission: Submission)
+
+    /// Stores what can be stored, in one statement, and answers each in its place.
+    ///
+    /// - Throws: where nothing can be stored now.
+    private func take(
+        _ posted: [Result<SubmissionRequest, Problem>], _ configuration: Configuration, _ wait: Duration
+    ) async throws -> [Taken] {
+        let keys = configuration.userKeys
+        var answers: [Taken] = posted.map { _ in .failure(.internalError) }
+        var accepted: [Accepted] = []
+        for (place, entry) in posted.enumerated() {
+            do throws(Problem) {
+                let request = try entry.get()
+                // From here on nothing but the register knows the user's id.
+                var submission = keys?.protecting(request.submission) ?? request.submission
+                if let policy = configuration.apps[submission.appID]?.policy {
+                    submission.lane = await lane(of: submission, by: policy)
+                }
+                if let user = submission.user {
+                    submission.waitsForTurn = !rings.take(of: user.key, app: user.appID, at: .now)
+                }
+                accepted.append((place, request, submission))
+            } catch {
+                answers[place] = .failure(error)
+            }
+        }
+        if let keys {
+            for (_, request, submission) in accepted {
+                guard let userID = request.submission.userID, let key = submission.userID else { continue }
+                try await users.enter(userID, key: key, app: submission.appID, keys)
+            }
+        }
+        accepted = try await withinLimits(accepted, configuration.userLimits, &answers)
+        let stored = try await store(accepted.map(\.submission), linesMax: configuration.userLimits.lines)
+        for app in Set(accepted.filter { $0.submission.showsRecordOfUser }.map { $0.submission.appID }) {
+            try? await records.note(app)
+        }
+        var views = stored.compactMap { try? $0.get() }[...]
+        views = try await waited(Array(views), wait)[...]
+        for (entry, result) in zip(accepted, stored) {
+            if case .failure(let problem) = result {
+                answers[entry.place] = .failure(problem)
+                continue
+            }
+            guard var view = views.popFirst() else { continue }
+            // What this post asks about, whatever was named since.
+            view.transactionID = entry.submission.transactionID ?? view.transactionID
+            let answer = ReceiptAnswer(
+                view, finishing: configuration.finishing(view.appID), ignored: entry.request.ignored,
+                disregarded: entry.request.disregarded)
+            answers[entry.place] = .success((answer.json, view.state.isEnded))
+        }
+        return answers
+    }
+
+    /// Without what would be new of users who have reached a limit; 429 is its answer.
+    private func withinLimits(
+        _ accepted: [Accepted], _ limits: UserLimits, _ answers: inout [Taken]
+    ) async throws -> [Accepted] {
+        var reached: [UserName: Limit] = [:]
+        for user in Set(accepted.compactMap(\.submission.user)) {
+            reached[user] = try await quota.limit(of: user, limits)
+        }
+        guard !reached.isEmpty else { return accepted }
+        var allowed: [Accepted] = []
+        for entry in accepted {
+            if let limit = entry.submission.user.flatMap({ reached[$0] }),
+                try await ledger.view(entry.submission.receiptID) == nil
+            {
+                answers[entry.place] = .failure(.tooManyReceipts(limit))
+            } else {
+                allowed.append(entry)
+            }
+        }
+        return allowed
+    }
+
+    /// Where it waits first. Of a big receipt the database is asked whether it brings what is new here: the purchase that
+    /// the post names, and what the receipt itself, unbelieved, says was bought lately. No answer refuses a post.
+    private func lane(of submission: Submission, by policy: AppPolicy) async -> Lane {
+        let lane = policy.lane(of: submission.proof, isAwaited: submission.orderID != nil)
+        guard lane == .bulk, case .receipt(let base64) = submission.proof else { return lane }
+        // Megabytes of them in one batch would keep others from this thread.
+        await Task.yield()
+        var ids = AppReceipt.transactionIds(
+            unverified: base64, since: Date(timeIntervalSinceNow: -Self.newFor), max: Self.newMax)
+        if let named = submission.transactionID { ids.append(named) }
+        guard !ids.isEmpty, let areKnown = try? await ledger.run(Statements.areKnownTransactions, ids).first, !areKnown
+        else { return lane }
+        return policy.lane(of: submission.proof, isAwaited: true)
+    }
+
+    /// The rows are committed when this returns. New: their bells ring, unless they wait for their turn. Known: an open one
+    /// goes by what this post says, and a held or parked one becomes due (P5). A bare id is a question to Apple: a user who
+    /// asks for many of others is stopped.
+    private func store(_ submissions: [Submission], linesMax: Int) async throws -> [Result<ReceiptView, Problem>] {
+        let rows = try await ledger.store(submissions)
+        if rows.contains(where: { if case .new = $0 { true } else { false } }) {
+            CrashPoint.afterCommitBeforePublish.reached()
+        }
+        var waiting: [UserName: Int] = [:]
+        for (submission, row) in zip(submissions, rows) {
+            guard case .new(let row) = row else { continue }
+            self.stored.increment()
+            if let user = submission.user { quota.note(1, of: user) }
+            if let trace = TraceContext.current {
+                logger.log(level: trace.level, "receipt stored", metadata: LogKeys.receipt(row.id))
+            }
+            if submission.waitsForTurn, let user = submission.user {
+                waiting[user, default: 0] += 1
+            } else {
+                workQueue.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
+            }
+        }
+        for (user, count) in waiting { security.note(.limit(.userRings), count: count, user: user.key) }
+        var known = try await known(zip(submissions, rows).filter { $1 == .known }.map(\.0), linesMax: linesMax)[...]
+        return zip(submissions, rows).map { submission, row in
+            switch row {
+            case .known: return known.popFirst() ?? .failure(.internalError)
+            case .refused:
+                return .failure(.tooManyQuestions(retryAfterSeconds: Self.questionsRetryAfterSeconds))
+            case .new(let row):
+                return .success(
+                    ReceiptView(
+                        id: row.id, appID: submission.appID, userID: submission.userID, kind: submission.proof.kind,
+                        state: .received, reason: nil, orderID: submission.orderID,
+                        transactionID: submission.transactionID,
+                        receivedAt: row.receivedAt, dueAt: row.dueAt, transactions: []))
+            }
+        }
+    }
+
+    /// The rows that these submissions are, in order. What is said of one receipt is said in order.
+    private func known(_ submissions: [Submission], linesMax: Int) async throws -> [Result<ReceiptView, Problem>] {
+        // Most posts are new, and a group has its price.
+        guard !submissions.isEmpty else { return [] }
+        return try await withThrowingTaskGroup(of: [(Int, Result<ReceiptView, Problem>)].self) { group in
+            for places in Dictionary(grouping: submissions.indices, by: { submissions[$0].receiptID }).values {
+                group.addTask {
+                    var views: [(Int, Result<ReceiptView, Problem>)] = []
+                    for place in places {
+                        views.append((place, try await known(submissions[place], linesMax: linesMax)))
+                    }
+                    return views
+                }
+            }
+            return try await group.reduce(
+                into: Array(repeating: .failure(.internalError), count: submissions.count)
+            ) { views, some in
+                for (place, view) in some { views[place] = view }
+            }
+        }
+    }
+
+    /// The row that this submission is.
+    private func known(
+        _ submission: Submission, linesMax: Int
+    ) async throws(LedgerError) -> Result<ReceiptView, Problem> {
+        repeated.increment()
+        let id = submission.receiptID
+        guard var view = try await ledger.view(id) else {
+            // Rows are never deleted; what was there a moment ago and is not is a database gone back in time.
+            throw .unavailable(.unavailable)
+        }
+        if view.state.isEnded, view.transactions.contains(where: { $0.isOwn == false }) {
+            // Another user's when it was judged: a decision, a merge or a policy may have made it the poster's.
+            let policy = configuration.current.apps[submission.appID]?.policy
+            let claim = Statements.RepeatedClaim(
+                receiptID: id, payload: submission.proof.payload, moves: policy.map { $0.transfer != .keep } ?? false)
+            _ = try await ledger.run(Statements.reopenClaim, claim)
+            view = try await ledger.view(id) ?? view
+        }
+        guard submission.saysMore(than: view) else { return .success(view) }
+        switch try await ledger.say(submission, linesMax: linesMax) {
+        case .same: return .success(view)
+        case .taken: return .success(try await ledger.view(id) ?? view)
+        // Of what has ended nothing more has to be said.
+        case .full: return view.state.isEnded ? .success(view) : .failure(.tooManyLines)
+        }
+    }
+
+    /// The receipts after a wait, all at the same time.
+    private func waited(_ views: [ReceiptView], _ wait: Duration) async throws -> [ReceiptView] {
+        guard wait > .zero, views.contains(where: { $0.state == .received }) else { return views }
+        return await withTaskGroup(of: (Int, ReceiptView?).self) { group in
+            for (place, view) in views.enumerated() where view.state == .received {
+                group.addTask { (place, await waited(view, wait)) }
+            }
+            var latest = views
+            for await (place, view) in group {
+                if let view { latest[place] = view }
+            }
+            return latest
+        }
+    }
+
+    /// The receipt after a wait; nil: as it was.
+    private func waited(_ view: ReceiptView, _ wait: Duration) async -> ReceiptView? {
+        await longPoll.latest(view.id, of: view.userID, upTo: wait, isOver: { $0.state != .received }) {
+            try await ledger.view(view.id)
+        }
+    }
+}
+
+/// `?wait=S`: seconds, 0 without it, at most `LongPoll.waitMax`.
+struct WaitParameter {
+    let duration: Duration
+
+    init(_ request: Request) throws(Problem) {
+        guard let text = try request.parameter("wait") else {
+            duration = .zero
+            return
+        }
+        let isDecimal = text.utf8.allSatisfy {
+            (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || $0 == UInt8(ascii: ".")
+        }
+        guard isDecimal, let seconds = Double(text) else {
+            throw .badParameter("wait", "a number of seconds from 0 to \(LongPoll.waitMax.components.seconds)")
+        }
+        duration = min(.seconds(min(seconds, 3600)), LongPoll.waitMax)
+    }
+}
+
+extension Submission {
+    /// Nil where only its order says whose it is.
+    fileprivate var user: UserName? { userID.map { UserName(appID: appID, key: $0) } }
+
+    /// Whether its receipt may have to hear of it: of what has ended only another order or transaction is news.
+    fileprivate func saysMore(than view: ReceiptView) -> Bool {
+        if !view.state.isEnded { return true }
+        if let orderID, !orderID.isSameText(as: view.orderID) { return true }
+        if let transactionID, !transactionID.isSameText(as: view.transactionID) { return true }
+        return false
+    }
+}
+
+extension Request {
+    /// A parameter of the query, decoded; nil: it is not there.
+    ///
+    /// - Throws: 400 where it stands there twice: whoever read the address before may have taken the other one.
+    func parameter(_ name: String) throws(Problem) -> String? {
+        let values = uri.queryParameters[values: name[...]]
+        guard values.count <= 1 else { throw .badParameter(name, "there once") }
+        return values.first.map(String.init)
+    }
+}
+
+extension Configuration {
+    func finishing(_ appID: String) -> FinishPolicy { apps[appID]?.finishing ?? .held }
+}

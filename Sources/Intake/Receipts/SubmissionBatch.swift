@@ -1,0 +1,56 @@
+import Settings
+import Encoding
+import Service
+
+/// The body of `POST /v1/receipts/batch`: `{appId?, userId?, installationToken?, receipts: [...]}`, each entry as
+/// a body of `POST /v1/receipts`. What is outside of the list stands for all of them (S3-61).
+package struct SubmissionBatch: Sendable {
+    package static let entriesMax = FieldBounds.batchEntriesMax
+    /// Two hundred signed transactions have less than a million bytes; receipts of old apps come a few at a time.
+    static let bytesMax = 4 << 20
+
+    /// What stands for every entry that does not say it itself.
+    private static let common = ["appId", "userId", "installationToken"]
+
+    /// In order; what is wrong with one is said in its place.
+    let entries: [Result<SubmissionRequest, Problem>]
+
+    /// - Throws: 400 and 422 for what is no list of entries, or one of too many.
+    init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
+        let parcel: JSONValue.Parcel
+        do {
+            parcel = try JSONValue.Parcel(parsing: body, entriesOf: "receipts")
+        } catch {
+            throw Problem(error)
+        }
+        guard case .object = parcel.envelope else {
+            throw .malformed("not_json", "the body must be a JSON object", field: nil)
+        }
+        try parcel.envelope.refuseDuplicates(of: Self.common + ["receipts"])
+        guard let list = parcel.entries else { throw .wrongType("receipts", "an array") }
+        guard (1...Self.entriesMax).contains(list.count) else {
+            throw .incomplete("batch_size", "must hold 1 to \(Self.entriesMax) entries", field: "receipts")
+        }
+        let common = Self.common.compactMap { name in
+            parcel.envelope[name].map { JSONValue.Member(name, $0) }
+        }
+        entries = list.map { entry in
+            do throws(Problem) {
+                let entry = try entry.mapError { Problem($0) }.get()
+                guard case .object(let own) = entry else { throw .wrongType("receipts", "an array of objects") }
+                let fields = try IntakeFields(
+                    common.filter { entry[$0.key] == nil } + own, of: .receipt)
+                return .success(try SubmissionRequest(fields, caller: caller, apps: apps))
+            } catch {
+                return .failure(error)
+            }
+        }
+    }
+}
+
+extension JSONValue {
+    /// Of an object; none of anything else.
+    var members: [Member] {
+        if case .object(let members) = self { members } else { [] }
+    }
+}

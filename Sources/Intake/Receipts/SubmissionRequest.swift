@@ -1,0 +1,77 @@
+import Encoding
+package import Purchases
+package import Service
+import Settings
+
+/// The body of `POST /v1/receipts`, read by the rules of the door.
+///
+/// Refused here: what is no JSON object, a proof, user or app of a wrong type, misspelt base64, U+0000, one of these over
+/// its limit (400); two proofs, nothing to look for, nobody to give it to (422); another user or app than the caller may
+/// speak for (403). Everything else is stored and judged: unknown fields too, for a newer app must not lose a purchase,
+/// and they are named in `ignored`, for a typo must not hide. What the post says beside its proof refuses nothing: what
+/// makes no sense of it is stored as it came and named in `disregarded`.
+package struct SubmissionRequest: Sendable, Equatable {
+    package let submission: Submission
+    /// Fields nobody knows; at most `ignoredMax` are named, all are stored.
+    package let ignored: [String]
+    /// Known fields that are not gone by.
+    package let disregarded: [String]
+
+    package static let ignoredMax = IntakeFields.unknownMax
+
+    /// - Parameter apps: the apps of the configuration.
+    package init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
+        try self.init(IntakeFields(body: body, of: .receipt), caller: caller, apps: apps)
+    }
+
+    init(_ fields: IntakeFields, caller: Caller, apps: Set<String>) throws(Problem) {
+        var fields = fields
+        var contradictions: [String] = []
+        let target = try fields.completedTarget { (column, _) throws(Problem) in contradictions.append(column) }
+        for column in contradictions { fields.disregard(column) }
+        let userID = try caller.user(fields.userID)
+        let uid = fields.columns.last { $0.key == "uid" }?.value.targetText
+        let isPosters = userID == nil || uid == nil || userID.isSameText(as: uid)
+        let declared = Declaration(
+            item: fields.item, productID: fields.productID, quantity: fields.quantity ?? fields.columnQuantity,
+            priceMilliunits: fields.price, currency: fields.currency,
+            uid: isPosters ? nil : uid, disregarded: fields.disregarded.isEmpty ? nil : fields.disregarded)
+        var submission = Submission(
+            appID: try caller.app(fields.appID, of: apps), userID: userID,
+            orderID: fields.orderID, proof: try Self.proof(fields), transactionID: fields.transactionID,
+            originalTransactionID: fields.originalTransactionID,
+            // A user's own token vouches for nobody, whatever its scopes say.
+            isVouched: caller.userID == nil && caller.scopes.contains(.claim), details: fields.details,
+            target: target.isEmpty ? nil : JSONValue.object(target).canonical.text,
+            declared: declared.isEmpty ? nil : declared)
+        submission.installationTokenSHA256 = fields.installationTokenSHA256
+        submission.showsRecordOfUser = caller.userID == nil && userID != nil && uid != nil && isPosters
+        self.submission = submission
+        guard submission.userID != nil || submission.orderID != nil else {
+            throw .incomplete("no_user", "userId or orderId must be there")
+        }
+        ignored = fields.unknown
+        disregarded = fields.disregarded
+    }
+
+    private static func proof(_ fields: IntakeFields) throws(Problem) -> Proof {
+        switch (fields.signedTransaction, fields.receipt) {
+        case (.some, .some): throw .incomplete("two_proofs", "signedTransaction and receipt: send one of them")
+        case (let signed?, nil): return .signedTransaction(signed)
+        case (nil, let receipt?): return .receipt(receipt)
+        case (nil, nil):
+            guard fields.transactionID != nil || fields.originalTransactionID != nil else {
+                throw .incomplete("no_proof", "signedTransaction, receipt or transactionId must be there")
+            }
+            return .identifier
+        }
+    }
+}
+
+extension IntakeFields {
+    /// The old clients' `itemnum`, which may mean the units in a pack: compared and recorded (S0-8).
+    fileprivate var columnQuantity: Int? {
+        guard case .number(let text)? = columns.last(where: { $0.key == "itemnum" })?.value else { return nil }
+        return Int(text)
+    }
+}

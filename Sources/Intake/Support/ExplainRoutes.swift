@@ -1,0 +1,66 @@
+package import Settings
+import Foundation
+import Hummingbird
+import Ledger
+import Postgres
+package import Service
+import Support
+
+/// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain`, `/v1/orders/{id}/explain`: the story of one
+/// purchase, from stored rows.
+///
+/// A key with the scope `support` reads all of it, for its apps. A gateway's token reads what is its user's own, without
+/// other users and without anything internal. What is not the caller's is 404, like what does not exist.
+package struct ExplainRoutes: Sendable {
+    private let configuration: ConfigurationHolder
+    private let authenticator: Authenticator
+    private let lists: ListReader
+
+    package init(configuration: ConfigurationHolder, authenticator: Authenticator, lists: ListReader) {
+        self.configuration = configuration
+        self.authenticator = authenticator
+        self.lists = lists
+    }
+
+    package func add(to router: some RouteTable) {
+        router.serve(
+            "/v1/receipts/:id/explain",
+            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(StorySubject.receipt)) }])
+        router.serve(
+            "/v1/orders/:id/explain",
+            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(StorySubject.order)) }])
+        router.serve(
+            "/v1/transactions/:id/explain",
+            [
+                .get: {
+                    try await explain(
+                        $0, $1, Self.id($1).removingPercentEncoding.flatMap(StorySubject.init(transaction:)))
+                }
+            ])
+    }
+
+    private static func id(_ context: HTTPContext) -> String { context.parameters.get("id") ?? "" }
+
+    private func explain(
+        _ request: Request, _ context: HTTPContext, _ subject: StorySubject?
+    ) async throws -> Response {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(caller.userID == nil ? .support : .intake)
+        let keys = configuration.current.userKeys
+        guard let subject else { throw Problem.notFound }
+        let found = try await lists.read(of: caller.userID, context.channel) { database throws(PostgresError) in
+            try await Explainer(database: database, keys: keys).story(of: subject, for: caller.reader(keys))
+        }
+        guard let story = found else { throw Problem.notFound }
+        return Response(json: story.json)
+    }
+}
+
+extension Caller {
+    /// What of a story is this caller's business.
+    fileprivate func reader(_ keys: UserKeys?) -> StoryReader {
+        guard let userID else { return .support(apps: apps) }
+        return .player(
+            Dictionary(uniqueKeysWithValues: apps.map { ($0, keys?.key(of: userID, app: $0) ?? userID) }))
+    }
+}

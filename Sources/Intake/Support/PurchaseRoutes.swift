@@ -1,0 +1,135 @@
+package import Settings
+import Encoding
+import Foundation
+import Hummingbird
+import Ledger
+import Postgres
+import Purchases
+package import Service
+
+/// `GET /v1/users/{id}/purchases`, a player's top-up list, and `GET /v1/users/{id}/spend?month=YYYY-MM`.
+///
+/// A gateway's token reads its own user's; a key with the scope `intake` or `support` any user's of its apps. A user
+/// nobody knows has no purchases: whoever asks learns no more.
+package struct PurchaseRoutes: Sendable {
+    package static let limitDefault = 50
+    package static let limitMax = 200
+    /// What the door takes.
+    private static let userIDBytesMax = 256
+
+    private let configuration: ConfigurationHolder
+    private let authenticator: Authenticator
+    private let lists: ListReader
+
+    package init(configuration: ConfigurationHolder, authenticator: Authenticator, lists: ListReader) {
+        self.configuration = configuration
+        self.authenticator = authenticator
+        self.lists = lists
+    }
+
+    package func add(to router: some RouteTable) {
+        router.serve("/v1/users/:id/purchases", [.get: { try await purchases($0, $1) }])
+        router.serve("/v1/users/:id/spend", [.get: { try await spend($0, $1) }])
+    }
+
+    // MARK: Routes
+
+    private func purchases(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let (user, id, caller) = try await user(request, context)
+        let (cursor, limit) = (try Self.cursor(request), try Self.limit(request))
+        let list = try await lists.read(of: id, context.channel) { database throws(PostgresError) in
+            let page = Statements.PurchasePage(
+                appID: user.appID, userIDs: try await caller.idsRead(of: user, database), before: cursor,
+                limit: limit)
+            return PurchaseList(
+                [
+                    try await database.run(Statements.grantedPurchases, page),
+                    try await database.run(Statements.importedPurchases, page),
+                    try await database.run(Statements.postedPurchases, page),
+                ], limit: limit)
+        }
+        var members: [JSONValue.Member] = [
+            .init("appId", .string(user.appID)), .init("purchases", .array(list.topUps.map(\.json))),
+        ]
+        if let next = list.next { members.append(.init("next", .string(next.text))) }
+        return Response(json: .object(members))
+    }
+
+    private func spend(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let (user, id, caller) = try await user(request, context)
+        guard let month = try request.parameter("month").flatMap(Month.init) else {
+            throw Problem.badParameter("month", "a month such as 2026-11")
+        }
+        let spendings = try await lists.read(of: id, context.channel) { database throws(PostgresError) in
+            try await database.run(
+                Statements.spending,
+                .init(
+                    appID: user.appID, userIDs: try await caller.idsRead(of: user, database), from: month.start,
+                    to: month.end))
+        }
+        return Response(
+            json: .object([
+                .init("appId", .string(user.appID)), .init("month", .string(month.text)),
+                .init("production", .array(spendings.filter(\.isProduction).map(\.json))),
+                .init("sandbox", .array(spendings.filter { !$0.isProduction }.map(\.json))),
+            ]))
+    }
+
+    // MARK: Parameters
+
+    /// Whose purchases are asked for: as the tables name the user, and as the request does; and who asks.
+    private func user(
+        _ request: Request, _ context: HTTPContext
+    ) async throws -> (UserName, id: String, caller: Caller) {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.intake, or: .support)
+        guard let id = context.parameters.get("id")?.removingPercentEncoding,
+            (1...Self.userIDBytesMax).contains(id.utf8.count), !id.utf8.contains(0)
+        else {
+            throw Problem.badParameter("id", "a user's id of at most \(Self.userIDBytesMax) bytes")
+        }
+        if let own = caller.userID, !own.isSameText(as: id) { throw Problem.notYours }
+        let configuration = configuration.current
+        let reachable = caller.apps.intersection(configuration.appIDs)
+        let appID: String
+        if let named = try request.parameter("appId") {
+            guard let known = reachable.first(where: { $0.isSameText(as: named) }) else { throw Problem.appNotAllowed }
+            appID = known
+        } else {
+            guard reachable.count == 1, let only = reachable.first else {
+                throw Problem.badParameter("appId", "there: the caller has more than one app")
+            }
+            appID = only
+        }
+        return (UserName(appID: appID, key: configuration.userKeys?.key(of: id, app: appID) ?? id), id, caller)
+    }
+
+    private static func cursor(_ request: Request) throws(Problem) -> PurchaseCursor {
+        guard let text = try request.parameter("after") else { return .newest }
+        guard let cursor = PurchaseCursor(text) else {
+            throw .badParameter("after", "the next that an earlier page has given")
+        }
+        return cursor
+    }
+
+    private static func limit(_ request: Request) throws(Problem) -> Int {
+        guard let text = try request.parameter("limit") else { return limitDefault }
+        guard let limit = Int(text), (1...limitMax).contains(limit) else {
+            throw .badParameter("limit", "a whole number from 1 to \(limitMax)")
+        }
+        return limit
+    }
+}
+
+extension Spending {
+    /// Milliunits, as Apple has them: 1.99 USD is 1990.
+    fileprivate var json: JSONValue {
+        var members: [JSONValue.Member] = []
+        if let currency { members.append(.init("currency", .string(currency))) }
+        members.append(.init("purchases", .integer(purchases)))
+        if currency != nil { members.append(.init("paidMilliunits", .integer(paidMilliunits))) }
+        members.append(.init("refundedPurchases", .integer(refundedPurchases)))
+        if currency != nil { members.append(.init("refundedMilliunits", .integer(refundedMilliunits))) }
+        return .object(members)
+    }
+}

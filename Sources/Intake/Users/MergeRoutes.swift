@@ -1,0 +1,102 @@
+package import Settings
+import Encoding
+import Foundation
+import HTTPTypes
+import Hummingbird
+package import Ledger
+import Logging
+import Metrics
+import Purchases
+package import Service
+
+/// `POST /v1/users/{id}/merge {"into": "…"}`: an account becomes part of another one, for ever, as a guest's does when
+/// he registers. Its orders, tokens, subscriptions and purchases are the other's from then on, and so is whatever is
+/// still posted under its id.
+///
+/// It gives one user everything of another and cannot be undone: so it needs a scope of its own, that neither a gateway's
+/// token nor a key that posts purchases has.
+package struct MergeRoutes: Sendable {
+    private let ledger: Ledger
+    private let configuration: ConfigurationHolder
+    private let authenticator: Authenticator
+    private let users: UserRegister
+    private let bodies: BodyReader
+    private let security: SecurityLog
+
+    package init(
+        ledger: Ledger, configuration: ConfigurationHolder, authenticator: Authenticator, bodies: BodyReader,
+        security: SecurityLog
+    ) {
+        self.ledger = ledger
+        self.configuration = configuration
+        self.authenticator = authenticator
+        users = UserRegister(ledger: ledger)
+        self.bodies = bodies
+        self.security = security
+    }
+
+    package func add(to router: some RouteTable) {
+        router.serve("/v1/users/:id/merge", [.post: { try await merge($0, $1) }])
+    }
+
+    /// 200, also where it was done before. 409 where it would lead in a circle, the account is part of a third one, one
+    /// of the two was erased, or the person has too many ids.
+    private func merge(_ request: Request, _ context: HTTPContext) async throws -> Response {
+        let caller = try await authenticator.admit(request.headers)
+        try caller.require(.merge)
+        let configuration = configuration.current
+        let user = try caller.user(in: request, context, of: configuration)
+        let into = try await bodies.withBody(of: request, context, from: caller) { try Self.into($0) }
+        guard !into.isSameText(as: user.id) else {
+            throw Problem.incomplete("same_user", "is this account itself", field: "into")
+        }
+        let key = configuration.userKeys?.key(of: into, app: user.appID) ?? into
+        // Before it is merged, so that nothing can be given to a key that nobody can read.
+        if let keys = configuration.userKeys { try await users.enter(into, key: key, app: user.appID, keys) }
+        let wish = Statements.Merge(
+            UserName(appID: user.appID, key: user.key), into: key, actor: caller.name)
+        guard let outcome = try await ledger.run(Statements.mergeUsers, wish).first else { throw Problem.unavailable() }
+        try Self.check(outcome)
+        if outcome == .merged {
+            Counter(label: "makegood_users_merged_total").increment()
+            security.note(
+                .merged, user: user.key, ["app.id": "\(user.appID)", "into.hash": "\(security.hash(key))"])
+        }
+        return Response(
+            json: .object([
+                .init("userId", .string(user.id)), .init("into", .string(into)),
+                .init("isRepeated", .bool(outcome == .known)),
+            ]))
+    }
+
+    private static func into(_ body: [UInt8]) throws(Problem) -> String {
+        let value: JSONValue
+        do {
+            value = try JSONValue(parsing: body)
+        } catch {
+            throw Problem(error)
+        }
+        guard case .object = value else { throw .wrongType("(body)", "an object") }
+        try value.refuseDuplicates(of: ["into"])
+        switch value["into"] {
+        case .string(let id)? where !id.isEmpty:
+            guard id.utf8.count <= IntakeFields.userBytesMax else {
+                throw .tooLong("into", bytesMax: IntakeFields.userBytesMax)
+            }
+            return id
+        case nil, .null?, .string?: throw .incomplete("no_user", "must be there", field: "into")
+        default: throw .wrongType("into", "a text")
+        }
+    }
+
+    private static func check(_ outcome: MergeOutcome) throws(Problem) {
+        switch outcome {
+        case .merged, .known: break
+        case .cycle: throw .conflict("merge_cycle", "is part of this account", field: "into")
+        case .elsewhere: throw .conflict("merged_elsewhere", "this account is part of another one")
+        case .erased: throw .conflict("user_erased", "one of the two was erased")
+        case .tooMany:
+            throw .conflict("too_many_accounts", "one person has \(Statements.idsPerPersonMax) accounts at most")
+        }
+    }
+}

@@ -1,0 +1,241 @@
+import Encoding
+package import Foundation
+package import Postgres
+package import Purchases
+
+extension Statements {
+    /// What `insert into transactions as t` names, and what it does where older facts are stored: the newest word of
+    /// Apple's wins, and a customer or token once known stays.
+    static let factColumns =
+        "transaction_id, app_id, environment, original_transaction_id, product_id, kind, quantity, purchased_at, "
+        + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts"
+    /// What `RowReader.transaction(from:)` reads.
+    static let storedFacts =
+        "transaction_id, original_transaction_id, product_id, kind, environment, quantity, purchased_at, "
+        + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts, "
+        + "facts ->> 'reason', (facts ->> 'offerType')::int, facts ->> 'isUpgraded' = 'true', "
+        + "(facts ->> 'revocationReason')::int, facts ->> 'revocationType', (facts ->> 'revocationPercentage')::int, "
+        + "facts ->> 'previousOriginalTransactionId'"
+    static let onOlderFacts = """
+        on conflict (transaction_id) do update set revoked_at = excluded.revoked_at, facts = excluded.facts,
+            expires_at = excluded.expires_at, signed_at = excluded.signed_at, ownership = excluded.ownership,
+            app_account_token = coalesce(excluded.app_account_token, t.app_account_token),
+            kind = coalesce(excluded.kind, t.kind), customer_id = coalesce(excluded.customer_id, t.customer_id)
+            where excluded.signed_at > coalesce(t.signed_at, '-infinity') and t.app_id = excluded.app_id
+              and t.environment = excluded.environment
+        """
+
+    package struct ListedQuestion: Sendable {
+        package let receiptID: UUID
+        package let appID: String
+        /// As the receipt has them, of one environment, each id once.
+        package let transactions: [Transaction]
+
+        package init(receiptID: UUID, appID: String, transactions: [Transaction]) {
+            self.receiptID = receiptID
+            self.appID = appID
+            self.transactions = transactions
+        }
+    }
+
+    package typealias KnownPurchase = (stored: Transaction?, isGranted: Bool, isOnTrust: Bool, before: Decision?)
+
+    /// What is known of every purchase that a receipt lists: one row each, in order. Key look-ups only. What this receipt
+    /// was given on trust is not granted here: Apple has yet to be asked.
+    package static let knownPurchases = Statement<ListedQuestion, KnownPurchase>(
+        "history.known_purchases",
+        """
+        select coalesce(g.transaction_id is not null and p.waits is not true or imported.user_id is not null, false),
+          p.waits, o.state, o.reason, t.*
+        from unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::text[]) with ordinality
+          as i(id, purchase_key, environment, original, purchased_at, period_key, n)
+        left join lateral (\(importedGrant("i"))) imported on true
+        left join lateral (
+          (select transaction_id from grants where transaction_id = i.id)
+          union all (select transaction_id from grants where purchase_key = i.purchase_key)
+          union all (select transaction_id from grants where period_key = i.period_key) limit 1) g on true
+        left join lateral (select \(waitsForWord) as waits from provisional_grants p
+          where p.transaction_id = g.transaction_id and p.receipt_id = $1 offset 0) p on true
+        left join lateral (select state, reason from outcomes
+          where receipt_id = $1 and transaction_id = i.id offset 0) o on true
+        left join lateral (
+          select \(storedFacts)
+          from transactions where transaction_id = i.id and app_id = $2 and environment = i.environment offset 0) t
+          on true
+        order by i.n
+        """,
+        bind: { question in
+            [
+                .uuid(question.receiptID), .text(question.appID), .texts(question.transactions.map(\.id)),
+                .texts(question.transactions.map(\.purchaseKey)), .texts(question.transactions.map(\.environment)),
+                .texts(question.transactions.map(\.originalID)), .dates(question.transactions.map(\.purchasedAt)),
+                .texts(question.transactions.map(\.periodKey)),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            (
+                stored: try row.transaction(from: 4), isGranted: try row.bool(0),
+                isOnTrust: try row.optionalBool(1) ?? false, before: try row.waitingDecision(2, 3)
+            )
+        })
+
+    package struct Walk: Sendable, Hashable {
+        package let appID: String
+        package let environment: String
+        /// Apple's appTransactionId, or an original transaction id where Apple says none.
+        package let customer: String
+
+        package init(appID: String, environment: String, customer: String) {
+            self.appID = appID
+            self.environment = environment
+            self.customer = customer
+        }
+
+        fileprivate var values: [Value] { [.text(appID), .text(environment), .text(customer)] }
+    }
+
+    package struct WalkClaim: Sendable {
+        package let walk: Walk
+        /// What Apple is asked with, if the walk begins now.
+        package let askedID: String
+        /// Nobody else reads on until then; a reader that dies leaves the walk to the next.
+        package let lease: Duration
+        /// From the beginning of a walk to that of the next.
+        package let interval: Duration
+
+        package init(walk: Walk, askedID: String, lease: Duration, interval: Duration) {
+            self.walk = walk
+            self.askedID = askedID
+            self.lease = lease
+            self.interval = interval
+        }
+    }
+
+    package enum WalkStart: Sendable, Equatable {
+        /// Read on behind this revision, or from the first page; `reader` says that it is ours to store.
+        case claimed(askedID: String, revision: String?, begunAt: Date, reader: Int)
+        /// Somebody reads, until then at most before the next page is stored.
+        case busy(until: Date)
+        /// All was read within the interval.
+        case ended(begunAt: Date)
+    }
+
+    /// Begins a customer's walk, or goes on with one that was left: one reader at a time, one walk per interval, over
+    /// all workers. No row: somebody began it a moment ago.
+    package static let claimWalk = Statement<WalkClaim, WalkStart>(
+        "history.claim_walk",
+        """
+        with claimed as (
+          insert into history_walks as w (app_id, environment, customer, asked_id, busy_until)
+          values ($1, $2, $3, $4, now() + make_interval(secs => $5))
+          on conflict (app_id, environment, customer) do update set
+            asked_id = case when \(isOver) then excluded.asked_id else w.asked_id end,
+            revision = case when \(isOver) then null else w.revision end,
+            begun_at = case when \(isOver) then now() else w.begun_at end,
+            ended_at = null, busy_until = excluded.busy_until, reader = w.reader + 1
+          where w.busy_until <= now() and (w.ended_at is null or \(isOver))
+          returning asked_id, revision, begun_at, reader)
+        select asked_id, revision, begun_at, null, reader from claimed
+        union all
+        select null, null, begun_at, case when ended_at is null then busy_until end, null from history_walks
+        where app_id = $1 and environment = $2 and customer = $3 and not exists (select from claimed)
+        """,
+        bind: { claim in
+            claim.walk.values + [
+                .text(claim.askedID), .double(claim.lease.inSeconds), .double(claim.interval.inSeconds),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            let begunAt = try row.date(2)
+            if let askedID = try row.optionalText(0) {
+                return .claimed(
+                    askedID: askedID, revision: try row.optionalText(1), begunAt: begunAt, reader: try row.int(4))
+            }
+            return try row.optionalDate(3).map { .busy(until: $0) } ?? .ended(begunAt: begunAt)
+        })
+    private static let isOver = "w.begun_at <= now() - make_interval(secs => $6)"
+
+    package struct WalkPage: Sendable {
+        package let walk: Walk
+        /// Who read it, as the claim said.
+        package let reader: Int
+        package let transactions: [Transaction]
+        /// Behind this page; nil on the last one.
+        package let revision: String?
+        /// The reader goes on until then; zero: whoever comes next may.
+        package let lease: Duration
+
+        package init(walk: Walk, reader: Int, transactions: [Transaction], revision: String?, lease: Duration) {
+            self.walk = walk
+            self.reader = reader
+            self.transactions = transactions
+            self.revision = revision
+            self.lease = lease
+        }
+    }
+
+    /// Stores the facts of a page and how far the walk is, in one: a page counts as read only with its facts. Apple's
+    /// word is kept whoever brings it; the walk stays as it is where somebody else reads on by now: no row then.
+    package static let storePage = Statement<WalkPage, Int>(
+        "history.store_page",
+        """
+        with known as (
+          insert into transactions as t (\(factColumns))
+          select distinct on (id) id, $1, $2, original, product, kind, quantity, purchased_at, expires_at, revoked_at,
+            token::uuid, ownership, customer, signed_at, facts
+          from unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::int[], $9::timestamptz[], $10::timestamptz[],
+              $11::timestamptz[], $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::jsonb[])
+            as i(id, original, product, kind, quantity, purchased_at, expires_at, revoked_at, token, ownership, customer,
+              signed_at, facts)
+          order by id, signed_at desc nulls last
+          \(onOlderFacts))
+        update history_walks set revision = $17, busy_until = now() + make_interval(secs => $18),
+          ended_at = case when $17::text is null then now() end
+        where app_id = $1 and environment = $2 and customer = $3 and reader = $19
+        returning reader
+        """,
+        bind: { page in
+            let all = page.transactions
+            return page.walk.values + [
+                .texts(all.map(\.id)), .texts(all.map(\.originalID)), .texts(all.map(\.productID)),
+                .texts(all.map(\.kind?.rawValue)), .int32s(all.map(\.quantity)), .dates(all.map(\.purchasedAt)),
+                .dates(all.map(\.expiresAt)), .dates(all.map(\.revokedAt)),
+                .texts(all.map(\.appAccountToken?.text)),
+                .texts(all.map(\.ownership)), .texts(all.map(\.customerID)), .dates(all.map(\.signedAt)),
+                .jsons(all.map(\.facts)), .text(page.revision), .double(page.lease.inSeconds), .int(page.reader),
+            ]
+        },
+        read: { row throws(PostgresError) in try row.int(0) })
+}
+
+extension RowReader {
+    /// `Statements.storedFacts` from here on; nil where there is no such row.
+    func transaction(from column: Int) throws(PostgresError) -> Transaction? {
+        guard let id = try optionalText(column) else { return nil }
+        return Transaction(
+            id: id, originalID: try text(column + 1), previousOriginalID: try optionalText(column + 20),
+            productID: try text(column + 2),
+            kind: try optionalText(column + 3).flatMap(Transaction.Kind.init(rawValue:)),
+            environment: try text(column + 4), quantity: try int(column + 5), purchasedAt: try date(column + 6),
+            expiresAt: try optionalDate(column + 7), revokedAt: try optionalDate(column + 8),
+            revocation: Revocation(
+                reason: try optionalInt(column + 17), type: try optionalText(column + 18),
+                percentage: try optionalInt(column + 19)),
+            isUpgraded: try optionalBool(column + 16) ?? false, appAccountToken: try optionalUUID(column + 9),
+            ownership: try optionalText(column + 10),
+            customerID: try optionalText(column + 11), signedAt: try optionalDate(column + 12),
+            reason: try optionalText(column + 14), offerType: try optionalInt(column + 15),
+            facts: try json(column + 13))
+    }
+
+    /// An outcome that gave nothing; nil for any other, and where there is no such row.
+    func waitingDecision(_ state: Int, _ reason: Int) throws(PostgresError) -> Decision? {
+        guard let reason = try optionalText(reason).flatMap(Reason.init(rawValue:)) else { return nil }
+        return switch try text(state) {
+        case "held": .held(reason)
+        case "open": .open(reason)
+        case "rejected": .rejected(reason)
+        default: nil
+        }
+    }
+}

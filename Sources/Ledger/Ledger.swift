@@ -1,0 +1,326 @@
+package import Foundation
+package import Postgres
+package import Purchases
+import Settings
+
+/// Why the ledger did not take something. Nothing was half-written: every write is one statement.
+package enum LedgerError: Error, Sendable, Equatable {
+    /// More is waiting than the limits allow; retryable after a moment.
+    case busy
+    /// The database cannot be reached, is read-only or did not answer in time; retryable.
+    case unavailable(PostgresError)
+    /// The database refuses these values; our bug. Not retryable as it is.
+    case refused(PostgresError)
+
+    package var isRetryable: Bool {
+        switch self {
+        case .busy, .unavailable: true
+        case .refused: false
+        }
+    }
+}
+
+/// All reads and writes of the business, batched: what arrived while the last statement ran is the next batch.
+///
+/// One per process. Call `close` when nobody calls any more; it flushes what is queued.
+package final class Ledger: Sendable {
+    package let database: Database
+    package let schedule: RetrySchedule
+    private static let serializationTriesMax = 3
+    /// From so many purchases on a verdict goes apart: sixteen of those below still share a batch.
+    private static let bulkRowsMin = 32
+    /// A post of several is one item: all of it is in one statement.
+    private let insertions: GroupCommit<[Submission], [StoredSubmission]>
+    private let views: GroupCommit<UUID, ReceiptView?>
+    private let lines: GroupCommit<SaidLine, SaidResult>
+    private let fetches: GroupCommit<UUID, StoredReceipt?>
+    private let settlements: GroupCommit<Verdict, Settlement?>
+    /// Verdicts about many purchases: each takes as long as a batch of the others, which would wait behind all of them.
+    private let bulkSettlements: GroupCommit<Verdict, Settlement?>
+    private let postponements: GroupCommit<Postponement, Bool>
+    private let reroutes: GroupCommit<Postponement, Bool>
+    private let strikes: GroupCommit<Pointer, Int?>
+    private let entries: GroupCommit<EnteredUser, Void>
+    private let evidences: GroupCommit<EvidenceQuestion, Evidence>
+    private let placements: GroupCommit<NewOrder, (view: OrderView, isNew: Bool)?>
+    private let orderViews: GroupCommit<UUID, OrderView?>
+
+    /// - Parameter writers: how many connections write batches at the same time; 1 or 2 saturate a disk.
+    package init(database: Database, writers: Int, schedule: RetrySchedule) {
+        self.database = database
+        self.schedule = schedule
+        let parking = Parking(scale: schedule.scale)
+        let headers = ProofHeaders()
+        insertions = GroupCommit(
+            name: "insertions", writers: writers, pace: .clients,
+            size: { submissions in
+                (
+                    rows: submissions.count,
+                    bytes: submissions.reduce(0) { $0 + $1.proof.payload.utf8.count + $1.details.utf8.count + 512 }
+                )
+            },
+            flush: { posts throws(PostgresError) in
+                let submissions = Array(posts.joined())
+                // The same submission twice in a batch is one row.
+                let ids = submissions.map(\.receiptID)
+                var seen: Set<UUID> = []
+                let unique = zip(submissions, ids).filter { seen.insert($0.1).inserted }.map(\.0)
+                let inserted = try await database.run(
+                    Statements.insertReceipts,
+                    Statements.Insertion(submissions: unique, schedule: schedule, headers: headers))
+                // New once: the others of the batch find it there.
+                var byID = Dictionary(inserted, uniquingKeysWith: { first, _ in first })
+                var rows = ids.map { (id) -> StoredSubmission in
+                    switch byID[id] {
+                    case .none: return .known
+                    case .some(.none): return .refused
+                    case .some(.some(let row)):
+                        byID[id] = nil
+                        return .new(row)
+                    }
+                }[...]
+                return posts.map { post in
+                    defer { rows = rows.dropFirst(post.count) }
+                    return Array(rows.prefix(post.count))
+                }
+            })
+        views = GroupCommit(
+            name: "views", writers: writers, pace: .clients, size: { _ in (rows: 1, bytes: 16) },
+            flush: { ids throws(PostgresError) in
+                try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
+                    try await database.run(Statements.readReceipts, ids)
+                }
+            })
+        lines = GroupCommit(
+            // One writer: what one process is told of a receipt it says in order.
+            name: "lines", writers: 1, pace: .clients,
+            size: { (rows: 1, bytes: $0.submission.details.utf8.count + 512) },
+            flush: { lines throws(PostgresError) in
+                let results = Dictionary(
+                    try await database.run(Statements.sayLines, lines).map { ($0.index, $0.result) },
+                    uniquingKeysWith: { first, _ in first })
+                return lines.indices.map { results[$0] ?? .same }
+            })
+        fetches = GroupCommit(
+            name: "fetches", writers: writers, size: { _ in (rows: 1, bytes: 16) },
+            flush: { ids throws(PostgresError) in
+                try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
+                    try await database.run(Statements.fetchReceipts, ids)
+                }
+            })
+        let settlements = { (name: String, writers: Int) in
+            GroupCommit<Verdict, Settlement?>(
+                // One receipt may hold thousands of entries, and must still fit.
+                name: name, limits: .init(queueRows: 65_536), writers: writers,
+                size: { (rows: $0.rowCount, bytes: $0.rowCount * 512) },
+                flush: { verdicts throws(PostgresError) in
+                    // One verdict per receipt and statement; a second one reads the row again like any late-comer.
+                    var seen: Set<UUID> = []
+                    let isFirst = verdicts.map { seen.insert($0.receiptID).inserted }
+                    let batch = SettleBatch(
+                        verdicts: zip(verdicts, isFirst).filter(\.1).map(\.0), parking: parking)
+                    let settled = Dictionary(
+                        try await database.run(Statements.settle, batch).map { ($0.receiptID, $0) },
+                        uniquingKeysWith: { first, _ in first })
+                    return zip(verdicts, isFirst).map { verdict, isFirst in
+                        isFirst ? settled[verdict.receiptID] : nil
+                    }
+                })
+        }
+        self.settlements = settlements("settlements", writers)
+        bulkSettlements = settlements("bulk_settlements", 1)
+        postponements = GroupCommit(
+            name: "postponements", writers: 1, size: { _ in (rows: 1, bytes: 64) },
+            flush: { postponements throws(PostgresError) in
+                let moved = Set(try await database.run(Statements.postpone, postponements))
+                return postponements.map { moved.contains($0.receiptID) }
+            })
+        reroutes = GroupCommit(
+            name: "reroutes", writers: 1, size: { _ in (rows: 1, bytes: 64) },
+            flush: { postponements throws(PostgresError) in
+                let moved = Set(try await database.run(Statements.reroute, postponements))
+                return postponements.map { moved.contains($0.receiptID) }
+            })
+        strikes = GroupCommit(
+            name: "strikes", writers: 1, size: { _ in (rows: 1, bytes: 24) },
+            flush: { pointers throws(PostgresError) in
+                var seen: Set<UUID> = []
+                let unique = pointers.filter { seen.insert($0.receiptID).inserted }
+                let rows = try await database.run(
+                    Statements.strike, Statements.Strikes(pointers: unique, parking: parking))
+                var counts = Dictionary(rows.map { ($0.id, $0.rescues) }, uniquingKeysWith: { first, _ in first })
+                return pointers.map { counts.removeValue(forKey: $0.receiptID) }
+            })
+        entries = GroupCommit(
+            name: "users", writers: 1, pace: .clients, size: { (rows: 1, bytes: $0.sealed.bytes.count + 128) },
+            flush: { users throws(PostgresError) in
+                try await database.run(Statements.enterUsers, users)
+                return users.map { _ in }
+            })
+        evidences = GroupCommit(
+            name: "evidence", writers: writers, size: { _ in (rows: 1, bytes: 256) },
+            flush: { questions throws(PostgresError) in
+                try await EvidenceQuestion.answers(to: questions, in: database)
+            })
+        placements = GroupCommit(
+            // One writer: of two taps of one process the second finds the first.
+            name: "orders", writers: 1, pace: .clients,
+            size: { (rows: 1, bytes: $0.details.utf8.count + $0.target.utf8.count + 1024) },
+            flush: { orders throws(PostgresError) in try await OrderBatch.place(orders, in: database) })
+        orderViews = GroupCommit(
+            name: "order_views", writers: writers, pace: .clients, size: { _ in (rows: 1, bytes: 16) },
+            flush: { ids throws(PostgresError) in
+                try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
+                    try await database.run(Statements.readOrders, ids)
+                }
+            })
+    }
+
+    /// Stores a submission: it is committed when this returns.
+    package func store(_ submission: Submission) async throws(LedgerError) -> StoredSubmission {
+        try await store([submission])[0]
+    }
+
+    /// Stores submissions in one statement: what is new is committed when this returns, or nothing is. In order.
+    package func store(_ submissions: [Submission]) async throws(LedgerError) -> [StoredSubmission] {
+        submissions.isEmpty ? [] : try await submit(submissions, to: insertions)
+    }
+
+    /// A receipt as its poster may see it; nil where there is none.
+    package func view(_ id: UUID) async throws(LedgerError) -> ReceiptView? {
+        try await submit(id, to: views)
+    }
+
+    /// Says of a receipt that is stored what a later post of its proof says: it is committed when this returns, unless it
+    /// is full. Where there is no such receipt, nothing is said.
+    package func say(_ submission: Submission, linesMax: Int) async throws(LedgerError) -> SaidResult {
+        try await submit(SaidLine(submission: submission, linesMax: linesMax), to: lines)
+    }
+
+    /// A row to be judged; nil where there is none.
+    package func fetch(_ id: UUID) async throws(LedgerError) -> StoredReceipt? {
+        try await submit(id, to: fetches)
+    }
+
+    /// Writes a verdict. Nil: the row is settled, has moved on, or is held by someone; read it again.
+    package func settle(_ verdict: Verdict) async throws(LedgerError) -> Settlement? {
+        try await submit(verdict, to: verdict.rowCount < Self.bulkRowsMin ? settlements : bulkSettlements)
+    }
+
+    /// Moves a due time without counting an attempt. False: the row has moved on.
+    package func postpone(_ postponement: Postponement) async throws(LedgerError) -> Bool {
+        try await submit(postponement, to: postponements)
+    }
+
+    /// Moves a row to Apple's lane, due after a rescue delay. False: the row has moved on.
+    package func reroute(_ postponement: Postponement) async throws(LedgerError) -> Bool {
+        try await submit(postponement, to: reroutes)
+    }
+
+    /// Counts a message that came again. Nil: the row has moved on; 0: it was parked just now.
+    package func strike(_ pointer: Pointer) async throws(LedgerError) -> Int? {
+        try await submit(pointer, to: strikes)
+    }
+
+    /// Enters a protected user: committed when this returns. Known ones stay as they are.
+    package func enter(_ user: EnteredUser) async throws(LedgerError) {
+        try await submit(user, to: entries)
+    }
+
+    /// What is known about whose a purchase is.
+    package func evidence(_ question: EvidenceQuestion) async throws(LedgerError) -> Evidence {
+        try await submit(question, to: evidences)
+    }
+
+    /// The same of several purchases, in order, in statements of their own.
+    package func evidence(_ questions: [EvidenceQuestion]) async throws(LedgerError) -> [Evidence] {
+        do {
+            return try await EvidenceQuestion.answers(to: questions, in: database)
+        } catch {
+            throw LedgerError(error)
+        }
+    }
+
+    /// Places an order: it is committed when this returns. The order that stands for it, and whether it is this one: the
+    /// same tap, key or reservation again is the order that was there. Nil: its user has placed too many today.
+    package func place(_ order: NewOrder) async throws(LedgerError) -> (view: OrderView, isNew: Bool)? {
+        try await submit(order, to: placements)
+    }
+
+    /// An order with the receipts that named it; nil where there is none.
+    package func order(_ id: UUID) async throws(LedgerError) -> OrderView? {
+        try await submit(id, to: orderViews)
+    }
+
+    /// Any other statement, alone. Each is idempotent, so a conflict with a neighbour is tried again at once.
+    package func run<Parameters: Sendable, Row: Sendable>(
+        _ statement: Statement<Parameters, Row>, _ parameters: Parameters
+    ) async throws(LedgerError) -> [Row] {
+        var tries = 0
+        while true {
+            do throws(PostgresError) {
+                return try await database.run(statement, parameters)
+            } catch {
+                // Rolled back for a neighbour's sake: nobody need hear of it.
+                tries += 1
+                guard case .serialization = error, tries < Self.serializationTriesMax else { throw LedgerError(error) }
+            }
+        }
+    }
+
+    /// Flushes what is queued and closes the connections.
+    package func close() async {
+        await insertions.close()
+        await views.close()
+        await lines.close()
+        await fetches.close()
+        await settlements.close()
+        await bulkSettlements.close()
+        await postponements.close()
+        await reroutes.close()
+        await strikes.close()
+        await entries.close()
+        await evidences.close()
+        await placements.close()
+        await orderViews.close()
+        await database.close()
+    }
+
+    private func submit<Item: Sendable, Outcome: Sendable>(
+        _ item: Item, to group: GroupCommit<Item, Outcome>
+    ) async throws(LedgerError) -> Outcome {
+        do {
+            return try await group.submit(item)
+        } catch {
+            throw LedgerError(error)
+        }
+    }
+
+    private static func lookUp<Row: Sendable>(
+        _ ids: [UUID], by id: (Row) -> UUID, _ read: ([UUID]) async throws(PostgresError) -> [Row]
+    ) async throws(PostgresError) -> [Row?] {
+        let rows = Dictionary(
+            try await read(Array(Set(ids))).map { (id($0), $0) }, uniquingKeysWith: { first, _ in first })
+        return ids.map { rows[$0] }
+    }
+}
+
+extension LedgerError {
+    init(_ error: GroupCommitError) {
+        switch error {
+        case .full: self = .busy
+        case .closed: self = .unavailable(.closed)
+        case .failed(let error): self = LedgerError(error)
+        case .poison(let error): self = .refused(error)
+        }
+    }
+
+    package init(_ error: PostgresError) {
+        self = error.isRetryable ? .unavailable(error) : .refused(error)
+    }
+}
+
+extension CommitPace {
+    /// Clients wait for their answers, and come again with the next: sixteen share a statement well.
+    fileprivate static let clients = CommitPace(shortest: .milliseconds(2), longest: .milliseconds(8), items: 16)
+}

@@ -1,0 +1,423 @@
+import Encoding
+package import Foundation
+package import Postgres
+package import Purchases
+
+/// Whose is this purchase? Asked for one purchase of one receipt.
+package struct EvidenceQuestion: Sendable {
+    package let appID: String
+    /// The poster.
+    package let userID: String?
+    package let namedOrderID: UUID?
+    /// Of the token that the submission carries; never a client's text.
+    package let installationID: String?
+    /// Whom the record that was posted names, where that is not the poster.
+    package let recordUserID: String?
+    package let transaction: Transaction
+    /// It may have been given by this receipt, on trust: the order that it has bound is to be found again.
+    package let isOnTrust: Bool
+    /// False: nobody posted it, and the users of its Apple customer are looked for.
+    package let isPosted: Bool
+    /// Of a receipt with others, an order that is named may be another one's: whether this one is granted tells.
+    package let isOneOfSeveral: Bool
+    /// What its product is sold as, where Apple does not say it.
+    package let kind: Transaction.Kind?
+
+    package init(
+        appID: String, userID: String?, namedOrderID: UUID?, installationID: String?, recordUserID: String? = nil,
+        transaction: Transaction, isOnTrust: Bool = false, isPosted: Bool = true, isOneOfSeveral: Bool = false,
+        soldAs kind: Transaction.Kind? = nil
+    ) {
+        self.appID = appID
+        self.userID = userID
+        self.namedOrderID = namedOrderID
+        self.installationID = installationID
+        self.recordUserID = recordUserID
+        self.transaction = transaction
+        self.isOnTrust = isOnTrust
+        self.isPosted = isPosted
+        self.isOneOfSeveral = isOneOfSeveral
+        self.kind = kind
+    }
+}
+
+extension EvidenceQuestion {
+    /// No chain speaks of it, nothing that was given before, and nobody but the poster was looked for.
+    private var isPlain: Bool { !transaction.isOfChain && !isOnTrust && isPosted }
+
+    /// Its token may be an order, and no other order is named for it: where that order is unbound, row 2 of Ownership
+    /// decides by it alone.
+    private var mayEndWithToken: Bool {
+        guard let token = transaction.appAccountToken else { return false }
+        return isPlain && !isOneOfSeveral && (namedOrderID == nil || namedOrderID == token)
+    }
+
+    /// Without a token, and without an order that is named: an open order may answer, or a person, and nothing else.
+    private var mayHaveNone: Bool {
+        isPlain && transaction.appAccountToken == nil && namedOrderID == nil && recordUserID == nil
+    }
+
+    /// What is known of each, in order: by its token alone, that there is nothing, or by everything that could answer.
+    package static func answers(
+        to questions: [EvidenceQuestion], in database: Database
+    ) async throws(PostgresError) -> [Evidence] {
+        var answers = Array(repeating: Evidence?.none, count: questions.count)
+        let short = questions.indices.filter { questions[$0].mayEndWithToken }
+        if !short.isEmpty {
+            for row in try await database.run(Statements.orderOfToken, short.map { questions[$0] }) {
+                answers[short[row.question]] = row.evidence
+            }
+        }
+        let tokenless = questions.indices.filter { questions[$0].mayHaveNone }
+        if !tokenless.isEmpty {
+            let known = Set(try await database.run(Statements.hasEvidence, tokenless.map { questions[$0] }))
+            for (place, index) in tokenless.enumerated() where !known.contains(place) { answers[index] = Evidence.none }
+        }
+        let open = questions.indices.filter { answers[$0] == nil }
+        if !open.isEmpty {
+            let rows = try await database.run(Statements.evidence, open.map { questions[$0] })
+            for (index, evidence) in zip(open, Statements.join(rows, count: open.count)) { answers[index] = evidence }
+        }
+        return answers.map { $0 ?? .none }
+    }
+}
+
+extension Statements {
+    /// Open orders of one user and product, and of one installation, that are looked at; the latest.
+    package static let ordersMax = 16
+    /// Among so many of the newest, bound ones counted.
+    private static let ordersReadMax = 256
+    /// Users of one token that are looked at: more than two stand for many, but several may be one person.
+    private static let tokenUsersMax = 8
+    /// Users of one Apple customer that are looked at: two stand for many, but each may have the order.
+    private static let customerUsersMax = 16
+
+    /// Of an order `o` that is asked for by a question `i`.
+    ///
+    /// - Parameter isProven: whether it was placed on the installation that posted the purchase.
+    private static func orderColumns(isProven: String) -> String {
+        """
+        o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
+          nullif(o.bonuses, '[]'), o.target, \(isProven), o.reserved_for, o.bound_by, o.item
+        """
+    }
+    private static let orderFields = """
+        id, \(person("orders.user_id", of: "i.app")) as user_id, \(soldProduct) as product_id, quantity, environment,
+              placed_at, pay_by, goods, item, bonuses, target, installation_id, reserved_for, bound_by
+        """
+
+    /// The ids of a user's open orders that may fit the purchase of a question `i`, the latest first. Those that are bound
+    /// stand in the same index: no more of them are passed over than anybody places.
+    private static func openOrders(of user: String) -> String {
+        openOrders("user_id = \(user)", placedBefore: placedBeforeMax)
+    }
+    /// As ``openOrders(of:)``, of the installation that posted the purchase: placed near it.
+    private static let openOrdersNearby = openOrders("installation_id = i.installation", placedBefore: nearMax)
+
+    private static func openOrders(_ condition: String, placedBefore: String) -> String {
+        """
+        select id from (
+          select id, placed_at from orders
+          where app_id = i.app and \(condition) and product_id = i.product and \(isOfApple)
+            and placed_at between i.purchased_at - \(placedBefore) and i.purchased_at + \(placedAfterMax)
+          order by placed_at desc limit \(ordersReadMax)) newest
+        \(binding(of: "newest"))
+        where bound_by is null
+        order by placed_at desc limit \(ordersMax)
+        """
+    }
+
+    private static let isOfApple =
+        "lower(channel) in (\(NewOrder.channelsOfApple.map { "'\($0)'" }.joined(separator: ", ")))"
+
+    /// The unbound order that the token of each question names; no row for a question without one, or of a purchase that
+    /// a person has decided about. Where
+    /// ``EvidenceQuestion/mayEndWithToken`` says so, nothing else need be known: this is what nearly every purchase of
+    /// an app with orders asks, for a seventh of what `evidence` costs.
+    package static let orderOfToken = Statement<[EvidenceQuestion], EvidenceRow>(
+        "matching.order_of_token",
+        """
+        select i.n, \(orderColumns(isProven: "false"))
+        from unnest($1::text[], $2::uuid[], $3::text[]) with ordinality as i(app, token, id, n)
+        cross join lateral (
+          select \(orderFields), app_id from orders \(binding(of: "orders")) where id = i.token offset 0) o
+        where o.app_id = i.app and o.bound_by is null and (o.reserved_for is null or o.reserved_for = i.id)
+          and case when (select true from support_decisions limit 1)
+            then (select true from support_decisions where app_id = i.app and transaction_id = i.id) end is not true
+        """,
+        bind: { questions in
+            [
+                .texts(questions.map(\.appID)), .uuids(questions.compactMap(\.transaction.appAccountToken)),
+                .texts(questions.map(\.transaction.id)),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            var evidence = Evidence()
+            if let order = try row.order(from: 1) { evidence.orders = [order] }
+            return EvidenceRow(question: try row.int(0) - 1, evidence: evidence)
+        })
+
+    /// Which questions, counted from nought, have an answer at all, of those that ``EvidenceQuestion/mayHaveNone`` says it
+    /// of. Mostly none: what is bought without an order, in an app with orders, pays for this look and no more.
+    package static let hasEvidence = Statement<[EvidenceQuestion], Int>(
+        "matching.has_evidence",
+        """
+        select i.n - 1
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[]) with ordinality
+          as i(app, usr, installation, id, product, purchased_at, n)
+        where coalesce(
+          (select true from (\(openOrders(of: "i.usr"))) own limit 1),
+          (select true from (\(openOrdersNearby)) near limit 1),
+          (select true from support_decisions where app_id = i.app and transaction_id = i.id),
+          case when (select true from merges limit 1)
+            then (select true from merges where app_id = i.app and into_user_id = i.usr limit 1) end)
+        """,
+        bind: { questions in
+            [
+                .texts(questions.map(\.appID)), .texts(questions.map(\.userID)),
+                .texts(questions.map(\.installationID)), .texts(questions.map(\.transaction.id)),
+                .texts(questions.map(\.transaction.productID)), .dates(questions.map(\.transaction.purchasedAt)),
+            ]
+        },
+        read: { row throws(PostgresError) in try row.int(0) })
+
+    /// One row for each order that may matter, and one for a question without any: which question, what is known beside
+    /// the orders, the order. Key look-ups only.
+    ///
+    /// An order of another way of payment (S3-21) is found where the token or the submission names it, and not otherwise.
+    ///
+    /// Orders are looked up by one index each, behind limits and `offset 0`, so that no plan reads the table, whatever
+    /// its statistics say: an order by its id alone, and its app compared outside, because the plan of an empty table
+    /// takes any index of the app for as good, and is kept. Nothing is asked by EXISTS, which a plan may answer by reading
+    /// all of the other table.
+    package static let evidence = Statement<[EvidenceQuestion], EvidenceRow>(
+        "matching.evidence",
+        """
+        select i.n, r.user_id, coalesce(u.users, '{}'),
+          case when i.token is not null and r.user_id is null and w.decides is not true then (
+            select true from user_tokens where app_id = i.app and user_id = any(
+              i.usr || array(select user_id from merges where app_id = i.app and into_user_id = i.usr)) limit 1) end,
+          c.user_id, q.revocations,
+          case when i.named is not null and i.is_one_of_several then coalesce(
+            (select true from grants where transaction_id = i.id),
+            (select true from grants where purchase_key = i.purchase_key),
+            case when same.purchase_key is not null then true end,
+            (select true from (\(importedGrant("i"))) imported)) end,
+          \(orderColumns(isProven: "o.installation_id = i.installation and v.is_proof and w.decides is not true")), s.is_written, c.is_moved,
+          coalesce(b.users, '{}'), d.user_id, d.item, d.token, x.user_id,
+          case when i.record is not null and x.user_id is null then (select true from record_apps where app_id = i.app) end,
+          same.purchase_key, case when d.user_id is not null then (
+            select true from (select transaction_id from grants where purchase_key = i.purchase_key and transaction_id <> i.id
+                offset 0) had
+              cross join lateral (select purchased_at from transactions
+                where transaction_id = had.transaction_id offset 0) t
+            where date_trunc('second', t.purchased_at) <> date_trunc('second', i.purchased_at)) end,
+          \(takenBackUnderAnotherID),
+          case when i.ended_at is not null then (\(successor(original: "i.original", app: "i.app",
+            environment: "i.environment", product: "i.product", endedAt: "i.ended_at"))) end,
+          y.product_id, y.expires_at
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+            $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[], $14::bool[],
+            $15::text[], $16::bool[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[],
+            $21::text[], $22::bool[], $23::bool[], $24::bool[]) with ordinality
+          as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
+            token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, record, expires_at, signed_at,
+            ended_at, previous, is_shared, is_unposted, is_consumable, n)
+        cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
+        -- What Apple took back of the chain before it. By the chain alone: the index of refunds may be walked.
+        cross join lateral (
+          select count(*) as revocations, max(t.revoked_at) as last
+          from (select transaction_id, revoked_at from transactions
+              where i.is_chain and not i.is_period and original_transaction_id = i.original and app_id = i.app
+                and environment = i.environment offset 0) t
+            cross join lateral (
+              select from grants where transaction_id = t.transaction_id
+              union all select from imported_grants where transaction_id = t.transaction_id limit 1) g
+          where t.revoked_at < i.purchased_at) q
+        -- What it was granted by under another id, also before periods had their second key.
+        left join lateral (
+          select g.purchase_key from (
+              select transaction_id, app_id, environment, purchased_at from transactions
+              where i.is_chain and i.is_period and original_transaction_id = i.original and expires_at = i.expires_at
+              union all
+              select transaction_id, app_id, environment, purchased_at from transactions
+              where i.is_chain and not i.is_period and original_transaction_id = i.original and purchased_at > q.last) t
+            cross join lateral (select purchase_key from grants where transaction_id = t.transaction_id
+              and binding_source <> 'shared' offset 0) g
+          where t.app_id = i.app and t.environment = i.environment
+          order by t.purchased_at limit 1) same on true
+        -- A person's word.
+        left join lateral (
+          select \(person("support_decisions.user_id", of: "i.app")) as user_id, item, token from support_decisions
+          where app_id = i.app and transaction_id = i.id
+            and not \(isForgotten("support_decisions.user_id", since: "decided_at")) offset 0) d on true
+        -- A token that we set for the purchase's chain ourselves.
+        left join lateral (
+          select true as is_written from errands
+          where i.is_chain and original_transaction_id = any(array[i.original, i.previous]) and kind = 'set_token'
+            and (token = i.token or i.token = any(former_tokens))
+            and app_id = i.app and environment = i.environment limit 1) s on true
+        -- The purchase's token is an unbound order: row 2 decides, and nothing else need be known.
+        left join lateral (
+          select \(person("orders.user_id", of: "i.app")) as user_id,
+            bound_by is null and (reserved_for is null or reserved_for = i.id) and not i.is_chain and d.user_id is null
+              as decides
+          from (select app_id, user_id, bound_by, reserved_for from orders \(binding(of: "orders")) where id = i.token offset 0) orders
+          where app_id = i.app offset 0) w on true
+        left join lateral (
+          select \(person("user_tokens.user_id", of: "i.app")) as user_id from user_tokens
+          where w.decides is not true and app_id = i.app and token = i.token
+            and (not i.is_chain or not \(isForgotten("user_tokens.user_id", since: "registered_at"))) offset 0) r on true
+        left join lateral (
+          select array_agg(distinct user_id) as users from (
+            select \(person("granted_tokens.user_id", of: "i.app")) as user_id from granted_tokens
+              -- It stands on a purchase that stands.
+              cross join lateral (select from transactions where transaction_id = granted_tokens.transaction_id
+                and revoked_at is null offset 0) standing
+            where w.decides is not true and i.environment = '\(Transaction.production)' and app_id = i.app and token = i.token
+              and (not i.is_chain or not \(isForgotten("granted_tokens.user_id", since: "granted_at")))
+            limit \(tokenUsersMax)) t) u on true
+        -- An installation that was issued here, not revoked, and seen with one Apple customer only.
+        left join lateral (
+          select revoked_at is null and (select count(*) from (select from installation_customers
+            where installation_id = i.installation and environment = i.environment limit 2) c) < 2 as is_proof
+          from installations where id = i.installation and app_id = i.app offset 0) v on true
+        -- Whom the record names, if he is known here by that name.
+        left join lateral (
+          select \(person("k.user_id", of: "i.app")) as user_id from (
+            (select user_id from orders where app_id = i.app and user_id = i.record limit 1)
+            union all
+            (select user_id from user_tokens where app_id = i.app and user_id = i.record limit 1)
+            union all
+            (select user_id from grants where app_id = i.app and user_id = i.record limit 1)
+            limit 1) k offset 0) x on true
+        left join lateral (\(ownerOfChain)) c on true
+        left join lateral (\(purchaseBefore)) y on true
+        left join lateral (
+          select array_agg(user_id) as users from (
+            select distinct \(person("grants.user_id", of: "i.app")) as user_id from grants
+            where i.customer is not null and customer_id = i.customer and app_id = i.app
+              and not \(isForgotten("grants.user_id", since: "granted_at")) limit \(customerUsersMax)) g) b on true
+        left join lateral (
+          select array[i.usr, r.user_id, case when array_length(u.users, 1) = 1 then u.users[1] end, w.user_id, c.user_id,
+            d.user_id, x.user_id]
+            || b.users as users offset 0) p on true
+        left join lateral (
+          select f.* from (
+            select i.token as id
+            union all select i.named where i.named is distinct from i.token
+            union all select bound.id
+            from (select order_id as id from grants where i.is_on_trust and transaction_id = i.id limit 1) bound
+            union all select open.id
+            from (
+              select user_id from unnest(p.users) as known(user_id) where w.decides is not true
+              union all
+              -- What was placed under an id that is part of theirs by now.
+              select user_id from merges
+              where w.decides is not true and app_id = i.app and into_user_id = any(p.users)) owner
+            cross join lateral (\(openOrders(of: "owner.user_id"))) open
+            union all select near.id
+            from (select where w.decides is not true) unknown cross join lateral (\(openOrdersNearby)) near) k
+          cross join lateral (
+            select \(orderFields)
+            from (select * from orders where id = k.id offset 0) orders \(binding(of: "orders")) where app_id = i.app
+              and (not i.is_chain or not \(isForgotten("orders.user_id", since: "placed_at"))) offset 0) f) o on true
+        order by i.n
+        """,
+        bind: { questions in
+            let transactions = questions.map(\.transaction)
+            return [
+                .texts(questions.map(\.appID)), .texts(questions.map(\.userID)),
+                .texts(questions.map(\.namedOrderID?.text)), .texts(questions.map(\.installationID)),
+                .texts(transactions.map(\.id)), .texts(transactions.map(\.keyOfItsIDs)),
+                .texts(transactions.map(\.environment)), .texts(transactions.map(\.originalID)),
+                .texts(transactions.map(\.productID)), .dates(transactions.map(\.purchasedAt)),
+                .texts(transactions.map(\.appAccountToken?.text)),
+                .bools(transactions.map(\.isOfChain)), .bools(transactions.map(\.isPeriod)),
+                .bools(questions.map(\.isOnTrust)),
+                .texts(questions.map { $0.isPosted ? nil : $0.transaction.customerID }),
+                .bools(questions.map(\.isOneOfSeveral)), .texts(questions.map(\.recordUserID)),
+                .dates(transactions.map(\.expiresAt)), .dates(transactions.map(\.signedAt)),
+                .dates(transactions.map { $0.mayHaveSuccessor ? $0.revokedAt : nil }),
+                .texts(transactions.map(\.previousOriginalID)), .bools(transactions.map(\.isShared)),
+                .bools(questions.map { !$0.isPosted }),
+                .bools(questions.map { ($0.transaction.kind ?? $0.kind) == .consumable }),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            var evidence = Evidence()
+            evidence.registeredUserID = try row.optionalText(1)
+            evidence.rememberedUserIDs = try row.texts(2)
+            evidence.posterHasToken = try row.optionalBool(3) ?? false
+            evidence.customerUserIDs = try row.texts(23)
+            let isMoved = try row.optionalBool(22) ?? false
+            if let userID = try row.optionalText(4) {
+                evidence.chain = Evidence.Chain(
+                    userID: userID, isMoved: isMoved, productID: try row.optionalText(33),
+                    runsUntil: try row.optionalDate(34))
+            }
+            if let userID = try row.optionalText(24) {
+                evidence.supportDecision = Evidence.SupportDecision(
+                    userID: userID, item: try row.optionalText(25), token: try row.optionalUUID(26),
+                    isOfKeyInUse: try row.optionalBool(30) ?? false)
+            }
+            evidence.recordUserID = try row.optionalText(27)
+            evidence.isRecordOfUnknown = try row.optionalBool(28) ?? false
+            evidence.revocations = try row.int(5)
+            evidence.grantedKey = try row.optionalText(29)
+            evidence.takenBack = try row.optionalText(31).flatMap(Reason.init(rawValue:))
+            evidence.hasSuccessor = try row.optionalBool(32) ?? false
+            evidence.isGranted = try row.optionalBool(6) ?? false
+            evidence.isTokenWritten = try row.optionalBool(21) ?? false
+            if let order = try row.order(from: 7) { evidence.orders.append(order) }
+            return EvidenceRow(question: try row.int(0) - 1, evidence: evidence)
+        })
+
+    /// The evidence of each question, in order. An order that was found in two ways is one.
+    package static func join(_ rows: [EvidenceRow], count: Int) -> [Evidence] {
+        var all = Array(repeating: Evidence?.none, count: count)
+        for row in rows {
+            if let known = all[row.question]?.orders {
+                let isKnown = { (order: PlacedOrder) in known.contains { $0.id == order.id } }
+                all[row.question]?.orders += row.evidence.orders.filter { !isKnown($0) }
+            } else {
+                all[row.question] = row.evidence
+            }
+        }
+        return all.map { $0 ?? .none }
+    }
+
+    /// Whether a user was erased after this was his. In a protected database his name is what it was.
+    static func isForgotten(_ user: String, since: String) -> String {
+        """
+        (\(user) ~ '\(UserErasure.tombstonePattern)'
+          or coalesce((select erased_at from users where app_id = i.app and user_key = \(user)) >= \(since), false))
+        """
+    }
+
+    private static let placedAfterMax = "interval '\(Int(Matcher.placedAfterMax)) seconds'"
+    /// No offer counts for longer: an older order is nobody's by row 7, and a user has no end of bound ones.
+    private static let placedBeforeMax = "interval '366 days'"
+    private static let nearMax = "interval '\(Int(Matcher.nearMax)) seconds'"
+}
+
+/// One row of `Statements/evidence`: what is known of the question, with one of its orders.
+package struct EvidenceRow: Sendable {
+    package let question: Int
+    package let evidence: Evidence
+}
+
+extension RowReader {
+    /// The columns of `orderColumns` from here on; nil where there is no such row.
+    fileprivate func order(from column: Int) throws(PostgresError) -> PlacedOrder? {
+        guard let id = try optionalUUID(column) else { return nil }
+        return PlacedOrder(
+            id: id, userID: try text(column + 1), productID: try text(column + 2),
+            item: try optionalText(column + 13), quantity: try int(column + 3),
+            environment: try optionalText(column + 4), placedAt: try date(column + 5), payBy: try date(column + 6),
+            goods: try goods(column + 7), bonuses: try optionalJSON(column + 8) == nil ? [] : try bonuses(column + 8),
+            target: try json(column + 9),
+            isOnProvenInstallation: try optionalBool(column + 10) ?? false, reservedFor: try optionalText(column + 11),
+            transactionID: try optionalText(column + 12))
+    }
+}

@@ -1,0 +1,97 @@
+package import Settings
+import Foundation
+package import Logging
+import Postgres
+package import Purchases
+import ServiceLifecycle
+import Synchronization
+
+/// What each app sells now: the catalogues in force, read again each second where one has changed, completed by the
+/// configuration's products.
+package final class CatalogueRefresher: Service {
+    package static let refreshInterval: Duration = .seconds(1)
+
+    private struct Board {
+        /// Nil: nothing was read yet.
+        var applied: [String: Catalogue]?
+        /// The revisions in force that this program cannot read.
+        var unreadable: [String: Int] = [:]
+        /// By app, for one configuration of it: merging costs more than an order.
+        var merged: [String: (configuration: Data, catalogue: Catalogue)] = [:]
+    }
+
+    private let ledger: Ledger
+    /// Called with what has changed before it counts: who judges purchases sells by it first.
+    private let onChange: Change?
+    private let logger: Logger
+    private let board = Mutex(Board())
+
+    /// Takes the catalogues that changed, and the apps whose catalogue cannot be read; `isFirst`: nothing was read before.
+    package typealias Change =
+        @Sendable (_ changed: [String: Catalogue], _ unreadable: Set<String>, _ isFirst: Bool) async throws(LedgerError)
+        -> Void
+
+    package init(ledger: Ledger, logger: Logger, onChange: Change? = nil) {
+        self.ledger = ledger
+        self.onChange = onChange
+        self.logger = logger
+    }
+
+    package func run() async throws {
+        while !Task.isShuttingDownGracefully, !Task.isCancelled {
+            // Without the database nothing is ordered either: what was read last stands.
+            try? await refresh()
+            try? await cancelWhenGracefulShutdown { try await Task.sleep(for: Self.refreshInterval) }
+        }
+    }
+
+    /// Reads what has changed. Where this program cannot read a document, as one that a newer program wrote, nothing is
+    /// promised or given in that app until it is changed: neither by the catalogue before it nor by the configuration
+    /// alone. It is logged once.
+    package func refresh() async throws(LedgerError) {
+        let revisions = try await ledger.run(Statements.catalogueRevisions, ())
+        let (known, doubted) = board.withLock { ($0.applied?.mapValues(\.revision) ?? [:], $0.unreadable) }
+        var changed: [String: Catalogue] = [:]
+        var unreadable: [String: Int] = [:]
+        for row in revisions where known[row.appID] != row.revision {
+            if doubted[row.appID] == row.revision {
+                unreadable[row.appID] = row.revision
+                continue
+            }
+            guard let document = try await ledger.run(Statements.readCatalogue, row).first else { continue }
+            do throws(ConfigurationError) {
+                changed[row.appID] = try CatalogueFile.parse(document: document, revision: row.revision)
+            } catch {
+                unreadable[row.appID] = row.revision
+                logger.error(
+                    "a catalogue cannot be read: nothing is sold or given in this app by this process",
+                    metadata: ["app": "\(row.appID)", "catalogue.revision": "\(row.revision)", "error": "\(error)"])
+            }
+        }
+        // First, so that what fails here is done again.
+        let isFirst = board.withLock { $0.applied == nil }
+        if !changed.isEmpty || unreadable != doubted {
+            try await onChange?(changed, Set(unreadable.keys), isFirst)
+        }
+        board.withLock { board in
+            board.applied = (board.applied ?? [:]).merging(changed) { $1 }
+            board.unreadable = unreadable
+            for app in changed.keys { board.merged[app] = nil }
+        }
+    }
+
+    /// What an app sells.
+    ///
+    /// - Throws: where nothing could be read so far, or not what is in force: half a catalogue promises what is not sold.
+    package func catalogue(of app: AppConfiguration) async throws(LedgerError) -> Catalogue {
+        if board.withLock({ $0.applied == nil }) { try await refresh() }
+        if board.withLock({ $0.unreadable[app.id] != nil }) { throw .unavailable(.unavailable) }
+        return board.withLock { board in
+            if let merged = board.merged[app.id], merged.configuration == app.hash { return merged.catalogue }
+            let own = board.applied?[app.id] ?? Catalogue(products: [])
+            let catalogue = own.completed(by: app.policy.catalogue)
+            board.merged[app.id] = (app.hash, catalogue)
+            return catalogue
+        }
+    }
+}

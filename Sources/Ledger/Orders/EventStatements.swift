@@ -1,0 +1,100 @@
+package import Foundation
+package import Postgres
+
+/// One line of the app backend's feed.
+package struct Event: Sendable, Equatable {
+    package let cursor: EventCursor
+    /// Derived from what happened: the same thing told twice has the same id.
+    package let id: UUID
+    package let appID: String
+    package let type: String
+    package let userID: String
+    package let transactionID: String
+    package let receiptID: UUID
+    /// A JSON object.
+    package let body: String
+    package let at: Date
+}
+
+/// A place in the feed: commit order, not insertion order. It keeps its meaning on a server that was restored from a
+/// backup or took over: what is written there lies behind every place that was ever given (0005_events.sql).
+package struct EventCursor: Sendable, Equatable {
+    package static let start = EventCursor(place: 0, id: 0)
+
+    /// The transaction, counted on from the beginning of its era: microseconds since 1970.
+    package let place: Int
+    package let id: Int
+
+    package init(place: Int, id: Int) {
+        self.place = place
+        self.id = id
+    }
+
+    package var text: String { "\(place)-\(id)" }
+
+    /// Nil for anything but `<number>-<number>`.
+    package init?(_ text: String) {
+        let parts = text.split(separator: "-", omittingEmptySubsequences: false)
+        guard parts.count == 2, let place = Int(parts[0]), let id = Int(parts[1]), place >= 0, id >= 0
+        else { return nil }
+        self.init(place: place, id: id)
+    }
+}
+
+extension Statements {
+    package struct EventPage: Sendable {
+        package var apps: [String]
+        package var after: EventCursor
+        package var limit: Int
+
+        package init(apps: [String], after: EventCursor, limit: Int) {
+            self.apps = apps
+            self.after = after
+            self.limit = limit
+        }
+    }
+
+    /// The SQL of ``DerivedID/event(appID:transactionID:type:)``, for events that nearly no verdict tells. Texts.
+    static func derivedEvent(_ app: String, _ transaction: String, _ type: String) -> String {
+        let parts = [app, transaction, type].map {
+            "int8send(octet_length(convert_to(\($0), 'UTF8'))::int8) || convert_to(\($0), 'UTF8')"
+        }
+        return """
+            (select encode(set_byte(set_byte(id, 6, (get_byte(id, 6) & 15) | 128), 8, (get_byte(id, 8) & 63) | 128), 'hex')::uuid
+              from (select substring(sha256(\(parts.joined(separator: " || ")) || int8send(0)) for 16) as id) digest)
+            """
+    }
+
+    /// Events below the oldest running transaction, by (xid, id): a cursor by id alone loses what commits late. A cursor
+    /// from a time that this server has lost is before the first event of the next era.
+    package static let readEvents = Statement<EventPage, Event>(
+        "ledger.read_events",
+        """
+        with eras as materialized (
+          select first_xid, shift, lead(first_xid) over (order by first_xid) as next_xid from feed_eras),
+        after as materialized (
+          select least($2 - shift, next_xid - 1) as xid,
+            case when $2 - shift >= next_xid then \(Int.max) else $3 end as id
+          from eras where first_xid + shift <= $2 order by first_xid desc limit 1)
+        select xid::text::int8 + (select max(shift) from eras where first_xid <= xid::text::int8), id, event_id, app_id,
+          type, user_id, transaction_id, receipt_id, body, at
+        from events
+        where (xid, id) > ((select xid::text::xid8 from after), (select id from after))
+          and xid < pg_snapshot_xmin(pg_current_snapshot()) and app_id = any($1::text[])
+        order by xid, id limit $4
+        """,
+        bind: { page in
+            [.texts(page.apps), .int(page.after.place), .int(page.after.id), .int(page.limit)]
+        },
+        read: { row throws(PostgresError) in
+            Event(
+                cursor: EventCursor(place: try row.int(0), id: try row.int(1)), id: try row.uuid(2),
+                appID: try row.text(3), type: try row.text(4), userID: try row.text(5),
+                transactionID: try row.text(6), receiptID: try row.uuid(7), body: try row.json(8),
+                at: try row.date(9))
+        })
+}
+
+extension Event {
+    package var user: UserName { UserName(appID: appID, key: userID) }
+}

@@ -1,0 +1,284 @@
+package import Foundation
+package import Postgres
+package import Purchases
+
+/// A place in a player's list of purchases, newest first: when it came to be, and what it is.
+package struct PurchaseCursor: Sendable, Equatable, Comparable {
+    /// Microseconds since 1970, by the clock of the database.
+    package let at: Int
+    /// A transaction's id where it was granted, a receipt's where it was not.
+    package let key: String
+
+    package init(at: Int, key: String) {
+        self.at = at
+        self.key = key
+    }
+
+    package static let newest = PurchaseCursor(at: .max, key: "")
+
+    package static func < (one: PurchaseCursor, other: PurchaseCursor) -> Bool {
+        guard one.at == other.at else { return one.at < other.at }
+        return one.key.utf8.lexicographicallyPrecedes(other.key.utf8)
+    }
+
+    package var text: String { "\(at)-\(key)" }
+
+    /// Nil for anything but `<number>-<key>`.
+    package init?(_ text: String) {
+        let parts = text.split(separator: "-", maxSplits: 1, omittingEmptySubsequences: false)
+        guard parts.count == 2, let at = Int(parts[0]), at >= 0, parts[1].utf8.count <= 64, !parts[1].utf8.contains(0)
+        else { return nil }
+        self.init(at: at, key: String(parts[1]))
+    }
+}
+
+/// A purchase as the player's list has it.
+package struct ListedTopUp: Sendable, Decodable {
+    /// Nil: it is not known yet.
+    package let transactionId: String?
+    /// Nil: another account's proof brought it.
+    package let receiptId: UUID?
+    package let productId: String?
+    package let quantity: Int?
+    package let environment: String?
+    package let purchasedAt: Date?
+    package let refundedAt: Date?
+    package let priceMilliunits: Int?
+    package let currency: String?
+    package let state: ReceiptState
+    package let reason: String?
+    /// Nil: nothing is granted.
+    package let goods: [AppPolicy.Goods]?
+}
+
+/// What stands at one place of the list; a receipt of which nothing is to be listed is a place all the same.
+package struct PurchasePlace: Sendable {
+    package let cursor: PurchaseCursor
+    package let topUps: [ListedTopUp]
+}
+
+/// What a user paid in a month, in one currency of one environment.
+package struct Spending: Sendable, Equatable {
+    package let isProduction: Bool
+    /// Nil: purchases of which Apple has told no price (app receipts).
+    package let currency: String?
+    package let purchases: Int
+    package let paidMilliunits: Int
+    package let refundedPurchases: Int
+    package let refundedMilliunits: Int
+}
+
+extension Statements {
+    package struct PurchasePage: Sendable {
+        package var appID: String
+        /// Of one person.
+        package var userIDs: [String]
+        package var before: PurchaseCursor
+        /// Of each of the lists.
+        package var limit: Int
+
+        package init(appID: String, userIDs: [String], before: PurchaseCursor, limit: Int) {
+            self.appID = appID
+            self.userIDs = userIDs
+            self.before = before
+            self.limit = limit
+        }
+
+        fileprivate var values: [Value] {
+            [.text(appID), .texts(userIDs.map(Optional.init)), .int(before.at), .text(before.key), .int(limit)]
+        }
+    }
+
+    /// Microseconds since 1970, and back: a cursor is exact.
+    private static func microseconds(_ column: String) -> String { "(extract(epoch from \(column)) * 1000000)::int8" }
+    private static let cursorTime = """
+        case when $3 < 9000000000000000 then timestamptz 'epoch' + make_interval(secs => $3 / 1000000)
+          + ($3 % 1000000) * interval '1 microsecond' else 'infinity' end
+        """
+
+    private static let factColumnsShown = """
+        product_id, quantity, environment, purchased_at, facts, nullif(\(takenBack("transactions")), 'review') as taken_back,
+              case when \(isRefund("transactions")) then revoked_at end as refunded_at
+        """
+    private static let shownFacts = """
+        'productId', t.product_id, 'quantity', t.quantity, 'environment', t.environment,
+          'purchasedAt', extract(epoch from t.purchased_at), 'refundedAt', extract(epoch from t.refunded_at),
+          'priceMilliunits', t.facts -> 'price', 'currency', t.facts -> 'currency'
+        """
+
+    /// What was granted to a user, newest first.
+    package static let grantedPurchases = Statement<PurchasePage, PurchasePlace>(
+        "purchases.granted",
+        """
+        select \(microseconds("g.granted_at")), g.transaction_id, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
+          'transactionId', g.transaction_id, 'receiptId', r.id, 'state', 'granted',
+          -- What is said to whoever posted it for its owner is not said to the owner.
+          'reason', coalesce(t.taken_back, nullif(o.reason, 'owned_by_another_user')),
+          'goods', g.goods, \(shownFacts))))
+        from (
+          select l.* from unnest($2::text[]) as person(id)
+          cross join lateral (
+            select transaction_id, receipt_id, goods, granted_at from grants
+            where app_id = $1 and user_id = person.id and granted_at <= \(cursorTime)
+              and (granted_at < \(cursorTime) or transaction_id collate "C" < $4)
+            order by granted_at desc, transaction_id collate "C" desc limit $5) l
+          order by l.granted_at desc, l.transaction_id collate "C" desc limit $5) g
+        left join lateral (
+          select \(factColumnsShown) from transactions
+          where transaction_id = g.transaction_id and app_id = $1 offset 0) t on true
+        left join lateral (
+          select reason from outcomes where receipt_id = g.receipt_id and transaction_id = g.transaction_id offset 0) o
+          on true
+        left join lateral (select id from receipts where id = g.receipt_id and user_id = any($2::text[]) offset 0) r
+          on true
+        order by g.granted_at desc, g.transaction_id collate "C" desc
+        """,
+        bind: { $0.values }, read: purchasePlace)
+
+    /// What the system before this one gave a user, newest first: by when he bought it, which is all that is known.
+    package static let importedPurchases = Statement<PurchasePage, PurchasePlace>(
+        "purchases.imported",
+        """
+        select \(microseconds("m.purchased_at")), m.transaction_id, jsonb_build_array(jsonb_build_object(
+            'transactionId', m.transaction_id, 'productId', m.product_id, 'environment', m.environment,
+            'purchasedAt', extract(epoch from m.purchased_at), 'state', 'already_granted', 'reason', 'imported')
+          || jsonb_strip_nulls(jsonb_build_object(\(shownFacts))))
+        from (
+          select l.* from unnest($2::text[]) as person(id)
+          cross join lateral (
+            select transaction_id, product_id, environment, purchased_at from imported_grants
+            where app_id = $1 and user_id = person.id and purchased_at <= \(cursorTime)
+              and (purchased_at < \(cursorTime) or transaction_id collate "C" < $4)
+            order by purchased_at desc, transaction_id collate "C" desc limit $5) l
+          order by l.purchased_at desc, l.transaction_id collate "C" desc limit $5) m
+        left join lateral (
+          select \(factColumnsShown) from transactions
+          where transaction_id = m.transaction_id and app_id = $1 offset 0) t on true
+        order by m.purchased_at desc, m.transaction_id collate "C" desc
+        """,
+        bind: { $0.values }, read: purchasePlace)
+
+    /// Receipts that a user posted, newest first, with the purchases in them that were not granted to that user, here or
+    /// before. A purchase that the user posted again is listed with the newest post; once it is granted, with the grants.
+    ///
+    /// Costs what its page holds: each purchase of the page is compared with its other posts once, however often it was posted.
+    package static let postedPurchases = Statement<PurchasePage, PurchasePlace>(
+        "purchases.posted",
+        """
+        with page as materialized (
+          select l.* from unnest($2::text[]) as person(id)
+          cross join lateral (
+            select id, state, reason, transaction_id, received_at from receipts
+            where app_id = $1 and user_id = person.id and received_at <= \(cursorTime)
+              and (received_at < \(cursorTime) or id::text collate "C" < $4)
+            order by received_at desc, id::text collate "C" desc limit $5) l
+          order by l.received_at desc, l.id::text collate "C" desc limit $5),
+        -- The newest post on the page of each purchase. Every post of the page compared with all others is quadratic.
+        newest as materialized (
+          select distinct on (o.transaction_id, o.state = 'granted')
+            r.id, r.received_at, r.state as receipt_state, o.transaction_id, o.state, o.reason
+          from page r
+          cross join lateral (
+            select transaction_id, state, reason from outcomes
+            where receipt_id = r.id
+              and (state in ('open', 'held', 'rejected') or reason in ('owned_by_another_user', 'transferred'))
+            offset 0) o
+          order by o.transaction_id, o.state = 'granted', r.received_at desc, r.id desc),
+        -- Key look-ups for each of them, never a join: the kept plan of a join knows no sizes.
+        listed as (
+          select o.*, row_number() over (partition by o.id order by o.transaction_id) as place from newest o
+          where not exists (select from grants g
+              where g.transaction_id = o.transaction_id and g.app_id = $1 and g.user_id = any($2::text[]) offset 0)
+            and not exists (select from imported_grants m
+              where m.transaction_id = o.transaction_id and m.app_id = $1 and m.user_id = any($2::text[]) offset 0)
+            and not exists (
+              select from outcomes n cross join lateral (
+                select received_at, id from receipts
+                where id = n.receipt_id and app_id = $1 and user_id = any($2::text[]) offset 0) l
+              where n.transaction_id = o.transaction_id and n.state <> 'granted'
+                and (l.received_at, l.id) > (o.received_at, o.id) offset 0))
+        select \(microseconds("o.received_at")), o.id::text, coalesce(
+          jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+              'transactionId', o.transaction_id, 'receiptId', o.id, 'reason', o.reason,
+              'state', case when o.reason in ('owned_by_another_user', 'transferred') then 'already_granted'
+                when o.state <> 'open' then o.state when o.receipt_state = 'parked' then 'parked' else 'received' end,
+              \(shownFacts))) order by t.purchased_at desc, o.transaction_id) filter (where o.is_listed), '[]')
+        from (
+          select id, received_at, receipt_state, transaction_id, state, reason, true as is_listed, true as is_judged
+          from listed where place <= \(listedOfReceiptMax)
+          union all
+          -- A place of each receipt; listed itself where nothing of its purchases is known.
+          select id, received_at, state, transaction_id, state, reason,
+            state in ('received', 'held', 'parked', 'rejected')
+              and not exists (select from outcomes where receipt_id = r.id offset 0)
+              and not exists (select from grants g
+                where g.transaction_id = r.transaction_id and g.app_id = $1 and g.user_id = any($2::text[]) offset 0),
+            false
+          from page r) o
+        -- Who knows only an id is given no hint about the purchase behind it; who only names one has shown nothing.
+        left join lateral (
+          select \(factColumnsShown) from transactions
+          where transaction_id = o.transaction_id and app_id = $1 and o.is_judged
+            and o.reason is distinct from 'possession_missing' offset 0) t on true
+        group by o.id, o.received_at
+        order by o.received_at desc, o.id::text collate "C" desc
+        """,
+        bind: { $0.values }, read: purchasePlace)
+
+    /// Purchases of one receipt that are listed at most.
+    private static let listedOfReceiptMax = 200
+
+    private static let purchasePlace: @Sendable (borrowing RowReader) throws(PostgresError) -> PurchasePlace = {
+        row throws(PostgresError) in
+        PurchasePlace(
+            cursor: PurchaseCursor(at: try row.int(0), key: try row.text(1)), topUps: try row.storedJSON(2))
+    }
+
+    package struct SpendingQuestion: Sendable {
+        package var appID: String
+        /// Of one person.
+        package var userIDs: [String]
+        /// The month's first moment, and the next one's.
+        package var from: Date
+        package var to: Date
+
+        package init(appID: String, userIDs: [String], from: Date, to: Date) {
+            self.appID = appID
+            self.userIDs = userIDs
+            self.from = from
+            self.to = to
+        }
+    }
+
+    /// What Apple sold to a user in a month and he was granted, by Apple's purchase date, and how much of that Apple has
+    /// given back since, whenever. Shared purchases were paid for by somebody else.
+    package static let spending = Statement<SpendingQuestion, Spending>(
+        "purchases.spending",
+        """
+        select is_production, currency, count(*), coalesce(sum(price), 0)::int8,
+          count(*) filter (where is_refunded),
+          coalesce(sum(price * share / 100000) filter (where is_refunded), 0)::int8
+        from (
+          select t.environment = 'Production' as is_production, t.is_refunded,
+            case when jsonb_typeof(t.facts -> 'price') = 'number' then (t.facts ->> 'price')::numeric end as price,
+            case when jsonb_typeof(t.facts -> 'price') = 'number' then t.facts ->> 'currency' end as currency,
+            case when jsonb_typeof(t.facts -> 'revocationPercentage') = 'number'
+              then (t.facts ->> 'revocationPercentage')::numeric else 100000 end as share
+          from (select distinct unnest($2::text[])) as person(id)
+          -- Apple's dates have been hours ahead of ours; granted later it may be by any time.
+          cross join lateral (
+            select transaction_id, binding_source from grants
+            where app_id = $1 and user_id = person.id and granted_at >= $3::timestamptz - interval '1 day' offset 0) g
+          cross join lateral (
+            select environment, purchased_at, facts, \(isRefund("transactions")) as is_refunded from transactions
+            where transaction_id = g.transaction_id and app_id = $1 offset 0) t
+          where t.purchased_at >= $3 and t.purchased_at < $4 and g.binding_source <> 'shared') p
+        group by 1, 2 order by 1 desc, 2 nulls last
+        """,
+        bind: { [.text($0.appID), .texts($0.userIDs.map(Optional.init)), .date($0.from), .date($0.to)] },
+        read: { row throws(PostgresError) in
+            Spending(
+                isProduction: try row.bool(0), currency: try row.optionalText(1), purchases: try row.int(2),
+                paidMilliunits: try row.int(3), refundedPurchases: try row.int(4), refundedMilliunits: try row.int(5))
+        })
+}

@@ -1,0 +1,213 @@
+import Encoding
+package import Foundation
+package import Postgres
+package import Purchases
+import Synchronization
+
+/// A receipt as its poster may see it.
+package struct ReceiptView: Sendable, Equatable {
+    package struct TransactionView: Sendable, Equatable, Decodable {
+        package let transactionId: String
+        package let originalTransactionId: String?
+        package let productId: String?
+        package let quantity: Int?
+        package let environment: String?
+        /// RFC 3339, UTC.
+        package let purchasedAt: String?
+        package let state: String
+        package let reason: String?
+        /// Whether the grant is the poster's; nil without a grant.
+        package let isOwn: Bool?
+        /// Another one has it by less than proof: when the poster may finish it, RFC 3339, UTC.
+        package var safeAt: String?
+        /// That time has not come, by the database's clock.
+        package var isDisputed: Bool?
+        package let goods: [AppPolicy.Goods]?
+    }
+
+    package let id: UUID
+    package let appID: String
+    package let userID: String?
+    package let kind: Proof.Kind
+    package let state: ReceiptState
+    package let reason: String?
+    /// The order that the receipt goes by.
+    package var orderID: String?
+    /// The transaction that the poster named last: its value is the receipt's own `safeToFinish`.
+    package var transactionID: String?
+    package let receivedAt: Date
+    package let dueAt: Date?
+    package let transactions: [TransactionView]
+
+    package init(
+        id: UUID, appID: String, userID: String?, kind: Proof.Kind, state: ReceiptState, reason: String?,
+        orderID: String? = nil, transactionID: String? = nil, receivedAt: Date, dueAt: Date?,
+        transactions: [TransactionView]
+    ) {
+        self.id = id
+        self.appID = appID
+        self.userID = userID
+        self.kind = kind
+        self.state = state
+        self.reason = reason
+        self.orderID = orderID
+        self.transactionID = transactionID
+        self.receivedAt = receivedAt
+        self.dueAt = dueAt
+        self.transactions = transactions
+    }
+}
+
+extension Statements {
+    /// Receipts with what became of each of their transactions. Unknown ids are missing from the result.
+    package static let readReceipts = Statement<[UUID], ReceiptView>(
+        "ledger.read_receipts",
+        """
+        select r.id, r.app_id, r.user_id, r.kind, \(toldState("r")), \(toldReason("r")), r.transaction_id, r.received_at, r.due_at, t.list,
+          r.order_id
+        from unnest($1::uuid[]) as i(id)
+        cross join lateral (select id, app_id, user_id, order_id, kind, is_vouched, state, reason, transaction_id, received_at, due_at
+          from receipts where id = i.id offset 0) r
+        cross join lateral (
+          select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+              'transactionId', o.transaction_id, 'originalTransactionId', f.original_transaction_id,
+              'productId', f.product_id, 'quantity', f.quantity, 'environment', f.environment,
+              'purchasedAt', to_char(f.purchased_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+              'state', \(toldState("o")),
+              'reason', coalesce(\(toldReason("o")),
+                case when o.state in ('granted', 'already_granted') then f.taken_back end),
+              'isOwn', case when o.state in ('granted', 'already_granted')
+                then o.reason is distinct from 'owned_by_another_user' end,
+              'safeAt', case when o.reason = 'owned_by_another_user' and \(isUntold("o")) is not true then
+                to_char(o.safe_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') end,
+              'isDisputed', case when o.reason = 'owned_by_another_user' then o.safe_at > now() end,
+              'goods', case when o.state in ('granted', 'already_granted')
+                -- What came with it was another user's.
+                and o.reason is distinct from 'owned_by_another_user' and o.reason is distinct from 'transferred'
+                then g.goods end))
+              order by f.purchased_at, o.transaction_id), '[]'::jsonb) as list
+          from outcomes o
+          -- A bare id shows nothing of a purchase that others have posted.
+          left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at,
+              nullif(\(takenBack("transactions")), 'review') as taken_back
+            from transactions where transaction_id = o.transaction_id and app_id = r.app_id
+            and o.reason is distinct from 'possession_missing' and \(isUntold("o")) is not true offset 0) f on true
+          left join lateral (select goods from grants where transaction_id = o.transaction_id offset 0) g on true
+          where o.receipt_id = r.id) t
+        """,
+        bind: { [.uuids($0)] },
+        read: { row throws(PostgresError) in
+            ReceiptView(
+                id: try row.uuid(0), appID: try row.text(1), userID: try row.optionalText(2), kind: try row.kind(3),
+                state: try row.state(4), reason: try row.optionalText(5), orderID: try row.optionalText(10),
+                transactionID: try row.optionalText(6),
+                receivedAt: try row.date(7), dueAt: try row.optionalDate(8),
+                transactions: try row.decoded(9))
+        })
+
+    /// A purchase that was given to its owner because somebody else posted it: the poster is told no more than if it had
+    /// been given before (Ownership, row 6).
+    static func shownState(_ row: String) -> String {
+        """
+        case when \(row).state = 'granted' and \(row).reason = 'owned_by_another_user' then 'already_granted' else \(row).state end
+        """
+    }
+
+    /// A bare id proves nothing: whoever asks by one learns no more of what another user was given than of what nobody was.
+    private static func isUntold(_ row: String) -> String {
+        "(r.kind = 'identifier' and not r.is_vouched and \(row).reason = 'owned_by_another_user')"
+    }
+    private static func toldState(_ row: String) -> String {
+        "case when \(isUntold(row)) then 'held' else \(shownState(row)) end"
+    }
+    private static func toldReason(_ row: String) -> String {
+        "case when \(isUntold(row)) then 'possession_missing' else \(row).reason end"
+    }
+
+    /// Which of these receipts are no longer being tried, or were given on trust: what a long poll waits for.
+    package static let finishedReceipts = Statement<[UUID], UUID>(
+        "ledger.finished_receipts",
+        "select id from receipts where id = any($1::uuid[]) and (state <> 'received' or reason = 'unconfirmed')",
+        bind: { [.uuids($0)] },
+        read: { row throws(PostgresError) in try row.uuid(0) })
+
+    /// Whether facts of each of these purchases are stored, whoever posted it.
+    package static let areKnownTransactions = Statement<[String], Bool>(
+        "ledger.are_known_transactions",
+        """
+        select not exists (select from unnest($1::text[]) asked (id)
+          where not exists (select from transactions t where t.transaction_id = asked.id))
+        """,
+        bind: { [.texts($0)] },
+        read: { row throws(PostgresError) in try row.bool(0) })
+}
+
+extension RowReader {
+    /// A JSON column as a Decodable value that our own SQL built.
+    package func decoded<Value: Decodable>(_ index: Int) throws(PostgresError) -> Value {
+        let text = try json(index)
+        do {
+            return try JSONDecoder().decode(Value.self, from: Data(text.utf8))
+        } catch {
+            throw undecodable(index)
+        }
+    }
+
+    /// A column of ``GoodsJSON``; nil where it is NULL.
+    func goods(_ index: Int) throws(PostgresError) -> [AppPolicy.Goods]? {
+        guard let text = try optionalJSON(index) else { return nil }
+        guard let goods = GoodsJSON.decode(text) else { throw undecodable(index) }
+        return goods
+    }
+
+    /// What an order has frozen; most have none.
+    func bonuses(_ index: Int) throws(PostgresError) -> [Catalogue.Bonus] {
+        try json(index) == "[]" ? [] : try decoded(index)
+    }
+}
+
+/// Goods as they stand in orders, grants and events.
+package enum GoodsJSON {
+    /// What was decoded: orders of one offer say the same, letter for letter, and every purchase of an app with orders
+    /// asks for it.
+    private static let known = Mutex<[String: [AppPolicy.Goods]]>([:])
+    private static let knownMax = 1024
+
+    /// Nil where the text holds anything else.
+    static func decode(_ text: String) -> [AppPolicy.Goods]? {
+        if let goods = known.withLock({ $0[text] }) { return goods }
+        guard let goods = parse(text) else { return nil }
+        known.withLock {
+            if $0.count >= knownMax { $0.removeAll(keepingCapacity: true) }
+            $0[text] = goods
+        }
+        return goods
+    }
+
+    private static func parse(_ text: String) -> [AppPolicy.Goods]? {
+        guard case .array(let values)? = try? JSONValue(parsing: Array(text.utf8)) else { return nil }
+        var goods: [AppPolicy.Goods] = []
+        goods.reserveCapacity(values.count)
+        for value in values {
+            guard case .string(let item)? = value["item"], case .number(let text)? = value["amount"],
+                let amount = Int(text)
+            else { return nil }
+            switch value["bonus"] {
+            case nil, .null?: goods.append(.init(item: item, amount: amount))
+            case .string(let bonus)?: goods.append(.init(item: item, amount: amount, bonus: bonus))
+            default: return nil
+            }
+        }
+        return goods
+    }
+
+    package static func encode(_ goods: [AppPolicy.Goods]) -> String {
+        JSONValue.array(
+            goods.map { good in
+                let bonus = good.bonus.map { [JSONValue.Member("bonus", .string($0))] } ?? []
+                return .object(
+                    [.init("amount", .integer(good.amount))] + bonus + [.init("item", .string(good.item))])
+            }
+        ).text
+    }
+}

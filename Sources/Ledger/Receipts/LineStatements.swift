@@ -1,0 +1,47 @@
+import Postgres
+import Purchases
+
+/// What a post says of a receipt that is stored already.
+struct SaidLine: Sendable {
+    let submission: Submission
+    /// How many lines its receipt may have, the first post's included.
+    let linesMax: Int
+}
+
+/// What became of it.
+package enum SaidResult: String, Sendable {
+    /// It says nothing else. A held or parked receipt is due, at most once a minute.
+    case same
+    /// An open receipt goes by it from now on and is due, at most once a minute; one that has ended keeps it.
+    case taken
+    /// Its receipt has as many lines as it may have. Nothing was stored.
+    case full
+}
+
+extension Statements {
+    /// Says of receipts what later posts of the same proofs say, each in turn; in any order of the result.
+    static let sayLines = Statement<[SaidLine], (index: Int, result: SaidResult)>(
+        "ledger.say_lines",
+        """
+        select (i.n - 1)::int, say_line(i.id, i.ordr, i.transaction, i.original, \(installation(ofToken: "i.token")), i.target,
+          i.declared, i.details, i.lines_max)
+        from (
+          select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::jsonb[], $8::jsonb[],
+            $9::jsonb[], $10::int[]) with ordinality
+            as i(id, app, ordr, transaction, original, token, target, declared, details, lines_max, n)
+          -- As whoever locks several receipts does.
+          order by id, n offset 0) i
+        """,
+        bind: { lines in
+            let submissions = lines.map(\.submission)
+            return [
+                .uuids(submissions.map(\.receiptID)), .texts(submissions.map(\.appID)),
+                .texts(submissions.map(\.orderID)), .texts(submissions.map(\.transactionID)),
+                .texts(submissions.map(\.originalTransactionID)),
+                .bytesArray(submissions.map(\.installationTokenSHA256)), .jsons(submissions.map(\.target)),
+                .jsons(submissions.map { $0.declared?.json }), .jsons(submissions.map(\.details)),
+                .int32s(lines.map(\.linesMax)),
+            ]
+        },
+        read: { row throws(PostgresError) in (index: try row.int(0), result: try row.word(1)) })
+}

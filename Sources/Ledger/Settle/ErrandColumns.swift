@@ -1,0 +1,53 @@
+import Encoding
+import Foundation
+import Postgres
+import Purchases
+
+/// The errands of a batch of verdicts by columns, the last parameters of the settle statement, behind those of the
+/// matches. Empty where no app has any.
+struct ErrandColumns {
+    private var receipts: [UUID] = []
+    private var errands: [(appID: String, errand: Errand)] = []
+
+    init(_ verdicts: [Verdict]) {
+        for verdict in verdicts where !verdict.errands.isEmpty {
+            receipts += repeatElement(verdict.receiptID, count: verdict.errands.count)
+            errands += verdict.errands.map { (verdict.appID, $0) }
+        }
+    }
+
+    /// `$n` of the n-th column.
+    private static func column(_ number: Int) -> String { "$\(35 + MatchColumns().values.count + number)" }
+    /// `$n` of the n-th value behind them.
+    static func parameter(after number: Int) -> String { column(ErrandColumns([]).values.count + number) }
+
+    /// A token is the owner's whom this very verdict has found, or has found again where Apple confirmed what was given
+    /// on trust: the order that it was given by. That a purchase is finished may be told whenever.
+    static let insert = """
+        insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+        select i.transaction, i.kind, i.app, i.environment, i.original, i.purchased_at, i.token::uuid
+        from unnest(\(column(1))::uuid[], \(column(2))::text[], \(column(3))::text[], \(column(4))::text[],
+            \(column(5))::text[], \(column(6))::text[], \(column(7))::text[], \(column(8))::timestamptz[],
+            \(column(9))::text[])
+          as i(receipt, transaction, kind, becomes, app, environment, original, purchased_at, token)
+        where case i.kind
+          when 'set_token' then (i.transaction, i.receipt) in (select transaction_id, receipt_id from won)
+            or (i.transaction, i.receipt) in (select transaction, receipt from outcome where mark = 'confirmed')
+              and i.token::uuid = (select order_id from grants where transaction_id = i.transaction)
+          else (i.transaction, i.receipt, i.becomes) in (select transaction, receipt, state from outcome
+            where reason is distinct from 'id_collision') end
+        order by i.transaction, i.kind
+        on conflict do nothing
+        """
+
+    var values: [Value] {
+        [
+            .uuids(receipts), .texts(errands.map(\.errand.transaction.id)),
+            .texts(errands.map(\.errand.kind.rawValue)), .texts(errands.map(\.errand.outcome.rawValue)),
+            .texts(errands.map(\.appID)), .texts(errands.map(\.errand.transaction.environment)),
+            .texts(errands.map(\.errand.transaction.originalID)),
+            .dates(errands.map(\.errand.transaction.purchasedAt)),
+            .texts(errands.map(\.errand.token?.text)),
+        ]
+    }
+}

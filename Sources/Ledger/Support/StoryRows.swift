@@ -1,0 +1,300 @@
+import Encoding
+package import Foundation
+package import Purchases
+
+/// What a story is asked for by: one of three kinds of id.
+package enum StorySubject: Sendable, Equatable {
+    case receipt(UUID)
+    case transaction(String)
+    case order(UUID)
+
+    package var kind: String {
+        switch self {
+        case .receipt: "receipt"
+        case .transaction: "transaction"
+        case .order: "order"
+        }
+    }
+
+    package var id: String {
+        switch self {
+        case .receipt(let id), .order(let id): id.text
+        case .transaction(let id): id
+        }
+    }
+}
+
+/// Who reads a story: what he may not see is not found.
+package enum StoryReader: Sendable, Equatable {
+    /// At the database itself.
+    case people
+    /// A key with the scope `support`: everything in these apps.
+    case support(apps: Set<String>)
+    /// By app, as the tables name him: his own receipts, orders and grants.
+    case player([String: String])
+}
+
+/// The keys of everything that a story is made of, in one app.
+package struct StoryKeys: Sendable, Equatable {
+    package let appID: String
+    package let receipts: [UUID]
+    package let transactions: [String]
+    package let orders: [UUID]
+}
+
+/// The stored rows of a story, all of the same moment. Times are the database's clock.
+package struct StoryRows: Sendable {
+    package struct Receipt: Sendable, Decodable {
+        package let id: UUID
+        /// As the tables name users: the key, where they are protected.
+        package let userId: String?
+        package let orderId: String?
+        package let kind: String
+        package let lane: String
+        /// The transaction that the poster named.
+        package let transactionId: String?
+        package let originalTransactionId: String?
+        package let isVouched: Bool
+        package let state: ReceiptState
+        package let reason: String?
+        package let attempt: Int
+        package let receivedAt: Date
+        package let judgedAt: Date?
+        package let dueAt: Date?
+        package let settledAt: Date?
+        /// When it was posted again and judged anew, the last time.
+        package let claimedAt: Date?
+        /// JSON: where in the game the goods go, and what else the post says of its purchase.
+        package let target: String?
+        package let declared: String?
+        /// How many purchases it holds: of those with many, not all are told.
+        package let purchases: Int
+        /// What its posts said, each once, the first one's words among it; nil where they all said the same.
+        package var said: [Said]?
+    }
+
+    package struct Said: Sendable, Decodable {
+        /// The last time.
+        package let saidAt: Date
+        package let orderId: String?
+        package let transactionId: String?
+        package let target: String?
+        package let declared: String?
+    }
+
+    package struct Outcome: Sendable, Decodable {
+        package let receiptId: UUID
+        package let transactionId: String
+        package let state: String
+        package let reason: String?
+        package let bindingSource: String?
+        /// The matcher's, one word each.
+        package let reasons: [String]?
+        package let decidedAt: Date
+    }
+
+    /// Whose a chain is, from one of its purchases on.
+    package struct Ownership: Sendable, Decodable {
+        package let originalTransactionId: String
+        package let transactionId: String
+        package let userId: String
+        package let bindingSource: String
+        package let purchasedAt: Date
+        /// How often the purchase had moved before.
+        package let move: Int
+        package let decidedAt: Date
+    }
+
+    /// The later of two purchases that may be one.
+    package struct DoubleCharge: Sendable, Decodable {
+        package let transactionId: String
+        package let userId: String
+        package let firstTransactionId: String?
+        package let orderId: UUID?
+        package let flaggedAt: Date
+    }
+
+    /// What an app saw go wrong.
+    package struct Report: Sendable, Decodable {
+        package let userId: String?
+        package let orderId: UUID?
+        package let transactionId: String?
+        package let kind: String
+        package let message: String?
+        package let appVersion: String?
+        package let reportedAt: Date
+        package let handledAt: Date?
+    }
+
+    package struct Attempt: Sendable, Decodable {
+        package let receiptId: UUID
+        package let attempt: Int
+        package let at: Date
+        package let reason: String?
+        package let service: String?
+        package let environment: String?
+        package let httpStatus: Int?
+        package let code: Int?
+        package let milliseconds: Int?
+    }
+
+    /// Apple's facts.
+    package struct Transaction: Sendable, Decodable {
+        package let transactionId: String
+        package let originalTransactionId: String
+        package let environment: String
+        package let productId: String
+        package let kind: String?
+        package let quantity: Int
+        package let purchasedAt: Date
+        package let expiresAt: Date?
+        package let revokedAt: Date?
+        package let appAccountToken: UUID?
+        package let ownership: String?
+        package let signedAt: Date?
+        /// A JSON object: what else Apple said.
+        package let facts: String
+        /// `refunded`, `withdrawn`, or `review` where Apple's reason is not known here. Nil: it stands, or was paid for.
+        package let takenBack: String?
+    }
+
+    package struct Grant: Sendable, Decodable {
+        package let transactionId: String
+        package let receiptId: UUID
+        package let userId: String
+        package let productId: String
+        package let quantity: Int
+        package let goods: [AppPolicy.Goods]
+        package let bindingSource: String
+        package let grantedAt: Date
+    }
+
+    /// What the system before this one gave.
+    package struct Imported: Sendable, Decodable {
+        package let transactionId: String
+        package let userId: String
+        package let productId: String
+        package let purchasedAt: Date
+        package let importedAt: Date
+    }
+
+    /// What was given on trust.
+    package struct Trust: Sendable, Decodable {
+        package let transactionId: String
+        package let grantedAt: Date
+        package let confirmedAt: Date?
+        package let revokedAt: Date?
+    }
+
+    package struct Event: Sendable, Decodable {
+        package let eventId: UUID
+        package let type: String
+        package let transactionId: String
+        package let at: Date
+    }
+
+    package struct Order: Sendable, Decodable {
+        package let id: UUID
+        package let userId: String
+        package let productId: String
+        package let item: String?
+        package let quantity: Int
+        package let promotion: String?
+        package let channel: String
+        /// JSON; nil: the catalogue held nothing when it was placed.
+        package let goods: String?
+        /// JSON.
+        package let target: String
+        package let priceMilliunits: Int?
+        package let currency: String?
+        package let placedAt: Date
+        package let payBy: Date
+        package let reservedFor: String?
+        package private(set) var transactionId: String?
+        package private(set) var boundAt: Date?
+        /// Whose the purchase is that the order was asked for, where no order is bound by that purchase.
+        package let grantedTo: String?
+
+        /// The order as a user who may not read that purchase sees it.
+        package var open: Order {
+            var order = self
+            (order.transactionId, order.boundAt) = (nil, nil)
+            return order
+        }
+    }
+
+    /// What Apple is told about a purchase.
+    package struct Errand: Sendable, Decodable {
+        package let transactionId: String
+        package let kind: String
+        package let originalTransactionId: String
+        package let token: UUID?
+        package let state: String
+        package let reason: String?
+        package let attempt: Int
+        package let httpStatus: Int?
+        package let code: Int?
+        package let createdAt: Date
+        package let dueAt: Date?
+        package let endedAt: Date?
+    }
+
+    /// What a person did by command: to the whole app, or to a user of the story.
+    package struct Command: Sendable, Decodable {
+        package let at: Date
+        package let actor: String
+        package let action: String
+        /// A JSON object.
+        package let details: String
+        /// Whom it gave something to.
+        package let receiver: String?
+    }
+
+    package struct Halt: Sendable, Decodable {
+        package let service: String
+        package let environment: String
+        package let reason: String
+        package let since: Date
+        package let probeAt: Date
+    }
+
+    package let now: Date
+    package let receipts: [Receipt]
+    package let outcomes: [Outcome]
+    package let attempts: [Attempt]
+    package let transactions: [Transaction]
+    package let grants: [Grant]
+    package let trusts: [Trust]
+    package let events: [Event]
+    package let orders: [Order]
+    package let errands: [Errand]
+    package let commands: [Command]
+    package let halts: [Halt]
+    package let ownerships: [Ownership]
+    package let doubleCharges: [DoubleCharge]
+    package let reports: [Report]
+    package let imported: [Imported]
+
+    package init(
+        now: Date, receipts: [Receipt], outcomes: [Outcome], attempts: [Attempt], transactions: [Transaction],
+        grants: [Grant], trusts: [Trust], events: [Event], orders: [Order], errands: [Errand], commands: [Command],
+        halts: [Halt], ownerships: [Ownership], doubleCharges: [DoubleCharge], reports: [Report], imported: [Imported]
+    ) {
+        self.now = now
+        self.receipts = receipts
+        self.outcomes = outcomes
+        self.attempts = attempts
+        self.transactions = transactions
+        self.grants = grants
+        self.trusts = trusts
+        self.events = events
+        self.orders = orders
+        self.errands = errands
+        self.commands = commands
+        self.halts = halts
+        self.ownerships = ownerships
+        self.doubleCharges = doubleCharges
+        self.reports = reports
+        self.imported = imported
+    }
+}

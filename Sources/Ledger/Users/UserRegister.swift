@@ -1,0 +1,82 @@
+import Caching
+package import Settings
+import Foundation
+import Purchases
+import Synchronization
+
+/// The one place where a protected user's id is written and read: the door enters it, the feed reveals it.
+package final class UserRegister: Sendable {
+    /// Users that are known to be entered, by process; twice as many at most, about 100 bytes each.
+    package static let knownMax = 20_000
+
+    private let ledger: Ledger
+    private let known = Mutex(RecentDictionary<String, Bool>(generationMax: knownMax))
+
+    package init(ledger: Ledger) {
+        self.ledger = ledger
+    }
+
+    /// Enters a user whom this process has not entered yet: committed when this returns. Before the receipt, so that no
+    /// receipt has a user whom nobody can name; a crash between the two leaves a name without a receipt, no more.
+    /// An erased user stays erased.
+    ///
+    /// - Throws: nothing was stored; retryable as the error says.
+    package func enter(_ userID: String, key: String, app: String, _ keys: UserKeys) async throws(LedgerError) {
+        let name = "\(app) \(key)"
+        let isKnown = known.withLock { $0[name] ?? false }
+        if isKnown { return }
+        try await ledger.enter(EnteredUser(appID: app, key: key, sealed: keys.seal(userID, key: key, app: app)))
+        known.withLock { $0[name] = true }
+    }
+
+    /// Who these users are. A key that is missing is nobody's whom the register knows.
+    package func reveal(_ users: Set<UserName>, _ keys: UserKeys) async throws(LedgerError) -> [UserName: RevealedUser]
+    {
+        guard !users.isEmpty else { return [:] }
+        return Self.reveal(try await ledger.run(Statements.registeredUsers, Array(users)), keys)
+    }
+
+    package static func reveal(_ rows: [Statements.RegisteredUser], _ keys: UserKeys) -> [UserName: RevealedUser] {
+        var revealed: [UserName: RevealedUser] = [:]
+        for row in rows {
+            guard let sealed = row.sealed else {
+                revealed[row.name] = .erased
+                continue
+            }
+            revealed[row.name] =
+                keys.open(sealed, key: row.name.key, app: row.name.appID).map { .id($0) } ?? .unreadable
+        }
+        return revealed
+    }
+}
+
+/// A user as all tables but one know him.
+package struct UserName: Sendable, Hashable {
+    package let appID: String
+    package let key: String
+
+    package init(appID: String, key: String) {
+        self.appID = appID
+        self.key = key
+    }
+}
+
+package enum RevealedUser: Sendable, Equatable {
+    case id(String)
+    case erased
+    /// Sealed by a key that is not in the file: our misconfiguration.
+    case unreadable
+}
+
+/// A user with his sealed id.
+package struct EnteredUser: Sendable {
+    package let appID: String
+    package let key: String
+    package let sealed: UserKeys.Sealed
+
+    package init(appID: String, key: String, sealed: UserKeys.Sealed) {
+        self.appID = appID
+        self.key = key
+        self.sealed = sealed
+    }
+}

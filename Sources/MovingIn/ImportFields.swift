@@ -1,0 +1,165 @@
+package import Settings
+import Encoding
+package import Foundation
+package import Purchases
+
+/// Why a line is refused: the field at fault, and what is wrong with it. Without the value.
+package struct ImportFault: Error, Sendable, Equatable {
+    package let field: String
+    package let problem: String
+}
+
+/// The values of one line, read by the rules of their columns.
+struct ImportFields {
+    /// The App Store opened on 2008-07-10; nothing was bought before.
+    static let firstPurchase = Date(timeIntervalSince1970: 1_215_648_000)
+    /// Clocks differ; a purchase from later than this is a mistake.
+    static let aheadMax: TimeInterval = 86_400
+    private static let idBytesMax = 64
+    private static let targetBytesMax = 1024
+
+    let values: [ImportColumn: ImportRecord.Value]
+    let app: ImportContext
+
+    func required<Value>(
+        _ column: ImportColumn, _ read: (ImportColumn) throws(ImportFault) -> Value?
+    ) throws(ImportFault) -> Value {
+        guard let value = try read(column) else { throw fault(column, "is missing") }
+        return value
+    }
+
+    /// One of Apple's ids: digits. A spreadsheet's 2.0E+15 is none.
+    func appleID(_ column: ImportColumn) throws(ImportFault) -> String? {
+        guard let text = try plain(column, "an id of Apple's") else { return nil }
+        guard text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }),
+            text.utf8.count <= Self.idBytesMax
+        else { throw fault(column, "must be an id of Apple's: at most \(Self.idBytesMax) digits") }
+        return text
+    }
+
+    /// Any text, or a whole number as its digits.
+    func text(_ column: ImportColumn, bytesMax: Int = FieldBounds.itemBytesMax) throws(ImportFault) -> String? {
+        guard let text = try plain(column, "a text") else { return nil }
+        guard text.utf8.count <= bytesMax else { throw fault(column, "is longer than \(bytesMax) bytes") }
+        guard !text.utf8.contains(0) else { throw fault(column, "holds U+0000, which cannot be stored") }
+        guard text.first?.isWhitespace == false, text.last?.isWhitespace == false else {
+            throw fault(column, "has white space at an end")
+        }
+        return text
+    }
+
+    func userID() throws(ImportFault) -> String {
+        try required(.userId) { column throws(ImportFault) in try text(column, bytesMax: FieldBounds.userBytesMax) }
+    }
+
+    func uuid(_ column: ImportColumn) throws(ImportFault) -> UUID? {
+        guard let text = try plain(column, "a UUID") else { return nil }
+        guard let uuid = UUID(uuidString: text) else { throw fault(column, "must be a UUID") }
+        return uuid
+    }
+
+    func quantity() throws(ImportFault) -> Int? {
+        guard let text = try plain(.quantity, "a whole number") else { return nil }
+        guard let quantity = Int(text), (1...1000).contains(quantity) else {
+            throw fault(.quantity, "must be a whole number from 1 to 1000")
+        }
+        return quantity
+    }
+
+    /// In the shop of the system before this one; both columns or neither.
+    func price() throws(ImportFault) -> Catalogue.Price? {
+        let milliunits = try plain(.priceMilliunits, "a whole number")
+        let currency = try text(.currency)
+        guard let milliunits else {
+            guard currency == nil else { throw fault(.priceMilliunits, "is missing beside currency") }
+            return nil
+        }
+        guard let value = Int(milliunits), (0...FieldBounds.priceMax).contains(value) else {
+            throw fault(.priceMilliunits, "must be a whole number from 0 to \(FieldBounds.priceMax)")
+        }
+        guard let currency else { throw fault(.currency, "is missing beside priceMilliunits") }
+        guard Catalogue.Price.isCurrency(currency) else {
+            throw fault(.currency, "must be a currency's three capital letters")
+        }
+        return Catalogue.Price(milliunits: value, currency: currency)
+    }
+
+    /// RFC 3339, or milliseconds since 1970 as Apple writes them.
+    func time(_ column: ImportColumn, aheadMax: TimeInterval = aheadMax) throws(ImportFault) -> Date? {
+        guard let text = try plain(column, "a time") else { return nil }
+        guard let date = Date(rfc3339: text) ?? Int(text).map({ Date(timeIntervalSince1970: Double($0) / 1000) }) else {
+            throw fault(column, "must be a time such as 2026-03-01T00:00:00Z, or milliseconds since 1970")
+        }
+        guard date >= Self.firstPurchase else {
+            throw fault(column, "is before the App Store opened; numbers are milliseconds since 1970")
+        }
+        guard date.timeIntervalSince(app.now) <= aheadMax else { throw fault(column, "lies ahead of the clock") }
+        return date
+    }
+
+    func environment() throws(ImportFault) -> String {
+        guard let text = try plain(.environment, "an environment") else { return app.environment }
+        guard [Transaction.production, Transaction.sandbox].contains(text) else {
+            throw fault(.environment, "must be Production or Sandbox")
+        }
+        return text
+    }
+
+    /// Where in the game the goods go, as a JSON object.
+    func target(of userID: String) throws(ImportFault) -> String {
+        var members: [JSONValue.Member] = []
+        for column in [ImportColumn.server, .role, .country] {
+            guard let text = try text(column, bytesMax: Self.targetBytesMax) else { continue }
+            members.append(.init(column.rawValue, .string(text)))
+        }
+        let target = JSONValue.object(members).canonical.text
+        return app.keys?.protecting(target, of: userID, app: app.appID) ?? target
+    }
+
+    func fault(_ column: ImportColumn, _ problem: String) -> ImportFault {
+        ImportFault(field: column.rawValue, problem: problem)
+    }
+
+    /// As it was written. A number counts where it is whole.
+    private func plain(_ column: ImportColumn, _ kind: String) throws(ImportFault) -> String? {
+        switch values[column] {
+        case nil: nil
+        case .text(let text): text
+        case .number(let text):
+            if text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }) {
+                text
+            } else {
+                throw fault(column, "must be \(kind), not this number")
+            }
+        case .other: throw fault(column, "must be \(kind)")
+        }
+    }
+}
+
+/// What the lines of a file are about.
+package struct ImportContext: Sendable {
+    package let appID: String
+    /// Of lines that name none.
+    package let environment: String
+    /// What the app sells.
+    package let catalogue: Catalogue
+    package let payBy: Duration
+    /// Where the tables hold keys instead of ids.
+    package let keys: UserKeys?
+    package let now: Date
+
+    /// - Parameter catalogue: the one in force, completed by the configuration's products.
+    package init(
+        _ app: AppConfiguration, catalogue: Catalogue, keys: UserKeys?, environment: String = Transaction.production,
+        now: Date = .now
+    ) {
+        appID = app.id
+        self.environment = environment
+        self.catalogue = catalogue
+        payBy = app.orders.payBy
+        self.keys = keys
+        self.now = now
+    }
+
+    func stored(_ userID: String) -> String { keys?.key(of: userID, app: appID) ?? userID }
+}

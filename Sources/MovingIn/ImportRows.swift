@@ -1,0 +1,200 @@
+import Settings
+package import Foundation
+import Ledger
+import Postgres
+package import Purchases
+
+/// What a line of an imported file says, checked.
+protocol ImportRow: Sendable {
+    static var required: [ImportColumn] { get }
+    /// Two lines that share it speak of the same thing.
+    var identity: String { get }
+    var user: ImportedUser { get }
+    /// What it is about, where it is about a product.
+    var product: String? { get }
+
+    init(_ fields: ImportFields) throws(ImportFault)
+
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate>
+}
+
+extension ImportRow {
+    var product: String? { nil }
+}
+
+/// A user as the file names him, and as the tables do.
+package struct ImportedUser: Sendable, Equatable {
+    package let id: String
+    package let stored: String
+
+    init(_ id: String, _ app: ImportContext) {
+        self.id = id
+        stored = app.stored(id)
+    }
+}
+
+/// A purchase that the system before this one has given.
+package struct ImportedGrant: ImportRow, Equatable {
+    package let transactionID: String
+    package let originalID: String
+    package let user: ImportedUser
+    package let productID: String
+    package let environment: String
+    package let purchasedAt: Date
+    /// Whether later purchases of its chain are its owner's: of everything that is not known to be used up.
+    package let isChain: Bool
+
+    static let required: [ImportColumn] = [.transactionId, .userId, .productId, .purchasedAt]
+    var identity: String { transactionID }
+    var product: String? { productID }
+
+    init(_ fields: ImportFields) throws(ImportFault) {
+        transactionID = try fields.required(.transactionId, fields.appleID)
+        originalID = try fields.appleID(.originalTransactionId) ?? transactionID
+        user = ImportedUser(try fields.userID(), fields.app)
+        productID = try fields.required(.productId) { column throws(ImportFault) in try fields.text(column) }
+        environment = try fields.environment()
+        purchasedAt = try fields.required(.purchasedAt) { column throws(ImportFault) in try fields.time(column) }
+        isChain =
+            switch fields.app.catalogue.products[productID]?.kind {
+            case .consumable, .nonRenewing: false
+            case .nonConsumable, .autoRenewable, nil: true
+            }
+    }
+
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate> {
+        Statements.importGrants(isDryRun: isDryRun)
+    }
+}
+
+/// Whose a subscription is, or whatever else goes on under one original transaction.
+package struct ImportedOwner: ImportRow, Equatable {
+    package let originalID: String
+    package let user: ImportedUser
+    package let environment: String
+    /// Nil: since the import.
+    package let since: Date?
+
+    static let required: [ImportColumn] = [.originalTransactionId, .userId]
+    var identity: String { "\(environment) \(originalID)" }
+
+    init(_ fields: ImportFields) throws(ImportFault) {
+        originalID = try fields.required(.originalTransactionId, fields.appleID)
+        user = ImportedUser(try fields.userID(), fields.app)
+        environment = try fields.environment()
+        since = try fields.time(.since)
+    }
+
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate> {
+        Statements.importOwners(isDryRun: isDryRun)
+    }
+}
+
+/// A token that the app sends as `appAccountToken` with all purchases of a user.
+package struct ImportedToken: ImportRow, Equatable {
+    package let token: UUID
+    package let user: ImportedUser
+
+    static let required: [ImportColumn] = [.token, .userId]
+    var identity: String { token.uuidString }
+
+    init(_ fields: ImportFields) throws(ImportFault) {
+        token = try fields.required(.token, fields.uuid)
+        user = ImportedUser(try fields.userID(), fields.app)
+    }
+
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate> {
+        Statements.importTokens(isDryRun: isDryRun)
+    }
+}
+
+/// An order that waits for its purchase, placed with the system before this one. It promises what our catalogue says of the
+/// day it was placed.
+package struct ImportedOrder: ImportRow, Equatable {
+    package let id: UUID
+    package let user: ImportedUser
+    package let productID: String
+    package let item: String?
+    package let quantity: Int
+    package let promotion: String?
+    package let environment: String
+    package let placedAt: Date
+    package let payBy: Date
+    /// Nil: the catalogue holds nothing for it then.
+    package let offer: Offer?
+    /// As the former system had frozen it; nil: the offer's.
+    package let price: Catalogue.Price?
+    /// A JSON object.
+    package let target: String
+
+    /// The longest that an offer may hold: a year.
+    private static let payByMax: TimeInterval = 365 * 86_400
+
+    static let required: [ImportColumn] = [.orderId, .userId, .productId, .placedAt]
+    var identity: String { id.uuidString }
+    var product: String? { productID }
+
+    init(_ fields: ImportFields) throws(ImportFault) {
+        let app = fields.app
+        id = try fields.required(.orderId) { column throws(ImportFault) in
+            try fields.text(column, bytesMax: FieldBounds.orderBytesMax).map { number throws(ImportFault) in
+                let user = try fields.userID()
+                // As a post that names it is stored.
+                let stored = app.keys?.protecting(message: number, of: user, app: app.appID) ?? number
+                return OrderID.named(stored, of: app.appID)
+            }
+        }
+        user = ImportedUser(try fields.userID(), fields.app)
+        productID = try fields.required(.productId) { column throws(ImportFault) in try fields.text(column) }
+        let sold = fields.app.catalogue.products[productID]
+        item = try fields.text(.item) ?? sold?.defaultItem
+        if let item, let sold, sold.items[item] == nil {
+            throw fields.fault(.item, "is not sold under this product")
+        }
+        quantity = try fields.quantity() ?? 1
+        environment = try fields.environment()
+        placedAt = try fields.required(.placedAt) { column throws(ImportFault) in try fields.time(column) }
+        payBy =
+            try fields.time(.payBy, aheadMax: Self.payByMax)
+            ?? placedAt.addingTimeInterval(fields.app.payBy.inSeconds)
+        guard payBy >= placedAt else { throw fields.fault(.payBy, "is before placedAt") }
+        promotion = try fields.text(.promotion)
+        offer = fields.app.catalogue.offer(product: productID, item: item, promotion: promotion, at: placedAt)
+        if promotion != nil, sold != nil, offer == nil {
+            throw fields.fault(.promotion, "was not on for this item when it was placed")
+        }
+        price = try fields.price() ?? offer?.price
+        target = try fields.target(of: user.id)
+    }
+
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate> {
+        Statements.importOrders(isDryRun: isDryRun)
+    }
+}
+
+/// A bonus that the system before this one has given beside a purchase.
+package struct ImportedBonus: ImportRow, Equatable {
+    package let user: ImportedUser
+    package let bonus: String
+    /// As `Catalogue/Bonus/period(at:)`.
+    package let period: String
+
+    static let required: [ImportColumn] = [.userId, .bonus]
+    var identity: String { "\(bonus) \(period) \(user.stored)" }
+
+    init(_ fields: ImportFields) throws(ImportFault) {
+        user = ImportedUser(try fields.userID(), fields.app)
+        let id = try fields.required(.bonus) { column throws(ImportFault) in try fields.text(column) }
+        guard let bonus = fields.app.catalogue.bonus(id) else {
+            throw fields.fault(.bonus, "is no bonus of the catalogue")
+        }
+        self.bonus = id
+        let givenAt = try fields.time(.givenAt)
+        guard bonus.once == .ever || givenAt != nil else { throw fields.fault(.givenAt, "is missing") }
+        period = bonus.period(at: givenAt ?? fields.app.now)
+    }
+
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate> {
+        Statements.importBonuses(isDryRun: isDryRun)
+    }
+}

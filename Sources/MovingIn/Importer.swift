@@ -1,0 +1,229 @@
+package import Encoding
+import Foundation
+import Ledger
+package import Postgres
+import Purchases
+import Settings
+
+/// What can be brought from the system before this one.
+package enum ImportKind: String, Sendable, CaseIterable {
+    case grants, owners, tokens, orders, bonuses
+}
+
+/// Something to tell of one line.
+package struct ImportProblem: Sendable, Equatable {
+    package enum Kind: String, Sendable {
+        /// It cannot be read or believed; nothing was imported of it.
+        case refused
+        /// Something else stands there, and stays; nothing was imported of it.
+        case conflict
+        /// The purchase was imported; its chain was given to another user here, and stays his.
+        case ownerKept = "owner_kept"
+    }
+
+    package let line: Int
+    package let kind: Kind
+    /// Nil: the line as a whole.
+    package let field: String?
+    package let text: String
+
+    package var json: JSONValue {
+        .object(
+            [.init("line", .integer(line)), .init("kind", .string(kind.rawValue))]
+                + (field.map { [.init("field", .string($0))] } ?? []) + [.init("problem", .string(text))])
+    }
+}
+
+/// What an import has done, or in a dry run would do. `lines` = imported + already there + conflicts + refused.
+package struct ImportReport: Sendable, Equatable {
+    package var kind: ImportKind
+    package var isDryRun: Bool
+    package var lines = 0
+    package var imported = 0
+    package var alreadyThere = 0
+    package var conflicts = 0
+    package var refused = 0
+    /// Of those imported: chains that stay another user's.
+    package var ownersKept = 0
+    /// Columns that nobody knows; the first few.
+    package var ignored: [String] = []
+    /// Products that the app does not sell; the first few.
+    package var unknownProducts: [String] = []
+    /// False: the last line has no end, as where a file was cut off.
+    package var endsWithNewline = true
+    package var sha256 = ""
+
+    /// Whether nothing is left for a person to look at.
+    package var isClean: Bool { conflicts == 0 && refused == 0 && ownersKept == 0 }
+
+    package var json: JSONValue {
+        .object([
+            .init("kind", .string(kind.rawValue)), .init("dryRun", .bool(isDryRun)), .init("lines", .integer(lines)),
+            .init("imported", .integer(imported)), .init("alreadyThere", .integer(alreadyThere)),
+            .init("conflicts", .integer(conflicts)), .init("refused", .integer(refused)),
+            .init("ownersKept", .integer(ownersKept)),
+            .init("ignoredColumns", .array(ignored.map(JSONValue.string))),
+            .init("unknownProducts", .array(unknownProducts.map(JSONValue.string))),
+            .init("endsWithNewline", .bool(endsWithNewline)), .init("sha256", .string(sha256)),
+        ])
+    }
+}
+
+/// Brings what the system before this one has given, and to whom, from a file of any length in bounded memory.
+///
+/// In batches of one statement each, so an import that is broken off is run again: what is there already stays as it is
+/// and is counted so. Nothing that stands here is ever changed. Works with the rights of the schema's owner: no service,
+/// and nobody in daily support, may say that something was given elsewhere.
+package struct Importer: Sendable {
+    /// Rows of one statement.
+    package static let batchRows = 5000
+    private static let namesMax = 20
+
+    private let database: Database
+    private let context: ImportContext
+    private let actor: String
+    private let isDryRun: Bool
+
+    /// - Parameters:
+    ///   - actor: who does it, for the audit.
+    ///   - isDryRun: only says what would happen, and needs no right to write. Of lines that repeat an earlier one it does
+    ///     not know that they would be there by then.
+    package init(database: Database, context: ImportContext, actor: String, isDryRun: Bool) {
+        self.database = database
+        self.context = context
+        self.actor = actor
+        self.isDryRun = isDryRun
+    }
+
+    /// - Parameter tell: of each line that needs it; within a batch those that cannot be read come first.
+    /// - Throws: `ImportFileError`; what reading the file throws; the database's error, of which a retryable one means that
+    ///   the same file may be imported again.
+    package func run(
+        _ kind: ImportKind, _ file: inout ImportFile, tell: (ImportProblem) -> Void
+    ) async throws -> ImportReport {
+        var report = ImportReport(kind: kind, isDryRun: isDryRun)
+        do {
+            switch kind {
+            case .grants: try await run(ImportedGrant.self, &file, &report, tell)
+            case .owners: try await run(ImportedOwner.self, &file, &report, tell)
+            case .tokens: try await run(ImportedToken.self, &file, &report, tell)
+            case .orders: try await run(ImportedOrder.self, &file, &report, tell)
+            case .bonuses: try await run(ImportedBonus.self, &file, &report, tell)
+            }
+        } catch {
+            // What was imported before it broke off stays, so it is on record.
+            if report.imported > 0 { try? await audit(report, error: "\(error)") }
+            throw error
+        }
+        report.ignored = file.ignored
+        report.endsWithNewline = file.endsWithNewline
+        report.sha256 = file.sha256
+        try await audit(report, error: nil)
+        return report
+    }
+
+    private struct Batch<Row: ImportRow> {
+        var rows: [Row] = []
+        var lines: [Int] = []
+        var identities: Set<String> = []
+    }
+
+    private func run<Row: ImportRow>(
+        _: Row.Type, _ file: inout ImportFile, _ report: inout ImportReport, _ tell: (ImportProblem) -> Void
+    ) async throws {
+        var batch = Batch<Row>()
+        while let record = try file.next(requiring: Row.required) {
+            report.lines += 1
+            let row: Row
+            do {
+                row = try Row(ImportFields(values: try record.values.get(), app: context))
+            } catch {
+                report.refused += 1
+                tell(Self.refusal(record.line, error))
+                continue
+            }
+            note(row, in: &report)
+            // A line that repeats one of this batch is judged when that one is there.
+            if batch.rows.count >= Self.batchRows || batch.identities.contains(row.identity) {
+                try await write(&batch, &report, tell)
+            }
+            batch.rows.append(row)
+            batch.lines.append(record.line)
+            batch.identities.insert(row.identity)
+        }
+        try await write(&batch, &report, tell)
+    }
+
+    private static func refusal(_ line: Int, _ error: any Error) -> ImportProblem {
+        let fault = error as? ImportFault
+        let text = fault?.problem ?? (error as? ImportRecord.Unreadable)?.problem ?? "cannot be read"
+        return ImportProblem(line: line, kind: .refused, field: fault?.field, text: text)
+    }
+
+    private func note(_ row: some ImportRow, in report: inout ImportReport) {
+        guard report.unknownProducts.count < Self.namesMax, let product = row.product,
+            context.catalogue.products[product] == nil, !report.unknownProducts.contains(product)
+        else { return }
+        report.unknownProducts.append(product)
+    }
+
+    private func write<Row: ImportRow>(
+        _ batch: inout Batch<Row>, _ report: inout ImportReport, _ tell: (ImportProblem) -> Void
+    ) async throws {
+        guard !batch.rows.isEmpty else { return }
+        try await enter(batch.rows.map(\.user))
+        let fates = try await database.run(
+            Row.statement(isDryRun: isDryRun), .init(appID: context.appID, rows: batch.rows))
+        report.imported += batch.rows.count
+        for fate in fates {
+            let line = batch.lines[fate.index]
+            if fate.outcome != nil { report.imported -= 1 }
+            switch fate.outcome {
+            case .alreadyThere: report.alreadyThere += 1
+            case .conflict(let field):
+                report.conflicts += 1
+                tell(Self.conflict(line, field, Row.required[0]))
+            case nil: break
+            }
+            if fate.isChainOfAnother {
+                report.ownersKept += 1
+                tell(
+                    ImportProblem(
+                        line: line, kind: .ownerKept, field: ImportColumn.originalTransactionId.rawValue,
+                        text: "was imported; its chain was given to another user here, and stays his"))
+            }
+        }
+        batch = Batch()
+    }
+
+    private static func conflict(_ line: Int, _ field: String, _ identity: ImportColumn) -> ImportProblem {
+        switch field {
+        case ImportColumn.userId.rawValue:
+            ImportProblem(line: line, kind: .conflict, field: field, text: "is another user here, who keeps it")
+        case "app":
+            ImportProblem(line: line, kind: .conflict, field: identity.rawValue, text: "is another app's here")
+        default: ImportProblem(line: line, kind: .conflict, field: field, text: "is another one here")
+        }
+    }
+
+    /// Who is imported can be named to the app backend, as anybody who posts (`users.protect`).
+    private func enter(_ users: [ImportedUser]) async throws {
+        guard let keys = context.keys, !isDryRun else { return }
+        let app = context.appID
+        let unique = Dictionary(users.map { ($0.stored, $0.id) }, uniquingKeysWith: { first, _ in first })
+        try await database.run(
+            Statements.enterUsers,
+            unique.map { EnteredUser(appID: app, key: $0, sealed: keys.seal($1, key: $0, app: app)) })
+    }
+
+    private func audit(_ report: ImportReport, error: String?) async throws {
+        guard !isDryRun else { return }
+        var members: [JSONValue.Member] = [.init("app", .string(context.appID))]
+        if case .object(let counts) = report.json { members += counts }
+        if let error { members.append(.init("brokenOff", .string(error))) }
+        try await database.run(
+            Statements.audit,
+            .init(
+                actor: actor, action: "import.\(report.kind.rawValue)", details: JSONValue.object(members).text))
+    }
+}

@@ -1,0 +1,188 @@
+import Encoding
+import Foundation
+package import HTTPTypes
+package import Hummingbird
+package import Logging
+import NIOCore
+import Purchases
+import Synchronization
+
+/// The outermost layer: every answer leaves through here.
+///
+/// Turns every error into a problem document, sets the headers that all answers have, counts, and closes connections
+/// that must not go on (a body that was not read, a process that drains, others that wait for a connection).
+package struct AnswerMiddleware: RouterMiddleware {
+    private static let unreadBytesMax = 64 << 10
+
+    private let health: Health
+    private let gate: ConnectionLimit
+    private let logger: Logger
+    private let security: SecurityLog?
+    private let metrics = HTTPMetrics()
+
+    /// - Parameter security: told of every problem that bears on it; nil where callers need no credential.
+    package init(health: Health, gate: ConnectionLimit, logger: Logger, security: SecurityLog? = nil) {
+        self.health = health
+        self.gate = gate
+        self.logger = logger
+        self.security = security
+    }
+
+    package func handle(
+        _ request: Request, context: HTTPContext, next: @concurrent (Request, HTTPContext) async throws -> Response
+    ) async throws -> Response {
+        let start = ContinuousClock.now
+        let requestID = Self.requestID(request.headers)
+        let trace = TraceContext.of(request.headers)
+        let requester = Requester(
+            requestID: requestID, route: context.coreContext.endpointPath, channel: context.channel)
+        var response: Response
+        do {
+            try Self.check(request)
+            response = try await Requester.$current.withValue(requester) {
+                if let trace {
+                    try await TraceContext.$current.withValue(trace) { try await next(request, context) }
+                } else {
+                    try await next(request, context)
+                }
+            }
+            if let limit = requester.limit {
+                response.headers[.limit] = limit.rawValue
+                security?.note(.limit(limit), by: requester)
+            }
+        } catch let broken as RequestBroken {
+            throw broken.cause
+        } catch {
+            let problem = answer(error, requestID)
+            if let event = problem.securityEvent { security?.note(event, by: requester) }
+            response = problem.response
+        }
+        // No proxy may keep an answer: the next one may be another (RFC 9111, 5.2.2.5).
+        response.headers[.cacheControl] = "no-store"
+        // It is JSON or text, whatever is in it.
+        response.headers[.xContentTypeOptions] = "nosniff"
+        response.headers[.requestID] = requestID
+        response.headers[.traceparent] = trace?.traceparent
+        if health.isDraining || gate.isCrowded || Self.leavesMuchUnread(request, response.status) {
+            response.headers[.connection] = "close"
+            response.body = response.body.closing(context.channel)
+        }
+        metrics.count(
+            route: context.endpointPath, method: request.method, status: response.status.code,
+            // A long poll's time says how long somebody wished to wait.
+            duration: request.uri.queryParameters["wait"] == nil ? ContinuousClock.now - start : nil)
+        return response
+    }
+
+    /// What the HTTP library lets pass.
+    private static func check(_ request: Request) throws(Problem) {
+        guard request.head.authority?.isEmpty == false, request.headers[.furtherHost] == nil else { throw .badHost }
+        guard let expectation = request.headers[.expect] else { return }
+        guard expectation.lowercased() == "100-continue" else { throw .unknownExpectation }
+    }
+
+    /// A refused request's body is read to its end before the next request: not if it may have no end.
+    private static func leavesMuchUnread(_ request: Request, _ status: HTTPResponse.Status) -> Bool {
+        if status == .contentTooLarge || status == .requestTimeout { return true }
+        guard status.code >= 400 else { return false }
+        // Who was not asked for the body may leave it out: the next head would be read as one.
+        if request.headers[.expect] != nil { return true }
+        return request.headers[.transferEncoding] != nil
+            || request.headers[.contentLength].flatMap { Int($0) } ?? 0 > unreadBytesMax
+    }
+
+    private func answer(_ error: any Error, _ requestID: String) -> Problem {
+        switch error {
+        case let problem as Problem: return problem
+        case let error as any StoreError:
+            let problem = error.problem
+            // Codes and statement names only; see PostgresError. While the database is away every request has one.
+            let level: Logger.Level = problem == .internalError ? .error : .debug
+            logger.log(
+                level: level, "the database refused a request",
+                metadata: ["error": "\(error)", "request.id": "\(requestID)"])
+            return problem
+        case let error as HTTPError: return Problem(error.status, headers: error.headers)
+        case let error as any HTTPResponseError: return Problem(error.status, headers: [:])
+        case is CancellationError: return .unavailable()
+        default:
+            // The type alone: a description may quote what was sent.
+            logger.error(
+                "a request failed", metadata: ["error.type": "\(type(of: error))", "request.id": "\(requestID)"])
+            return .internalError
+        }
+    }
+
+    /// Taken over if it is short and plain, made otherwise: it goes into logs and back into headers.
+    static func requestID(_ headers: HTTPFields) -> String {
+        guard let given = headers[.requestID], (1...128).contains(given.utf8.count), given.utf8.allSatisfy(isPlain)
+        else { return nextRequestID().text }
+        return given
+    }
+
+    /// Chance once a process, counted from there (RFC 9562, 5.8): it tells requests apart and is no secret, and the kernel
+    /// would be asked for each number.
+    private static func nextRequestID() -> UUID {
+        UUID(version: 8, high: processNumber, low: requestCount.add(1, ordering: .relaxed).newValue)
+    }
+    private static let processNumber = UInt64.random(in: 0 ... .max)
+    private static let requestCount = Atomic<UInt64>(0)
+
+    private static func isPlain(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."),
+            UInt8(ascii: ":"), UInt8(ascii: "/"), UInt8(ascii: "+"), UInt8(ascii: "="), UInt8(ascii: "@"):
+            true
+        default: false
+        }
+    }
+}
+
+extension HTTPField.Name {
+    package static let requestID = Self("X-Request-Id")!
+    package static let traceparent = Self("traceparent")!
+    /// Of an answer that is right, and would be more without the limit that it names: that of `Problem.limit` otherwise.
+    package static let limit = Self("Makegood-Limit")!
+    /// The HTTP library makes `authority` of the first Host.
+    fileprivate static let furtherHost = Self("Host")!
+}
+
+extension ResponseBody {
+    /// How long a client may go on sending what nobody reads after such an answer. Closing at once would reset the
+    /// connection and could take the answer with it (RFC 9112, 9.6).
+    private static let linger: TimeAmount = .seconds(2)
+
+    /// The same body, after which our side of the connection ends.
+    fileprivate func closing(_ channel: any Channel) -> ResponseBody {
+        let body = self
+        return ResponseBody(contentLength: contentLength) { writer in
+            try await body.write(writer)
+            channel.close(mode: .output, promise: nil)
+            channel.eventLoop.scheduleTask(in: Self.linger) { channel.close(promise: nil) }
+        }
+    }
+}
+
+/// Where routes are entered: a router, or a list that is compared with deploy/openapi.yaml.
+package protocol RouteTable {
+    /// A path with everything it serves.
+    func serve(
+        _ path: RouterPath,
+        _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response])
+}
+
+extension Router: RouteTable where Context == HTTPContext {
+    /// Other methods than these are answered 405 with `Allow`, never 404.
+    package func serve(
+        _ path: RouterPath,
+        _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response]
+    ) {
+        let served = Array(handlers.keys) + (handlers[.get] == nil ? [] : [HTTPRequest.Method.head])
+        for (method, handler) in handlers { on(path, method: method, use: handler) }
+        let common: [HTTPRequest.Method] = [.get, .head, .post, .put, .patch, .delete, .options, .trace]
+        for method in common where !served.contains(method) {
+            on(path, method: method) { _, _ -> Response in throw Problem.methodNotAllowed(served) }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+package import HummingbirdCore
+import Logging
+import NIOCore
+
+/// Bounds that every HTTP server of ours has.
+package enum HTTPLimits {
+    /// Longer than the 60 s after which gateways give up, so that it is they who close.
+    static let idleTimeout: TimeAmount = .seconds(75)
+    /// Open connections, where there are descriptors for them; more wait in the backlog.
+    package static let connectionsMax = 10_000
+    static let headerBytesMax = 32 << 10
+    static let headersMax = 100
+
+    /// - Parameters:
+    ///   - requestLimit: how long a request's head may take to arrive.
+    ///   - gate: the listener's.
+    package static func http1(
+        requestLimit: Duration = RequestClock.limit, gate: ConnectionLimit
+    ) -> HTTP1Channel.Configuration {
+        HTTP1Channel.Configuration(
+            additionalChannelHandlers: [
+                MalformedRequestHandler(), RequestHeadTimeout(limit: requestLimit, gate: gate),
+            ],
+            idleTimeout: idleTimeout,
+            httpDecoderConfiguration: .init(
+                maxHeaderFieldSize: headerBytesMax, maxHeaderListSize: headerBytesMax, maxHeaderFieldCount: headersMax))
+    }
+}

@@ -1,0 +1,242 @@
+package import Settings
+package import Encoding
+import Foundation
+package import HTTPTypes
+package import Hummingbird
+import NIOCore
+import Purchases
+
+/// An answer that is no success: a problem document (RFC 9457, `application/problem+json`).
+///
+/// `code` is the word programs switch over; `field` names the member of the body or the parameter to blame, `limit` the
+/// limit that was reached. Never holds a value that was sent. `safeToFinish` is always false: what was refused was not taken over.
+package struct Problem: HTTPResponseError, Sendable, Equatable {
+    static let mediaType = "application/problem+json"
+
+    package let status: HTTPResponse.Status
+    package let code: String
+    package let detail: String?
+    package let field: String?
+    /// Which limit was reached; nil where it was none.
+    package let limit: Limit?
+    /// Why the credential was refused, or the request reached beyond it; nil where neither is so. For the security log: no
+    /// answer holds it.
+    package let refusal: Refusal?
+    package var headers: HTTPFields
+
+    package init(
+        _ status: HTTPResponse.Status, _ code: String, _ detail: String? = nil, field: String? = nil,
+        limit: Limit? = nil, refusal: Refusal? = nil, headers: HTTPFields = [:]
+    ) {
+        self.status = status
+        self.code = code
+        self.detail = detail
+        // A client's field name may be long; a document is not the place to send a megabyte back.
+        self.field = field.map { String($0.prefix(128)) }
+        self.limit = limit
+        self.refusal = refusal
+        self.headers = headers
+    }
+
+    package var document: JSONValue {
+        var members: [JSONValue.Member] = [
+            .init("type", .string("urn:makegood:problem:\(code)")),
+            .init("title", .string(status.reasonPhrase.isEmpty ? "Error" : status.reasonPhrase)),
+            .init("status", .integer(status.code)),
+        ]
+        if let detail { members.append(.init("detail", .string(detail))) }
+        members.append(.init("code", .string(code)))
+        if let field { members.append(.init("field", .string(field))) }
+        if let limit { members.append(.init("limit", .string(limit.rawValue))) }
+        members.append(.init("safeToFinish", .bool(false)))
+        return .object(members)
+    }
+
+    /// What the security log tells of it.
+    package var securityEvent: SecurityEvent? { refusal.map(SecurityEvent.refused) ?? limit.map(SecurityEvent.limit) }
+
+    package var response: Response {
+        var headers = headers
+        headers[.contentType] = Self.mediaType
+        return Response(status: status, headers: headers, body: .init(byteBuffer: ByteBuffer(bytes: document.bytes)))
+    }
+
+    package func response(from request: Request, context: some RequestContext) -> Response { response }
+}
+
+// MARK: - The problems there are
+
+extension Problem {
+    package static func malformed(_ code: String, _ detail: String, field: String?) -> Problem {
+        Problem(.badRequest, code, detail, field: field)
+    }
+
+    package static func wrongType(_ field: String, _ wanted: String) -> Problem {
+        Problem(.badRequest, "wrong_type", "must be \(wanted)", field: field)
+    }
+
+    /// A member that stands there twice: whoever read the body before may have taken the other one.
+    package static func duplicate(_ field: String) -> Problem {
+        Problem(.badRequest, "duplicate_member", "must be there once", field: field)
+    }
+
+    package static func tooLong(_ field: String, bytesMax: Int) -> Problem {
+        Problem(.badRequest, "too_long", "is longer than \(bytesMax) bytes", field: field)
+    }
+
+    package static func badParameter(_ name: String, _ wanted: String) -> Problem {
+        Problem(.badRequest, "bad_parameter", "must be \(wanted)", field: name)
+    }
+
+    package static func incomplete(_ code: String, _ detail: String, field: String? = nil) -> Problem {
+        Problem(.unprocessableContent, code, detail, field: field)
+    }
+
+    /// No credentials, or none that count. RFC 6750, section 3.
+    ///
+    /// - Parameter refusal: for the security log; nil: as `wasGiven` says.
+    package static func unauthenticated(wasGiven: Bool, _ refusal: Refusal? = nil) -> Problem {
+        let challenge = "Bearer realm=\"makegood\"" + (wasGiven ? ", error=\"invalid_token\"" : "")
+        return Problem(
+            .unauthorized, "unauthenticated",
+            wasGiven ? "the key or token is not accepted" : "send Authorization: Bearer <key or token>",
+            refusal: refusal ?? (wasGiven ? .unknownKey : .noCredential),
+            headers: [.wwwAuthenticate: challenge])
+    }
+
+    /// A token that does not count, and why. RFC 6750, section 3.1.
+    package static func unauthenticated(_ defect: TokenDefect) -> Problem {
+        invalidToken(defect.sentence, .token(defect))
+    }
+
+    /// A key whose `expires` is over. Only who holds the key reads this.
+    package static let keyEnded = invalidToken("the key has ended (expires): use its successor", .endedKey)
+
+    private static func invalidToken(_ sentence: String, _ refusal: Refusal) -> Problem {
+        Problem(
+            .unauthorized, "unauthenticated", sentence, refusal: refusal,
+            headers: [
+                .wwwAuthenticate:
+                    "Bearer realm=\"makegood\", error=\"invalid_token\", error_description=\"\(sentence)\""
+            ])
+    }
+
+    package static func missingScope(_ scope: Scope, or other: Scope? = nil) -> Problem {
+        let wanted = [scope, other].compactMap { $0?.rawValue }.joined(separator: " or ")
+        return Problem(.forbidden, "missing_scope", "needs the scope \(wanted)", refusal: .scope)
+    }
+
+    /// Unknown and foreign apps read alike, so that nobody can list them.
+    package static let appNotAllowed = Problem(
+        .forbidden, "app_not_allowed", "not an app of this caller", field: "appId", refusal: .app)
+
+    package static let otherUser = Problem(
+        .forbidden, "other_user", "is not the user of the token", field: "userId", refusal: .otherUser)
+
+    package static let promotionNotAllowed = Problem(
+        .forbidden, "promotion_not_allowed", "is not among the promotions of the token", field: "promotion",
+        refusal: .promotion)
+
+    package static let notFound = Problem(.notFound, "not_found")
+
+    /// What is another's reads as what is not there.
+    package static let notYours = Problem(.notFound, "not_found", refusal: .notYours)
+
+    package static func methodNotAllowed(_ allowed: [HTTPRequest.Method]) -> Problem {
+        Problem(
+            .methodNotAllowed, "method_not_allowed",
+            headers: [.allow: allowed.map(\.rawValue).sorted().joined(separator: ", ")])
+    }
+
+    package static func bodyTooLarge(bytesMax: Int) -> Problem {
+        Problem(.contentTooLarge, "body_too_large", "the body is larger than \(bytesMax) bytes")
+    }
+
+    package static let bodyCut = Problem(.badRequest, "body_cut", "the body ended before its announced length")
+
+    package static let tooSlow = Problem(
+        .requestTimeout, "request_timeout",
+        "the request did not arrive within \(RequestClock.limit.components.seconds) s", limit: .requestTime)
+
+    package static let bodyTooSlow = Problem(
+        .requestTimeout, "request_timeout",
+        "the body arrived slower than \(RequestClock.bytesPerSecondMin) bytes a second", limit: .bodyRate)
+
+    package static let tooManySlowBodies = Problem(
+        .requestTimeout, "request_timeout",
+        "\(RequestClock.slowOfUserMax) other bodies of this user arrive slowly at this time", limit: .userBodies)
+
+    /// RFC 9112, 3.2.
+    package static let badHost = Problem(.badRequest, "bad_request", "must name one Host")
+
+    /// RFC 9110, 10.1.1.
+    package static let unknownExpectation = Problem(
+        .expectationFailed, "expectation_failed", "of Expect only 100-continue is understood")
+
+    package static func tooManyQuestions(retryAfterSeconds: Int) -> Problem {
+        Problem(
+            .tooManyRequests, "too_many_questions", "too many transaction ids without a proof led nowhere today",
+            field: "transactionId", limit: .userQuestions, headers: [.retryAfter: String(retryAfterSeconds)])
+    }
+
+    /// More requests than a rate allows. Nothing was stored; the same request is right later.
+    package static func tooManyRequests(_ limit: Limit, retryAfterSeconds: Int) -> Problem {
+        Problem(
+            .tooManyRequests, "too_many_requests",
+            limit == .userRate
+                ? "more requests than one user may send; send it again later"
+                : "more requests than this caller may send; send it again later",
+            limit: limit, headers: [.retryAfter: String(retryAfterSeconds)])
+    }
+
+    /// More new receipts of one user than may be stored. What is stored already is answered all the same.
+    package static func tooManyReceipts(_ limit: Limit) -> Problem {
+        limit == .userOpen
+            ? Problem(
+                .tooManyRequests, "too_many_open", "too many receipts of this user have no verdict yet", limit: limit,
+                headers: [.retryAfter: "60"])
+            : Problem(
+                .tooManyRequests, "too_many_receipts", "this user posted too many new receipts today", limit: limit,
+                headers: [.retryAfter: "3600"])
+    }
+
+    /// One proof with ever other words beside it. What its receipt knows already is answered all the same.
+    package static let tooManyLines = Problem(
+        .tooManyRequests, "too_many_lines",
+        "too many different orders, items or transactions were named beside this proof; post it with one of them",
+        limit: .userLines, headers: [.retryAfter: "3600"])
+
+    /// Nothing was stored; the same request again is right. Retry-After is jittered, so that clients do not return
+    /// all at once.
+    package static func unavailable(limit: Limit? = nil) -> Problem {
+        Problem(
+            .serviceUnavailable, "unavailable", "nothing was stored; send it again", limit: limit,
+            headers: [.retryAfter: retryAfter])
+    }
+
+    /// Seconds, another number each time.
+    package static var retryAfter: String { String(Int.random(in: 1...5)) }
+
+    package static let internalError = Problem(.internalServerError, "internal_error")
+
+    /// Any other error of the HTTP library, by its status alone.
+    package init(_ status: HTTPResponse.Status, headers: HTTPFields) {
+        var kept: HTTPFields = [:]
+        for name in [HTTPField.Name.allow, .retryAfter, .wwwAuthenticate] { kept[name] = headers[name] }
+        let code: String =
+            switch status.code {
+            case 404: "not_found"
+            case 405: "method_not_allowed"
+            case 413: "body_too_large"
+            case 400..<500: "bad_request"
+            default: "internal_error"
+            }
+        self.init(status, code, headers: kept)
+    }
+}
+
+/// An error of what stores things. Its description holds codes and names of statements, nothing that was sent.
+package protocol StoreError: Error {
+    /// What it means for the requester.
+    var problem: Problem { get }
+}

@@ -1,0 +1,60 @@
+package import Settings
+import Hummingbird
+import Logging
+import NIOCore
+import Synchronization
+
+/// Who sent the request that a task works for, as far as the door has found out; for the security log.
+package final class Requester: Sendable {
+    /// Of the task that answers a request, and of its children; nil where none is answered.
+    @TaskLocal package static var current: Requester?
+
+    struct Identity: Sendable {
+        /// The access key's name, or `gatewayJwt`.
+        let caller: String
+        let userID: String?
+        let apps: Set<String>
+        let keys: UserKeys?
+
+        /// The user of a gateway's token as the tables name users; the id itself where the token reaches several apps, in each
+        /// of which a protected database has another name for it.
+        var user: String? {
+            guard let userID, let keys, apps.count == 1, let app = apps.first else { return userID }
+            return keys.key(of: userID, app: app)
+        }
+    }
+
+    private let requestID: String
+    /// Without a value until the router has found it.
+    private let route: EndpointPath
+    private let channel: any Channel
+    private let known = Mutex<Identity?>(nil)
+    private let reached = Mutex<Limit?>(nil)
+
+    init(requestID: String, route: EndpointPath, channel: any Channel) {
+        self.requestID = requestID
+        self.route = route
+        self.channel = channel
+    }
+
+    var metadata: Logger.Metadata {
+        LogKeys.peer(channel.remoteAddress).merging(
+            ["request.id": "\(requestID)", "http.route": "\(route.value ?? "")"]) { $1 }
+    }
+
+    /// A limit that was reached, where the request is answered all the same.
+    var limit: Limit? { reached.withLock { $0 } }
+
+    package func reached(_ limit: Limit) { reached.withLock { $0 = limit } }
+
+    /// Nil where no credential has counted yet.
+    var identity: Identity? { known.withLock { $0 } }
+
+    /// - Parameters:
+    ///   - caller: the access key's name, or `gatewayJwt`.
+    ///   - userID: the user that a gateway's token names.
+    package func isKnown(as caller: String, _ userID: String? = nil, of apps: Set<String> = [], _ keys: UserKeys? = nil)
+    {
+        known.withLock { $0 = Identity(caller: caller, userID: userID, apps: apps, keys: keys) }
+    }
+}

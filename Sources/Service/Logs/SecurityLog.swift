@@ -1,0 +1,234 @@
+import Crypto
+package import Foundation
+package import Logging
+package import Metrics
+package import Purchases
+import Synchronization
+
+/// One line for each event that bears on security, and a counter for each kind of it. A line holds no credential, no path
+/// and no body, and names a user by a hash.
+///
+/// The address in a line is that of the connection, a gateway's as a rule. `X-Forwarded-For` is not read: no setting says
+/// which peers are gateways, so that any sender who reaches the port could write any address there, and the gateways of deploy/gateway
+/// take it out. The gateway's log has the sender under the same request id.
+///
+/// A flood of refusals must not be a flood of lines: at most ``linesPerSecondMax`` of one event, or of one limit, are
+/// written in a second.
+/// All are counted, and the next line says how many were not written.
+package final class SecurityLog: Sendable {
+    /// Of one event, or of one limit, in one process.
+    package static let linesPerSecondMax = 20
+
+    private struct Key: Hashable {
+        let event: SecurityEvent
+        let caller: String
+    }
+
+    private struct Lines {
+        var since: ContinuousClock.Instant
+        var written = 0
+        var unwritten = 0
+
+        /// How many were not written before this one; nil: nor is this one.
+        mutating func take(_ now: ContinuousClock.Instant) -> Int? {
+            if now - since >= .seconds(1) { (since, written) = (now, 0) }
+            guard written < linesPerSecondMax else {
+                unwritten += 1
+                return nil
+            }
+            written += 1
+            defer { unwritten = 0 }
+            return unwritten
+        }
+    }
+
+    private struct State {
+        var counters: [Key: Counter] = [:]
+        var lines: [String: Lines] = [:]
+    }
+
+    private let secret: [UInt8]
+    private let logger: Logger
+    private let metrics: any MetricsFactory
+    private let state = Mutex(State())
+
+    /// - Parameter secret: the database's (``Statements/logSecret``), so that all its processes name a user alike.
+    package init(secret: [UInt8], logger: Logger, metrics: any MetricsFactory = MetricsSystem.factory) {
+        self.secret = secret
+        self.logger = logger
+        self.metrics = metrics
+    }
+
+    /// - Parameters:
+    ///   - count: how many of one request.
+    ///   - user: as the tables name him; nil: the requester.
+    package func note(
+        _ event: SecurityEvent, count: Int = 1, user: String? = nil, by requester: Requester? = Requester.current,
+        _ more: Logger.Metadata = [:], at now: ContinuousClock.Instant = .now
+    ) {
+        let identity = requester?.identity
+        let key = Key(event: event, caller: identity?.caller ?? "")
+        let unwritten = state.withLock { state in
+            let counter = state.counters[key] ?? counter(key)
+            state.counters[key] = counter
+            counter.increment(by: count)
+            return state.lines[event.line, default: Lines(since: now)].take(now)
+        }
+        guard let unwritten else { return }
+        var metadata = (requester?.metadata ?? [:]).merging(more) { $1 }
+        metadata["security.event"] = "\(event.name)"
+        metadata["security.reason"] = event.reason.map { "\($0)" }
+        if count > 1 { metadata["security.count"] = "\(count)" }
+        if unwritten > 0 { metadata["security.unwritten"] = "\(unwritten)" }
+        if let user = user ?? identity?.user { metadata["user.hash"] = "\(hash(user))" }
+        metadata["caller"] = identity.map { "\($0.caller)" }
+        logger.notice("security event", metadata: metadata)
+    }
+
+    /// What a worker finds of a receipt.
+    package func note(_ event: SecurityEvent, receipt: UUID, app: String, user: String?) {
+        var metadata = LogKeys.receipt(receipt)
+        metadata["app.id"] = "\(app)"
+        note(event, user: user, metadata)
+    }
+
+    /// What one request holds: a line for each kind of it.
+    package func note(_ events: [SecurityEvent]) {
+        for (event, same) in Dictionary(grouping: events, by: { $0 }) { note(event, count: same.count) }
+    }
+
+    /// 16 hexadecimal digits; the same for the same user in all processes of a database. SHA-256 behind a secret of fixed
+    /// length, and cut: whoever has no secret finds no id by trying, and makes no longer text of one.
+    package func hash(_ user: String) -> String {
+        SHA256.hash(data: secret + Array(user.utf8)).prefix(8).map {
+            String($0 >> 4, radix: 16) + String($0 & 15, radix: 16)
+        }
+        .joined()
+    }
+
+    private func counter(_ key: Key) -> Counter {
+        switch key.event {
+        case .refused, .proofRefused, .tokenShared, .merged, .configuration:
+            Counter(
+                label: "makegood_security_events_total",
+                dimensions: [("event", key.event.name), ("reason", key.event.reason ?? ""), ("caller", key.caller)],
+                factory: metrics)
+        case .limit(let limit):
+            Counter(
+                label: "makegood_limits_reached_total", dimensions: [("limit", limit.rawValue)], factory: metrics)
+        case .disputed(let appID):
+            Counter(label: "makegood_ownership_disputes_total", dimensions: [("app", appID)], factory: metrics)
+        }
+    }
+}
+
+/// What the security log tells: somebody was refused, has reached a limit, shows what another one has or what nobody
+/// bought, or changed whose purchases are whose or what the rules are.
+package enum SecurityEvent: Sendable, Hashable {
+    case refused(Refusal)
+    case limit(Limit)
+    /// A purchase that another user has, or may have, by less than proof.
+    case disputed(appID: String)
+    /// A token that nobody registered came with purchases of two users.
+    case tokenShared
+    /// A proof that is not Apple's, or not of this app (``Reason/isForgery``).
+    case proofRefused(Reason)
+    /// An account became part of another one.
+    case merged
+    /// A process was told to read its configuration again. By whom, a signal does not say.
+    case configuration(isTaken: Bool)
+
+    var name: String {
+        switch self {
+        case .refused(.noCredential), .refused(.unknownKey), .refused(.endedKey), .refused(.noGateway),
+            .refused(.token):
+            "credential.refused"
+        case .refused: "access.refused"
+        case .limit: "limit.reached"
+        case .disputed: "ownership.disputed"
+        case .tokenShared: "token.shared"
+        case .proofRefused: "proof.refused"
+        case .merged: "users.merged"
+        case .configuration: "configuration.reloaded"
+        }
+    }
+
+    /// What shares the lines of a second: one limit hides no other.
+    fileprivate var line: String {
+        if case .limit(let limit) = self { return limit.rawValue }
+        return name
+    }
+
+    /// Of a closed set, as a metric's label must be.
+    var reason: String? {
+        switch self {
+        case .refused(let refusal): refusal.name
+        case .limit(let limit): limit.rawValue
+        case .proofRefused(let reason): reason.rawValue
+        case .configuration(let isTaken): isTaken ? "taken" : "refused"
+        case .disputed, .tokenShared, .merged: nil
+        }
+    }
+}
+
+/// Why a credential was refused, or a request that reached beyond its credential.
+package enum Refusal: Sendable, Hashable {
+    case noCredential
+    case unknownKey
+    case endedKey
+    /// A token came, and no gateway is configured.
+    case noGateway
+    case token(TokenDefect)
+    // The credential counts, and reaches no further.
+    case scope
+    case app
+    case otherUser
+    /// A receipt, an order or a list of another user; the answer says that there is none.
+    case notYours
+    /// What a user's token may not do at all.
+    case needsKey
+    /// A promotion that the token does not list.
+    case promotion
+    /// A token for purchases that is another user's.
+    case tokenTaken
+
+    var name: String {
+        switch self {
+        case .noCredential: "noCredential"
+        case .unknownKey: "unknownKey"
+        case .endedKey: "endedKey"
+        case .noGateway: "noGateway"
+        case .token(let defect): "token.\(defect)"
+        case .scope: "scope"
+        case .app: "app"
+        case .otherUser: "otherUser"
+        case .notYours: "notYours"
+        case .needsKey: "needsKey"
+        case .promotion: "promotion"
+        case .tokenTaken: "tokenTaken"
+        }
+    }
+}
+
+/// Why a gateway's token is not accepted. Says which part of it is wrong, never what stood there.
+package enum TokenDefect: Error, Equatable, CaseIterable {
+    case malformed, algorithm, keyID, signature, type, issuer, audience, expired, expiresTooLate, notYetValid, user
+    case promotions
+
+    var sentence: String {
+        switch self {
+        case .malformed: "the token is no JWT: three parts of base64url, its header and claims without doubles"
+        case .algorithm: "the token's algorithm (alg) is not one that is allowed here"
+        case .keyID: "the token names no key (kid) of this server"
+        case .signature: "the token's signature is not of a key of this server"
+        case .type: "the token is no access token: its type (typ) is neither JWT nor at+jwt"
+        case .issuer: "the token's issuer (iss) is another"
+        case .audience: "the token is for another audience (aud)"
+        case .expired: "the token has expired, or does not say when it will (exp)"
+        case .expiresTooLate: "the token lives longer than this server allows (exp, gatewayJwt.lifetimeMax)"
+        case .notYetValid: "the token is not valid yet (nbf)"
+        case .user: "the token names no user"
+        case .promotions: "the token's promotions are no list of texts"
+        }
+    }
+}

@@ -1,0 +1,90 @@
+import Encoding
+import Settings
+import HTTPTypes
+import Hummingbird
+package import Logging
+import Metrics
+import NIOCore
+import ServiceLifecycle
+
+/// `/health/live`, `/health/ready` and `/metrics`. No credentials: they say nothing about anybody, and the port is
+/// for the inside. On a port for the outside a load balancer learns whether requests should come, and nobody learns more.
+package struct OperationsRoutes: Sendable {
+    package let health: Health
+    private let registry: PrometheusRegistry
+
+    package init(health: Health, registry: PrometheusRegistry) {
+        self.health = health
+        self.registry = registry
+    }
+
+    /// - Parameter isInside: false: no `/metrics`, and `/health/ready` says `status` alone.
+    package func add(to router: some RouteTable, isInside: Bool = true) {
+        router.serve("/health/live", [.get: { _, _ in Response(json: .object([.init("status", .string("live"))])) }])
+        router.serve(
+            "/health/ready",
+            [
+                .get: { _, _ in
+                    let report = health.report
+                    let json = isInside ? report.json : report.outsideJSON
+                    guard !report.isReady else { return Response(json: json) }
+                    var response = Response(json: json, status: .serviceUnavailable)
+                    response.headers[.retryAfter] = Problem.retryAfter
+                    return response
+                }
+            ])
+        guard isInside else { return }
+        Gauge(label: "makegood_build_info", dimensions: [("version", Version.current)], factory: registry).record(1)
+        router.serve(
+            "/metrics",
+            [
+                .get: { _, _ in
+                    Response(
+                        status: .ok, headers: [.contentType: PrometheusRegistry.contentType],
+                        body: .init(byteBuffer: ByteBuffer(string: registry.text)))
+                }
+            ])
+    }
+}
+
+/// Health and metrics on a port of their own, for every role. Put it first in the service group, so that it is the
+/// last to stop and tells of the drain.
+package struct OperationsServer: Service {
+    private let routes: OperationsRoutes
+    private let host: String
+    private let port: Int
+    private let gate: ConnectionLimit
+    private let logger: Logger
+    package let address = ListeningAddress()
+
+    /// - Parameters:
+    ///   - port: `MAKEGOOD_OPERATIONS_PORT`; 0 takes any free one.
+    ///   - connectionsMax: more wait in the backlog.
+    package init(routes: OperationsRoutes, host: String, port: Int, connectionsMax: Int, logger: Logger) {
+        self.routes = routes
+        self.host = host
+        self.port = port
+        gate = ConnectionLimit(connectionsMax)
+        self.logger = logger
+    }
+
+    /// Serves until graceful shutdown or cancellation.
+    package func run() async throws {
+        defer { address.ended() }
+        let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
+        router.add(middleware: AnswerMiddleware(health: routes.health, gate: gate, logger: logger))
+        routes.add(to: router)
+        let application = Application(
+            router: router, server: .http1(configuration: HTTPLimits.http1(gate: gate)),
+            configuration: .init(
+                address: .hostname(host, port: port), reuseAddress: true, availableConnectionsDelegate: gate),
+            onServerRunning: { [address, host, logger] channel in
+                let port = channel.localAddress?.port ?? 0
+                logger.info("operations listening", metadata: ["http.address": "\(host):\(port)"])
+                address.listening(port)
+            },
+            logger: logger.quiet)
+        async let _ = gate.run()
+        try await application.run()
+    }
+}

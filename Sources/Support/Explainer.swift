@@ -1,0 +1,73 @@
+package import Settings
+import Foundation
+package import Ledger
+package import Postgres
+import Purchases
+
+/// Finds and tells the story of a receipt, a transaction or an order (B14). Reads only, by keys and indexes alone.
+package struct Explainer: Sendable {
+    /// Apple's ids are shorter; it is what the door takes.
+    package static let transactionIDBytesMax = 64
+
+    private let database: Database
+    private let keys: UserKeys?
+
+    /// - Parameter keys: what opens the ids of protected users, for who may see them; nil: as the tables have them.
+    package init(database: Database, keys: UserKeys?) {
+        self.database = database
+        self.keys = keys
+    }
+
+    /// Nil: there is no such thing, or none that this reader may know of.
+    ///
+    /// - Throws: the database's error; retryable as it says.
+    package func story(of subject: StorySubject, for reader: StoryReader) async throws(PostgresError) -> Story? {
+        guard let found = try await find(subject, for: reader),
+            let rows = try await database.run(Statements.readStory, found).first
+        else { return nil }
+        let audience: Audience
+        switch reader {
+        case .people, .support: audience = .support(try await reveal(rows.users, of: found.appID))
+        case .player(let users):
+            guard let user = users[found.appID] else { return nil }
+            let name = UserName(appID: found.appID, key: user)
+            audience = .player([user] + (try await database.run(Statements.idsMergedInto, name)))
+        }
+        return Story(subject, of: found.appID, rows: rows, for: audience)
+    }
+
+    /// By an id of any kind: receipts and orders have UUIDs, Apple's are none.
+    package func story(ofAny id: String, for reader: StoryReader) async throws(PostgresError) -> Story? {
+        if let uuid = UUID(uuidString: id) {
+            if let story = try await story(of: .receipt(uuid), for: reader) { return story }
+            if let story = try await story(of: .order(uuid), for: reader) { return story }
+        }
+        guard let transaction = StorySubject(transaction: id) else { return nil }
+        return try await story(of: transaction, for: reader)
+    }
+
+    private func find(_ subject: StorySubject, for reader: StoryReader) async throws(PostgresError) -> StoryKeys? {
+        switch subject {
+        case .receipt(let id): try await database.run(Statements.findReceiptStory, .init(id: id, reader: reader)).first
+        case .order(let id): try await database.run(Statements.findOrderStory, .init(id: id, reader: reader)).first
+        case .transaction(let id):
+            try await database.run(Statements.findTransactionStory, .init(id: id, reader: reader)).first
+        }
+    }
+
+    private func reveal(
+        _ users: Set<String>, of appID: String
+    ) async throws(PostgresError) -> [UserName: RevealedUser] {
+        guard let keys, !users.isEmpty else { return [:] }
+        let names = users.map { UserName(appID: appID, key: $0) }
+        return UserRegister.reveal(try await database.run(Statements.registeredUsers, names), keys)
+    }
+}
+
+extension StorySubject {
+    /// Nil for what can be no id of Apple's.
+    package init?(transaction id: String) {
+        guard (1...Explainer.transactionIDBytesMax).contains(id.utf8.count), !id.utf8.contains(0) else { return nil }
+        self = .transaction(id)
+    }
+}

@@ -1,0 +1,31 @@
+package import Ledger
+import Purchases
+
+extension GiftAnswer {
+    /// For whoever ran the command.
+    package func text(_ gift: Statements.Gift) -> String {
+        let (id, app) = (gift.transactionID, gift.appID)
+        let why = reason.map { " (\($0.rawValue): \($0.remedy))" } ?? ""
+        return switch outcome {
+        case .decided:
+            "it is written down, and a worker gives it; makegood explain \(id) tells when it has, or what it waits for still"
+        case .granted:
+            "it is granted already (makegood explain \(id)); whose a subscription or non-consumable is from now on says "
+                + "makegood support own"
+        case .collision: "a grant of another app has this id: it can be given to nobody"
+        case .imported: "the former system gave it (makegood explain \(id))"
+        case .refunded: "Apple has given the money back: there is nothing to give"
+        case .shared:
+            "it was bought by somebody else and shared: whoever posts it may use it, and nobody is given goods for it"
+        case .waits: "nobody's word is what it waits for\(why)"
+        case .open: "it is not verified yet\(why): makegood explain \(id) tells when it is"
+        case .ended: "everything that showed it has ended\(why)"
+        case .unknown: "nothing of this id is held in \(app): nobody has posted it, or it is not verified yet"
+        case .gone: "its proof is not kept any more, so nothing can be judged: the app has to post it again"
+        case .unasked:
+            "only its id was posted, and \(app) has no serverApi credentials to ask Apple with: the app has to post the proof"
+        case .itemless: "its product is sold as several items: name one of them with --item"
+        case .stranger: "no such user is known in \(app), or he was erased: he has to log in and post something first"
+        }
+    }
+}

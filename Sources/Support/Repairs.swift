@@ -1,0 +1,129 @@
+package import Foundation
+package import Ledger
+package import Postgres
+package import Purchases
+
+/// What operators and support do by command. Each is audited, in batches, and may be repeated.
+package struct Repairs: Sendable {
+    package static let batchRows = 500
+
+    private let database: Database
+    private let actor: String
+
+    /// - Parameter actor: who does it, for the audit.
+    package init(database: Database, actor: String) {
+        self.database = database
+        self.actor = actor
+    }
+
+    /// Makes parked and held receipts due; the scheduler queues them again. Returns how many.
+    package func redrive(
+        _ states: [ReceiptState], appID: String?, reason: String?
+    ) async throws(PostgresError) -> Int {
+        let redrive = Statements.Redrive(states: states, appID: appID, reason: reason, limit: Self.batchRows)
+        let count = try await repeated { () throws(PostgresError) in
+            try await database.run(Statements.redrive, redrive).count
+        }
+        try await audit(
+            "queue.redrive", ["states": states.map(\.rawValue).joined(separator: ","), "app": appID, "reason": reason],
+            count: count)
+        return count
+    }
+
+    /// Sets rejected receipts back to received. Returns how many; those whose payload is gone stay.
+    package func rejudge(_ appID: String, reason: String?, since: Date?) async throws(PostgresError) -> Int {
+        let rejudging = Statements.Rejudging(appID: appID, reason: reason, since: since, limit: Self.batchRows)
+        let count = try await repeated { () throws(PostgresError) in
+            try await database.run(Statements.rejudge, rejudging).count
+        }
+        try await audit(
+            "support.rejudge", ["app": appID, "reason": reason, "since": since?.formatted(.iso8601)], count: count)
+        return count
+    }
+
+    /// What is rejected, by reason, and how much of it `rejudge` cannot set back.
+    package func countRejected(
+        _ appID: String, reason: String?, since: Date?
+    ) async throws(PostgresError) -> [Statements.RejectedCount] {
+        try await database.run(
+            Statements.countRejected, Statements.Rejudging(appID: appID, reason: reason, since: since, limit: 0))
+    }
+
+    /// Nothing of this app is judged until `resume`; what comes in is stored.
+    package func pause(_ appID: String) async throws(PostgresError) {
+        _ = try await database.run(Statements.halt, Halt.pause(appID))
+        try await audit("queue.pause", ["app": appID], count: 1)
+    }
+
+    /// Returns how many waiting receipts were made due.
+    package func resume(_ appID: String) async throws(PostgresError) -> Int {
+        let count = try await database.run(Statements.endHalt, Halt.pause(appID)).first ?? 0
+        try await audit("queue.resume", ["app": appID], count: count)
+        return count
+    }
+
+    /// Notes that dead letters were rung for again.
+    ///
+    /// - Parameter count: of how many receipts.
+    func noteReplay(of count: Int, discarded: Int) async throws(PostgresError) {
+        try await audit("queue.replay", ["discarded": String(discarded)], count: count)
+    }
+
+    /// Whose a subscription or non-consumable is from now on, goods aside; whoever claimed it before is answered by it.
+    /// Whose it was, or nil: nothing of the kind was granted under this id.
+    ///
+    /// - Parameters:
+    ///   - userID: as the tables have him.
+    ///   - isWrittenBack: whether Apple is told (`AppPolicy/writesBackTokens`).
+    package func decideOwner(
+        _ userID: String, of transactionID: String, appID: String, isWrittenBack: Bool = false
+    ) async throws(PostgresError) -> String? {
+        try await database.run(
+            Statements.decideOwner,
+            .init(
+                appID: appID, transactionID: transactionID, userID: userID, actor: actor, isWrittenBack: isWrittenBack)
+        ).first
+    }
+
+    /// Gives a held purchase to a user by a person's word: what is due by it, a worker gives, once.
+    package func give(_ gift: Statements.Gift) async throws(PostgresError) -> GiftAnswer {
+        // The statement has one row, whatever it finds.
+        try await database.run(Statements.give, (gift: gift, actor: actor)).first
+            ?? GiftAnswer(outcome: .unknown, reason: nil)
+    }
+
+    /// Which lane goes first where Apple limits this app's calls, for so long; `fresh` is as always.
+    package func setFirstLane(_ lane: CallLane, of appID: String, for length: Duration) async throws(PostgresError) {
+        _ = try await database.run(
+            Statements.setLaneOrder, Statements.LaneOrder(appID: appID, first: lane, length: length))
+        try await audit("queue.lanes", ["app": appID, "first": lane.rawValue], count: 0)
+    }
+
+    /// `paid_without_proof`: reports of apps that wait for a person, the oldest first.
+    package func waitingReports(_ appID: String?) async throws(PostgresError) -> [Statements.WaitingReport] {
+        try await database.run(Statements.waitingReports, appID)
+    }
+
+    /// False: there is no such report that waits.
+    package func handleReport(_ id: UUID) async throws(PostgresError) -> Bool {
+        try await !database.run(Statements.handleReport, (id: id, actor: actor)).isEmpty
+    }
+
+    private func repeated(_ batch: () async throws(PostgresError) -> Int) async throws(PostgresError) -> Int {
+        var total = 0
+        while true {
+            let count = try await batch()
+            total += count
+            if count < Self.batchRows { return total }
+        }
+    }
+
+    private func audit(_ action: String, _ details: [String: String?], count: Int) async throws(PostgresError) {
+        var texts = details.compactMapValues { $0 }
+        texts["receipts"] = String(count)
+        // A dictionary of strings always encodes.
+        let json = (try? JSONEncoder().encode(texts)).map { String(decoding: $0, as: UTF8.self) } ?? "{}"
+        try await database.run(
+            Statements.audit, Statements.Audit(actor: actor, action: action, details: json))
+    }
+}

@@ -1,0 +1,201 @@
+import Encoding
+import Foundation
+package import Ledger
+package import Purchases
+
+/// For whom a story is told: how it names users, and how much of it there is.
+package enum Audience: Sendable {
+    /// Everything. Users by their ids, where the register knows them.
+    case support([UserName: RevealedUser])
+    /// What is this player's own, without anything of others or of how we work inside. The player's id, and those of
+    /// accounts that became part of the player's.
+    case player([String])
+
+    var isSupport: Bool {
+        if case .support = self { true } else { false }
+    }
+
+    func isReader(_ user: String) -> Bool {
+        guard case .player(let ids) = self else { return false }
+        return ids.contains { $0.isSameText(as: user) }
+    }
+
+    /// Another one's name is not for a player.
+    func name(_ user: String, app: String) -> String {
+        switch self {
+        case .player: return isReader(user) ? "you" : "another account"
+        case .support(let names):
+            switch names[UserName(appID: app, key: user)] {
+            case .id(let id): return id
+            case .erased: return "\(user) (erased)"
+            case .unreadable, nil: return user
+            }
+        }
+    }
+}
+
+/// What happened to a receipt, a transaction or an order, in the order in which it happened, where it stands, and what
+/// comes next (B14). From stored rows alone, never from logs.
+package struct Story: Sendable {
+    /// Where it stands.
+    package struct Standing: Sendable, Equatable {
+        /// A state of receipts; `ordered` for an order without a purchase, `unclaimed` for a purchase nobody posted.
+        package let state: String
+        package let reason: String?
+        package let sentence: PlayerSentence
+
+        init(_ state: ReceiptState, _ reason: String?) {
+            self.state = state.rawValue
+            self.reason = reason
+            sentence = PlayerSentence(state, reason.flatMap(Reason.init(rawValue:)))
+        }
+
+        private init(_ state: String, _ sentence: PlayerSentence) {
+            self.state = state
+            reason = nil
+            self.sentence = sentence
+        }
+
+        static let ordered = Standing("ordered", .orderOpen)
+        static let unclaimed = Standing("unclaimed", .unclaimed)
+    }
+
+    package let subject: StorySubject
+    package let appID: String
+    package let standing: Standing
+    package let next: NextStep
+    package let lines: [StoryLine]
+    let audience: Audience
+    /// Those of which a story tells, the newest last.
+    let receipts: [StoryRows.Receipt]
+    let halts: [StoryRows.Halt]
+    let now: Date
+
+    package init(_ subject: StorySubject, of appID: String, rows: StoryRows, for audience: Audience) {
+        let rows = rows.visible(to: audience)
+        self.subject = subject
+        self.appID = appID
+        self.audience = audience
+        receipts = rows.receipts.sorted { ($0.receivedAt, $0.id.uuidString) < ($1.receivedAt, $1.id.uuidString) }
+        halts = rows.halts
+        now = rows.now
+        standing = Self.standing(subject, rows, audience)
+        next = Self.next(receipts, standing, appID, rows)
+        lines = StoryLine.all(rows, app: appID, audience)
+    }
+
+    // MARK: Standing
+
+    private static func standing(_ subject: StorySubject, _ rows: StoryRows, _ audience: Audience) -> Standing {
+        switch subject {
+        case .receipt(let id): rows.receipts.first { $0.id == id }.map { standing($0, rows, audience) } ?? .unclaimed
+        case .transaction(let id): standing(id, rows, audience) ?? .unclaimed
+        case .order(let id):
+            rows.orders.first { $0.id == id }?.transactionId.flatMap { standing($0, rows, audience) }
+                ?? rows.receipts.filter { !$0.isOver }.max { $0.receivedAt < $1.receivedAt }
+                .map { standing($0, rows, audience) } ?? .ordered
+        }
+    }
+
+    private static func standing(
+        _ receipt: StoryRows.Receipt, _ rows: StoryRows, _ audience: Audience
+    ) -> Standing {
+        let granted = rows.outcomes.filter { $0.receiptId == receipt.id && $0.state == "granted" }
+        // Of one purchase, what Apple says of it now counts: a receipt ends before a refund.
+        if granted.count == 1, receipt.purchases == 1, receipt.shownState == .granted,
+            let standing = standing(granted[0].transactionId, rows, audience)
+        {
+            return standing
+        }
+        return Standing(receipt.shownState, receipt.reason)
+    }
+
+    private static func standing(_ transaction: String, _ rows: StoryRows, _ audience: Audience) -> Standing? {
+        if let grant = rows.grant(of: transaction) {
+            let takenBack = rows.transactions.first { $0.transactionId == transaction }?.takenBack
+            let outcome = rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == transaction }
+            // What is said to whoever posted it for its owner is not said of the grant.
+            let reason = outcome?.reason == Reason.ownedByAnotherUser.rawValue ? nil : outcome?.reason
+            return Standing(.granted, takenBack == Reason.review.rawValue ? reason : takenBack ?? reason)
+        }
+        guard
+            let outcome = rows.outcomes.filter({ $0.transactionId == transaction }).max(by: {
+                $0.decidedAt < $1.decidedAt
+            })
+        else {
+            let isImported = rows.imported.contains { $0.transactionId == transaction }
+            return isImported ? Standing(.alreadyGranted, Reason.imported.rawValue) : nil
+        }
+        let isParked = rows.receipts.contains { $0.id == outcome.receiptId && $0.state == .parked }
+        switch ReceiptState(rawValue: outcome.state) {
+        // To a player: his receipt brought it to somebody else.
+        case .granted?: return Standing(.alreadyGranted, Reason.ownedByAnotherUser.rawValue)
+        case let state?: return Standing(state, outcome.reason)
+        case nil: return Standing(isParked ? .parked : .received, outcome.reason)
+        }
+    }
+
+    private static func next(
+        _ receipts: [StoryRows.Receipt], _ standing: Standing, _ appID: String, _ rows: StoryRows
+    ) -> NextStep {
+        let open = receipts.filter { !$0.state.isEnded }.min { $0.dueAt ?? .distantFuture < $1.dueAt ?? .distantFuture }
+        if let receipt = open ?? receipts.last {
+            return NextStep(receipt, app: appID, halts: rows.halts, now: rows.now)
+        }
+        switch standing {
+        case .ordered: return NextStep(by: .player, "no purchase has come for this order yet")
+        case .unclaimed: return NextStep(by: .player, "nobody has posted it: the app has to post Apple's own proof")
+        default: return .nothing
+        }
+    }
+}
+
+extension StoryRows.Receipt {
+    /// What it proves was given, and so not for an order that is still open.
+    fileprivate var isOver: Bool { [.granted, .alreadyGranted].contains(shownState) }
+
+    /// Whoever brought another account what was bought for it is told no more than if that had been before.
+    var shownState: ReceiptState {
+        state == .granted && reason == Reason.ownedByAnotherUser.rawValue ? .alreadyGranted : state
+    }
+}
+
+extension StoryRows {
+    func grant(of transaction: String) -> Grant? { grants.first { $0.transactionId == transaction } }
+
+    /// Every user it names.
+    var users: Set<String> {
+        Set(
+            receipts.compactMap(\.userId) + grants.map(\.userId) + orders.map(\.userId) + ownerships.map(\.userId)
+                + doubleCharges.map(\.userId) + reports.compactMap(\.userId) + imported.map(\.userId)
+        ).union(commands.compactMap(\.receiver))
+    }
+
+    /// Everything for support. For a player the player's own receipts, orders and grants, and what Apple says of purchases
+    /// that the player has shown or owns: a player who only knows an id is given no hint (Ownership, note 5).
+    fileprivate func visible(to audience: Audience) -> StoryRows {
+        guard !audience.isSupport else { return self }
+        let orders = orders.filter { audience.isReader($0.userId) }.map { order in
+            order.grantedTo.map(audience.isReader) ?? true ? order : order.open
+        }
+        let ownOrders = Set(orders.map(\.id.uuidString))
+        let receipts = receipts.filter { receipt in
+            guard let user = receipt.userId else { return ownOrders.contains(receipt.orderId?.uppercased() ?? "") }
+            return audience.isReader(user)
+        }
+        let ids = Set(receipts.map(\.id))
+        let outcomes = outcomes.filter { ids.contains($0.receiptId) }
+        let grants = grants.filter { audience.isReader($0.userId) }
+        let imported = imported.filter { audience.isReader($0.userId) }
+        let owned = Set(grants.map(\.transactionId) + imported.map(\.transactionId))
+        let shown = owned.union(
+            outcomes.filter { $0.reason != Reason.possessionMissing.rawValue }.map(\.transactionId))
+        return StoryRows(
+            now: now, receipts: receipts, outcomes: outcomes, attempts: [],
+            transactions: transactions.filter { shown.contains($0.transactionId) }, grants: grants,
+            trusts: trusts.filter { owned.contains($0.transactionId) }, events: [], orders: orders, errands: [],
+            commands: [], halts: [], ownerships: ownerships.filter { audience.isReader($0.userId) },
+            doubleCharges: doubleCharges.filter { audience.isReader($0.userId) },
+            reports: reports.filter { $0.userId.map(audience.isReader) ?? false }, imported: imported)
+    }
+}

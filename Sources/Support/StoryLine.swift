@@ -1,0 +1,484 @@
+package import Encoding
+package import Foundation
+import Ledger
+package import Purchases
+import Settings
+
+/// One thing that happened, as a row says it.
+package struct StoryLine: Sendable {
+    /// In the order in which things happen that have the same time.
+    package enum What: String, Sendable, CaseIterable {
+        case orderPlaced = "order_placed"
+        case bought
+        case posted
+        /// A post of the same proof named another order, item or transaction.
+        case said
+        /// The app told that something went wrong.
+        case reported
+        case halted
+        /// Apple was asked, and its answer did not end it.
+        case attempt
+        case decided
+        case orderBound = "order_bound"
+        case granted
+        /// It is on record that the system before this one gave it.
+        case imported
+        /// A chain is a user's from a purchase on.
+        case owned
+        case possibleDoubleCharge = "possible_double_charge"
+        case givenOnTrust = "given_on_trust"
+        case confirmed
+        case takenBack = "taken_back"
+        case refunded
+        /// The app backend, by an event.
+        case told
+        /// Apple, about a purchase that was decided: done, or still to be.
+        case toldApple = "told_apple"
+        /// Somebody did something by command.
+        case command
+    }
+
+    package let at: Date
+    package let what: What
+    /// For people, in English.
+    package let text: String
+    /// The same for programs.
+    package let facts: [JSONValue.Member]
+    /// What the player may be told of it.
+    package let sentence: PlayerSentence?
+
+    fileprivate init(
+        _ at: Date, _ what: What, _ text: String, _ facts: [(String, JSONValue?)], _ sentence: PlayerSentence? = nil
+    ) {
+        self.sentence = sentence
+        self.at = at
+        self.what = what
+        self.text = text
+        self.facts = facts.compactMap { name, value in value.map { .init(name, $0) } }
+    }
+
+    static func all(_ rows: StoryRows, app: String, _ audience: Audience) -> [StoryLine] {
+        let teller = StoryTeller(rows: rows, app: app, audience: audience)
+        let rank = Dictionary(uniqueKeysWithValues: What.allCases.enumerated().map { ($1, $0) })
+        return teller.lines.sorted { ($0.at, rank[$0.what] ?? 0) < ($1.at, rank[$1.what] ?? 0) }
+    }
+}
+
+/// Puts rows into words. What a player may not see is not among the rows any more.
+private struct StoryTeller {
+    let rows: StoryRows
+    let app: String
+    let audience: Audience
+
+    var lines: [StoryLine] {
+        var lines = rows.orders.flatMap(orders) + rows.transactions.flatMap(purchases)
+        lines += rows.receipts.flatMap(receipts) + rows.attempts.map(attempt) + rows.outcomes.compactMap(outcome)
+        lines += rows.grants.map(grant) + rows.trusts.flatMap(trusts) + rows.events.map(event)
+        lines += rows.errands.map(errand)
+        lines += rows.commands.map(command) + ownerships + rows.doubleCharges.map(doubleCharge)
+        lines += rows.reports.map(report) + rows.imported.map(imported)
+        if rows.receipts.contains(where: { !$0.state.isEnded }) { lines += rows.halts.map(halt) }
+        return lines
+    }
+
+    private func orders(_ order: StoryRows.Order) -> [StoryLine] {
+        let id = order.id.text
+        let goods = Self.parsed(order.goods)
+        let promise = order.goods.map { ", promised \(Self.text(goods: $0)) if paid by \(order.payBy.rfc3339)" } ?? ""
+        let item = order.item.map { " (\($0))" } ?? ""
+        let placed = StoryLine(
+            order.placedAt, .orderPlaced,
+            "\(name(order.userId)) placed order \(id) for \(order.quantity) × \(order.productId)\(item)\(promise)",
+            [
+                ("orderId", .string(id)), ("user", .string(name(order.userId))),
+                ("productId", .string(order.productId)),
+                ("item", order.item.map(JSONValue.string)), ("quantity", .integer(order.quantity)),
+                ("promotion", order.promotion.map(JSONValue.string)), ("channel", .string(order.channel)),
+                ("goods", goods), ("target", Self.parsed(order.target)),
+                ("priceMilliunits", order.priceMilliunits.map(JSONValue.integer)),
+                ("currency", order.currency.map(JSONValue.string)), ("payBy", .string(order.payBy.rfc3339)),
+                ("reservedFor", order.reservedFor.map(JSONValue.string)),
+            ])
+        guard let transaction = order.transactionId, let boundAt = order.boundAt else { return [placed] }
+        return [
+            placed,
+            StoryLine(
+                max(boundAt, order.placedAt), .orderBound, "order \(id) was bound to transaction \(transaction)",
+                [("orderId", .string(id)), ("transactionId", .string(transaction))]),
+        ]
+    }
+
+    private func purchases(_ transaction: StoryRows.Transaction) -> [StoryLine] {
+        let id = transaction.transactionId
+        let apple = (try? JSONValue(parsing: Array(transaction.facts.utf8))) ?? .object([])
+        let price = Self.integer(apple["price"])
+        var currency: String?
+        if case .string(let word)? = apple["currency"] { currency = word }
+        let cost = price.map { ", for \(Self.text(milliunits: $0)) \(currency ?? "")" } ?? ""
+        var facts: [(String, JSONValue?)] = [
+            ("transactionId", .string(id)), ("productId", .string(transaction.productId)),
+            ("quantity", .integer(transaction.quantity)), ("environment", .string(transaction.environment)),
+            ("priceMilliunits", price.map(JSONValue.integer)), ("currency", currency.map(JSONValue.string)),
+            ("expiresAt", transaction.expiresAt.map { .string($0.rfc3339) }),
+        ]
+        if audience.isSupport {
+            facts += [
+                ("originalTransactionId", .string(transaction.originalTransactionId)),
+                ("type", transaction.kind.map(JSONValue.string)),
+                ("appAccountToken", transaction.appAccountToken.map { .string($0.text) }),
+                ("ownership", transaction.ownership.map(JSONValue.string)),
+                ("signedAt", transaction.signedAt.map { .string($0.rfc3339) }), ("apple", apple),
+            ]
+        }
+        let bought = StoryLine(
+            transaction.purchasedAt, .bought,
+            "Apple sold \(transaction.quantity) × \(transaction.productId) as transaction \(id) "
+                + "(\(transaction.environment)\(cost))", facts)
+        guard let revokedAt = transaction.revokedAt else { return [bought] }
+        return [
+            bought,
+            StoryLine(
+                revokedAt, .refunded, Self.ending(transaction.takenBack.flatMap(Reason.init(rawValue:)), of: id),
+                [("transactionId", .string(id))]),
+        ]
+    }
+
+    private static func ending(_ takenBack: Reason?, of id: String) -> String {
+        switch takenBack {
+        case .refunded: "Apple took transaction \(id) back: it was refunded"
+        case .withdrawn: "Apple took transaction \(id) back: it is shared no longer"
+        case nil: "Apple ended transaction \(id): upgraded, or refunded in part"
+        default: "Apple took transaction \(id) back, for a reason that is not known here"
+        }
+    }
+
+    private func receipts(_ receipt: StoryRows.Receipt) -> [StoryLine] {
+        let id = receipt.id.text
+        let kind = Proof.Kind(rawValue: receipt.kind).map(Self.text) ?? receipt.kind
+        // Where the post names nobody, its order does.
+        let poster = (receipt.userId ?? owner(ofOrder: receipt.orderId)).map(name)
+        var text = "\(poster ?? "somebody") posted \(kind) as receipt \(id)"
+        if let named = receipt.transactionId { text += ", naming transaction \(named)" }
+        if let order = receipt.orderId { text += ", for order \(order)" }
+        if receipt.isVouched, audience.isSupport { text += ", vouched for by a trusted backend" }
+        if receipt.purchases > Statements.storyPurchasesMax {
+            text += "; it holds \(receipt.purchases) purchases, of which \(Statements.storyPurchasesMax) are told here"
+        }
+        var posts = [
+            StoryLine(
+                receipt.receivedAt, .posted, text,
+                [
+                    ("receiptId", .string(id)), ("user", poster.map(JSONValue.string)),
+                    ("proof", .string(receipt.kind)),
+                    ("transactionId", receipt.transactionId.map(JSONValue.string)),
+                    ("originalTransactionId", receipt.originalTransactionId.map(JSONValue.string)),
+                    ("orderId", receipt.orderId.map(JSONValue.string)),
+                    ("isVouched", audience.isSupport ? .bool(receipt.isVouched) : nil),
+                    ("target", Self.parsed(receipt.target)),
+                    ("said", audience.isSupport ? Self.parsed(receipt.declared) : nil),
+                ])
+        ]
+        posts += (receipt.said ?? []).map { said in
+            let named = [said.transactionId.map { "transaction \($0)" }, said.orderId.map { "order \($0)" }]
+                .compactMap(\.self)
+            return StoryLine(
+                said.saidAt, .said,
+                "\(poster ?? "somebody") said of receipt \(id): \(named.isEmpty ? "no order" : named.joined(separator: ", "))",
+                [
+                    ("receiptId", .string(id)), ("user", poster.map(JSONValue.string)),
+                    ("transactionId", said.transactionId.map(JSONValue.string)),
+                    ("orderId", said.orderId.map(JSONValue.string)), ("target", Self.parsed(said.target)),
+                    ("said", audience.isSupport ? Self.parsed(said.declared) : nil),
+                ])
+        }
+        if let claimedAt = receipt.claimedAt {
+            posts.append(
+                StoryLine(
+                    claimedAt, .posted, "\(poster ?? "somebody") posted it again, and receipt \(id) is judged anew",
+                    [("receiptId", .string(id)), ("user", poster.map(JSONValue.string))]))
+        }
+        // What is decided about its purchases has lines of its own.
+        guard let reason = receipt.reason, receipt.purchases == 0, let at = receipt.settledAt ?? receipt.judgedAt
+        else { return posts }
+        let state = receipt.state == .received ? "tried again later" : receipt.state.rawValue
+        return posts + [
+            StoryLine(
+                at, .decided, "receipt \(id): \(state), because \(reason)",
+                [
+                    ("receiptId", .string(id)), ("state", .string(receipt.state.rawValue)), ("reason", .string(reason)),
+                ])
+        ]
+    }
+
+    private func attempt(_ attempt: StoryRows.Attempt) -> StoryLine {
+        var words = [attempt.service, attempt.environment].compactMap(\.self)
+        if let status = attempt.httpStatus { words.append("HTTP \(status)") }
+        if let code = attempt.code { words.append("code \(code)") }
+        if let milliseconds = attempt.milliseconds { words.append("\(milliseconds) ms") }
+        return StoryLine(
+            attempt.at, .attempt,
+            "try \(attempt.attempt) brought nothing: \(([attempt.reason ?? "no reason"] + words).joined(separator: ", "))",
+            [
+                ("receiptId", .string(attempt.receiptId.text)),
+                ("attempt", .integer(attempt.attempt)),
+                ("reason", attempt.reason.map(JSONValue.string)), ("service", attempt.service.map(JSONValue.string)),
+                ("environment", attempt.environment.map(JSONValue.string)),
+                ("httpStatus", attempt.httpStatus.map(JSONValue.integer)),
+                ("code", attempt.code.map(JSONValue.integer)),
+                ("milliseconds", attempt.milliseconds.map(JSONValue.integer)),
+            ])
+    }
+
+    /// Nothing where the grant itself tells it.
+    private func outcome(_ outcome: StoryRows.Outcome) -> StoryLine? {
+        let id = outcome.transactionId
+        let grant = rows.grant(of: id)
+        if outcome.state == "granted", grant != nil { return nil }
+        var (state, reason) = (outcome.state, outcome.reason)
+        // A player's own receipt brought it to another account.
+        if state == "granted" { (state, reason) = ("already_granted", Reason.ownedByAnotherUser.rawValue) }
+        var text = "transaction \(id): \(state)"
+        if let reason { text += ", because \(reason)" }
+        if state == "already_granted", let grant {
+            text += ", to \(name(grant.userId)) at \(grant.grantedAt.rfc3339)"
+        }
+        var facts: [(String, JSONValue?)] = [
+            ("receiptId", .string(outcome.receiptId.text)), ("transactionId", .string(id)),
+            ("state", .string(state)), ("reason", reason.map(JSONValue.string)),
+            ("owner", state == "already_granted" ? grant.map { .string(name($0.userId)) } : nil),
+        ]
+        if audience.isSupport, state == "held", let source = outcome.bindingSource {
+            let reasons = outcome.reasons ?? []
+            text += "; by the rule of \(source)" + (reasons.isEmpty ? "" : " (\(reasons.joined(separator: ", ")))")
+            facts.append(("bindingSource", .string(source)))
+            if !reasons.isEmpty { facts.append(("reasons", .array(reasons.map(Self.explained)))) }
+        }
+        return StoryLine(outcome.decidedAt, .decided, text, facts)
+    }
+
+    private func grant(_ grant: StoryRows.Grant) -> StoryLine {
+        var text = "transaction \(grant.transactionId) was granted to \(name(grant.userId)): \(Self.text(grant.goods))"
+        var facts: [(String, JSONValue?)] = [
+            ("transactionId", .string(grant.transactionId)), ("user", .string(name(grant.userId))),
+            ("productId", .string(grant.productId)), ("quantity", .integer(grant.quantity)),
+            ("goods", .goods(grant.goods)),
+        ]
+        if audience.isSupport {
+            text += "; " + (BindingSource(rawValue: grant.bindingSource)?.because ?? grant.bindingSource)
+            facts += [
+                ("bindingSource", .string(grant.bindingSource)),
+                ("receiptId", .string(grant.receiptId.text)),
+            ]
+            let reasons = reasons(grant)
+            if !reasons.isEmpty {
+                text += " (\(reasons.joined(separator: ", ")))"
+                facts.append(("reasons", .array(reasons.map(Self.explained))))
+            }
+        }
+        return StoryLine(grant.grantedAt, .granted, text, facts)
+    }
+
+    private func imported(_ gift: StoryRows.Imported) -> StoryLine {
+        StoryLine(
+            gift.importedAt, .imported,
+            "transaction \(gift.transactionId) is on record as given to \(name(gift.userId)) by the former system",
+            [
+                ("transactionId", .string(gift.transactionId)), ("user", .string(name(gift.userId))),
+                ("productId", .string(gift.productId)), ("purchasedAt", .string(gift.purchasedAt.rfc3339)),
+            ], PlayerSentence(.alreadyGranted, .imported))
+    }
+
+    /// The matcher's, where the receipt that brought the grant is told of.
+    private func reasons(_ grant: StoryRows.Grant) -> [String] {
+        rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == grant.transactionId }?.reasons
+            ?? []
+    }
+
+    /// With what may be said of it; a word of a newer version has none here.
+    private static func explained(_ word: String) -> JSONValue {
+        let sentence = MatchReason(rawValue: word).map { [JSONValue.Member("sentence", $0.sentence.json)] } ?? []
+        return .object([.init("reason", .string(word))] + sentence)
+    }
+
+    /// Each chain's history, its owners in the order of its purchases.
+    private var ownerships: [StoryLine] {
+        let chains = Dictionary(grouping: rows.ownerships, by: \.originalTransactionId)
+        return chains.values.flatMap { chain in
+            let steps = chain.sorted {
+                ($0.purchasedAt, $0.move, $0.transactionId) < ($1.purchasedAt, $1.move, $1.transactionId)
+            }
+            return steps.enumerated().map { index, step in
+                let before = index > 0 ? steps[index - 1].userId : nil
+                let rule = BindingSource(rawValue: step.bindingSource)?.because ?? step.bindingSource
+                let isMoved = before.map { !$0.isSameText(as: step.userId) } ?? false
+                var text =
+                    "\(step.originalTransactionId) is \(name(step.userId))'s from transaction \(step.transactionId) on"
+                if isMoved, let before { text += ", and was \(name(before))'s" }
+                if audience.isSupport { text += "; \(rule)" }
+                return StoryLine(
+                    step.decidedAt, .owned, text,
+                    [
+                        ("originalTransactionId", .string(step.originalTransactionId)),
+                        ("transactionId", .string(step.transactionId)), ("user", .string(name(step.userId))),
+                        ("before", isMoved ? before.map { .string(name($0)) } : nil),
+                        ("bindingSource", audience.isSupport ? .string(step.bindingSource) : nil),
+                    ], isMoved ? .ownershipMoved : .ownershipBegan)
+            }
+        }
+    }
+
+    private func doubleCharge(_ charge: StoryRows.DoubleCharge) -> StoryLine {
+        var text = "transaction \(charge.transactionId) may be a second charge"
+        if let first = charge.firstTransactionId { text += " for what transaction \(first) bought" }
+        if let order = charge.orderId { text += " on order \(order.text)" }
+        return StoryLine(
+            charge.flaggedAt, .possibleDoubleCharge, "\(text); both were given",
+            [
+                ("transactionId", .string(charge.transactionId)),
+                ("firstTransactionId", charge.firstTransactionId.map(JSONValue.string)),
+                ("orderId", charge.orderId.map { .string($0.text) }),
+            ], .possibleDoubleCharge)
+    }
+
+    private func report(_ report: StoryRows.Report) -> StoryLine {
+        let kind = ClientReport.Kind(rawValue: report.kind)
+        var text = "the app\(report.appVersion.map { " \($0)" } ?? "") reported \(report.kind)"
+        if let user = report.userId { text += " for \(name(user))" }
+        if audience.isSupport, let message = report.message { text += ": \(message)" }
+        if let handledAt = report.handledAt { text += " (a person saw to it at \(handledAt.rfc3339))" }
+        return StoryLine(
+            report.reportedAt, .reported, text,
+            [
+                ("kind", .string(report.kind)), ("user", report.userId.map { .string(name($0)) }),
+                ("orderId", report.orderId.map { .string($0.text) }),
+                ("transactionId", report.transactionId.map(JSONValue.string)),
+                ("message", audience.isSupport ? report.message.map(JSONValue.string) : nil),
+                ("handledAt", report.handledAt.map { .string($0.rfc3339) }),
+            ], kind?.sentence)
+    }
+
+    private func trusts(_ trust: StoryRows.Trust) -> [StoryLine] {
+        let id = trust.transactionId
+        let facts: [(String, JSONValue?)] = [("transactionId", .string(id))]
+        var lines = [
+            StoryLine(trust.grantedAt, .givenOnTrust, "transaction \(id) was given before Apple confirmed it", facts)
+        ]
+        if let at = trust.confirmedAt {
+            lines.append(StoryLine(at, .confirmed, "Apple confirmed transaction \(id), given on trust", facts))
+        }
+        if let at = trust.revokedAt {
+            lines.append(StoryLine(at, .takenBack, "Apple denied transaction \(id), given on trust", facts))
+        }
+        return lines
+    }
+
+    private func event(_ event: StoryRows.Event) -> StoryLine {
+        let id = event.eventId.text
+        return StoryLine(
+            event.at, .told,
+            "the app backend may read \(event.type) of transaction \(event.transactionId) as event \(id)",
+            [
+                ("eventId", .string(id)), ("type", .string(event.type)),
+                ("transactionId", .string(event.transactionId)),
+            ])
+    }
+
+    private func errand(_ errand: StoryRows.Errand) -> StoryLine {
+        let id = errand.transactionId
+        let what =
+            errand.token.map {
+                "purchases of \(errand.originalTransactionId) carry token \($0.text)"
+            }
+            ?? "transaction \(id) is finished"
+        let because = errand.reason.map { ", because \($0)" } ?? ""
+        let tries = errand.attempt == 0 ? "" : " after \(errand.attempt) tries"
+        let text =
+            switch errand.state {
+            case "done": "Apple was told that \(what)"
+            case "superseded": "Apple need not be told that \(what): a later purchase has another token"
+            case "refused": "Apple does not take it that \(what)\(tries)\(because)"
+            default:
+                "Apple is to be told that \(what)"
+                    + (errand.dueAt.map { ", next try at \($0.rfc3339)" } ?? "") + tries + because
+            }
+        return StoryLine(
+            errand.endedAt ?? errand.createdAt, .toldApple, text,
+            [
+                ("transactionId", .string(id)), ("errand", .string(errand.kind)), ("state", .string(errand.state)),
+                ("reason", errand.reason.map(JSONValue.string)), ("attempt", .integer(errand.attempt)),
+                ("appAccountToken", errand.token.map { .string($0.text) }),
+                ("httpStatus", errand.httpStatus.map(JSONValue.integer)),
+                ("code", errand.code.map(JSONValue.integer)),
+                ("nextTryAt", errand.dueAt.map { .string($0.rfc3339) }),
+            ])
+    }
+
+    private func command(_ command: StoryRows.Command) -> StoryLine {
+        let receiver = command.receiver.map { ", to \(name($0))" } ?? ""
+        return StoryLine(
+            command.at, .command, "\(command.actor) ran \(command.action) \(command.details)\(receiver)",
+            [
+                ("actor", .string(command.actor)), ("action", .string(command.action)),
+                ("user", command.receiver.map { .string(name($0)) }),
+                ("details", try? JSONValue(parsing: Array(command.details.utf8))),
+            ])
+    }
+
+    private func halt(_ halt: StoryRows.Halt) -> StoryLine {
+        let isPause = halt.service == Halt.everyService
+        return StoryLine(
+            halt.since, .halted,
+            isPause ? "\(app) was paused by hand" : "\(halt.service) in \(halt.environment) was halted: \(halt.reason)",
+            [
+                ("service", .string(halt.service)), ("environment", .string(halt.environment)),
+                ("reason", .string(halt.reason)),
+            ])
+    }
+
+    // MARK: Words
+
+    private func name(_ user: String) -> String { audience.name(user, app: app) }
+
+    private func owner(ofOrder id: String?) -> String? {
+        guard let id = id.flatMap(UUID.init(uuidString:)) else { return nil }
+        return rows.orders.first { $0.id == id }?.userId
+    }
+
+    /// Stored JSON; nil for an object that says nothing.
+    private static func parsed(_ json: String?) -> JSONValue? {
+        guard let json, !json.isSameText(as: "{}") else { return nil }
+        return try? JSONValue(parsing: Array(json.utf8))
+    }
+
+    private static func text(_ kind: Proof.Kind) -> String {
+        switch kind {
+        case .signedTransaction: "a signed transaction"
+        case .receipt: "an app receipt"
+        case .identifier: "a bare id"
+        }
+    }
+
+    private static func text(_ goods: [AppPolicy.Goods]) -> String {
+        guard !goods.isEmpty else { return "no goods" }
+        return goods.map { good in
+            "\(good.amount) \(good.item)" + (good.bonus.map { " (bonus \($0))" } ?? "")
+        }.joined(separator: ", ")
+    }
+
+    /// An order's goods: as they stand where they are not in our shape.
+    private static func text(goods json: String) -> String {
+        (try? JSONDecoder().decode([AppPolicy.Goods].self, from: Data(json.utf8))).map(text) ?? json
+    }
+
+    private static func integer(_ value: JSONValue?) -> Int? {
+        guard case .number(let text)? = value else { return nil }
+        return Int(text)
+    }
+
+    /// 1990 is 1.99.
+    private static func text(milliunits: Int) -> String {
+        let decimals = String(abs(milliunits % 1000) + 1000).dropFirst()
+        let sign = milliunits < 0 ? "-" : ""
+        return "\(sign)\(abs(milliunits / 1000)).\(decimals.hasSuffix("0") ? decimals.dropLast() : decimals)"
+    }
+}
