@@ -136,7 +136,7 @@ let package = Package(
             name: "Reconciliation",
             dependencies: [
                 "Encoding", "Purchases", "Settings", "Service", "Ledger", "WorkQueue", "AppleGateway", "AppStore",
-                "Postgres", "RabbitMQ", lifecycle, unixSignals, log, metrics,
+                "Postgres", "RabbitMQ", lifecycle, unixSignals, log, metrics, deque,
             ],
             swiftSettings: house),
         .target(

@@ -163,7 +163,7 @@ create table double_charges (
     flagged_at timestamptz not null default now()
 );
 create index double_charges_by_user on double_charges (app_id, user_id);
--- The story of a purchase also tells of the one that was charged after it.
+-- The timeline of a purchase also tells of the one that was charged after it.
 create index double_charges_of_first on double_charges (first_transaction_id) where first_transaction_id is not null;
 
 revoke execute on function hold_bonus_to_its_grant(), move_bonuses_with_their_grant() from public;

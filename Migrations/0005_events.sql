@@ -20,7 +20,7 @@ create table events (
 );
 -- An event is told once. Its id is a digest, so beside a long history an index by the id alone would write each entry
 -- to a page of its own. All events of a purchase name its transaction, their ids follow from it, and Apple's numbers
--- grow: transaction first, the index says as much and its entries lie together. The story of a purchase finds its
+-- grow: transaction first, the index says as much and its entries lie together. The timeline of a purchase finds its
 -- events here.
 create unique index events_of_transaction on events (transaction_id, event_id);
 create index events_at on events using brin (at) with (autosummarize = on);

@@ -196,7 +196,7 @@ create table history_walks (
 
 -- What is to be done at Apple for a purchase after it was decided: our order is set as its token, so that renewals
 -- and refunds carry the right account, and it is finished. The statement that decides the purchase writes it.
-create table errands (
+create table apple_updates (
     transaction_id text collate "C" not null,
     kind text collate "C" not null,
     app_id text collate "C" not null,
@@ -214,16 +214,16 @@ create table errands (
     ended_at timestamptz,
     former_tokens uuid[] not null default '{}', -- replaced by a person's decision; still ours where Apple sends them
     primary key (transaction_id, kind),
-    constraint errands_kind check (kind in ('set_token', 'finish')),
-    constraint errands_token check ((kind = 'set_token') = (token is not null)),
-    constraint errands_state check (state in ('open', 'parked', 'done', 'refused', 'superseded')),
-    constraint errands_due check ((state in ('open', 'parked')) = (due_at is not null)),
-    constraint errands_ended check ((due_at is null) = (ended_at is not null))
+    constraint apple_updates_kind check (kind in ('set_token', 'finish')),
+    constraint apple_updates_token check ((kind = 'set_token') = (token is not null)),
+    constraint apple_updates_state check (state in ('open', 'parked', 'done', 'refused', 'superseded')),
+    constraint apple_updates_due check ((state in ('open', 'parked')) = (due_at is not null)),
+    constraint apple_updates_ended check ((due_at is null) = (ended_at is not null))
 );
-create index errands_due on errands (app_id, environment, kind, due_at) where due_at is not null;
-create index errands_created_at on errands using brin (created_at) with (autosummarize = on);
+create index apple_updates_due on apple_updates (app_id, environment, kind, due_at) where due_at is not null;
+create index apple_updates_created_at on apple_updates using brin (created_at) with (autosummarize = on);
 -- Which tokens of a chain are ours, and which of them counts.
-create index errands_of_chain on errands (original_transaction_id, token) where kind = 'set_token';
+create index apple_updates_of_chain on apple_updates (original_transaction_id, token) where kind = 'set_token';
 
 -- As at the end of 0001_receipts.sql.
 do $$

@@ -389,11 +389,11 @@ select 'halt', app_id, service, environment, null, reason, probe_at, null, null,
 from halts;
 comment on view v_apple is 'What keeps us from asking Apple. A row: a host, a budget, an order of lanes or a halt.';
 
-create view v_errands as
+create view v_apple_updates as
 select app_id, environment, kind, transaction_id, original_transaction_id, token, state, reason, attempt, http_status,
     code, created_at, due_at, ended_at
-from errands;
-comment on view v_errands is 'What Apple is to be told after a purchase was decided. A row: transaction, kind.';
+from apple_updates;
+comment on view v_apple_updates is 'What Apple is to be told after a purchase was decided. A row: transaction, kind.';
 
 -- Moving in, and what people did.
 

@@ -1,10 +1,10 @@
 import AsyncHTTPClient
-import Settings
 import Crypto
 import Foundation
 import Glibc
 import NIOCore
 import NIOHTTP1
+import Settings
 import Synchronization
 
 /// One player with a gateway's token, who takes what can be had of every ingest, and what the answers say.

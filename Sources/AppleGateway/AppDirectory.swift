@@ -1,11 +1,11 @@
 package import AppStore
 package import AsyncHTTPClient
-import Encoding
-package import Settings
 import Crypto
+import Encoding
 import Foundation
 package import Ledger
 package import Purchases
+package import Settings
 import Synchronization
 
 /// What a worker needs to judge one app's receipts. Rebuilt whole when the configuration changes.

@@ -36,7 +36,7 @@ package struct Unheard: Sendable {
 
 /// Where every question to Apple goes through: halts, and by the governor each of its calls.
 package final class AppleGateway: Sendable {
-    private let halts: HaltBoard
+    private let halts: Halts
     private let governor: Governor
     private let shares = UserShares.calls
     private let security: SecurityLog?
@@ -45,7 +45,7 @@ package final class AppleGateway: Sendable {
     /// A refusal this soon after such a proof says something about the receipt, not about the credential.
     private static let provenFor: Duration = .seconds(600)
 
-    package init(halts: HaltBoard, governor: Governor, security: SecurityLog? = nil) {
+    package init(halts: Halts, governor: Governor, security: SecurityLog? = nil) {
         self.halts = halts
         self.governor = governor
         self.security = security

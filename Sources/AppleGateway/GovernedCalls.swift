@@ -8,7 +8,7 @@ import Settings
 /// One app's calls of one lane, as the governor lets them out.
 package struct GovernedCalls: CallGate {
     let governor: Governor
-    let halts: HaltBoard
+    let halts: Halts
     let app: AppServices
     let lane: CallLane
     /// The halt that was there when the question was asked: its probe passes.

@@ -1,4 +1,3 @@
-package import Settings
 import Foundation
 import Ledger
 package import Logging
@@ -6,6 +5,7 @@ package import Postgres
 import Purchases
 package import RabbitMQ
 import Service
+package import Settings
 package import Support
 package import WorkQueue
 

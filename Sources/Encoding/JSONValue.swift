@@ -75,7 +75,7 @@ extension JSONValue {
 
 extension JSONValue {
     /// An object one of whose members is a list of values that stand for themselves.
-    public struct Parcel: Sendable {
+    public struct Batch: Sendable {
         /// Without the list.
         public let envelope: JSONValue
         /// Nil: there is none, or it is no list. An entry that cannot be stored says why, with its own field; what is no

@@ -1,4 +1,3 @@
-package import Settings
 import HTTPTypes
 import Hummingbird
 package import Ledger
@@ -7,9 +6,10 @@ import NIOCore
 package import Postgres
 package import Service
 import ServiceLifecycle
+package import Settings
 package import WorkQueue
 
-/// The HTTP server of ingest: receipts, orders, events, stories and lists of purchases, and health and metrics where they
+/// The HTTP server of ingest: receipts, orders, events, timelines and lists of purchases, and health and metrics where they
 /// have no port of their own.
 ///
 /// One `run()` owns everything that lives as long as the listener. Put it last in the service group, so that it is the

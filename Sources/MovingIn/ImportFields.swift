@@ -1,7 +1,7 @@
-package import Settings
 import Encoding
 package import Foundation
 package import Purchases
+package import Settings
 
 /// Why a line is refused: the field at fault, and what is wrong with it. Without the value.
 package struct ImportFault: Error, Sendable, Equatable {

@@ -1,8 +1,8 @@
-import Settings
 package import Foundation
 import Ledger
 import Postgres
 package import Purchases
+import Settings
 
 /// What a line of an imported file says, checked.
 protocol ImportRow: Sendable {

@@ -81,7 +81,7 @@ package struct Verdict: Sendable {
     /// The call to Apple that this attempt made, if it counted.
     package let call: Call?
     /// Written with it, each for what is granted or held by it.
-    package var errands: [Errand] = []
+    package var appleUpdates: [AppleUpdate] = []
     /// What it gives needs these.
     package var places: [LimitPlace] = []
 

@@ -1,6 +1,6 @@
-package import Settings
 package import Encoding
 import ServiceLifecycle
+package import Settings
 import Synchronization
 
 /// What a process says about itself to load balancers and people. One per process, shared by all its services.

@@ -21,7 +21,7 @@ package enum Limit: String, Sendable, CaseIterable {
     /// Requests of one user's that wait at one time (`wait=`); more are answered at once with what is known.
     case userWaiters = "user.waiters"
     /// Of one user, by one process: what is stored beyond waits for its turn.
-    case userRings = "user.receiptsAtOnce"
+    case userReceiptsAtOnce = "user.receiptsAtOnce"
     /// Of one user, by one worker in a minute: calls beyond wait for Apple behind those for receipts that come again.
     case userCalls = "user.callsToApple"
     /// Of the whole process.

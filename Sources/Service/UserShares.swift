@@ -6,7 +6,7 @@ package final class UserShares: Sendable {
     /// Fresh calls to Apple.
     package static var calls: UserShares { UserShares(most: 10, each: .seconds(60)) }
     /// Receipts that are published at once; more of a user come in turns.
-    package static var rings: UserShares { UserShares(most: 64, each: .seconds(1)) }
+    package static var receiptsAtOnce: UserShares { UserShares(most: 64, each: .seconds(1)) }
     /// Of one period, some 100 bytes each.
     static let usersMax = 20_000
 

@@ -219,7 +219,7 @@ package struct AppConfiguration: Sendable {
         }
         policy.legacyReceipts = try readLegacyReceipts(
             &reader, hasServerAPI: serverAPI != nil, hasVerifyReceipt: verifyReceipt != nil)
-        try readErrands(&reader, hasServerAPI: serverAPI != nil, finishHeld: finishHeld, into: &policy)
+        try readAppleUpdates(&reader, hasServerAPI: serverAPI != nil, finishHeld: finishHeld, into: &policy)
         try reader.finish()
         guard policy.confirmWithApple != .always || serverAPI != nil else {
             throw section.error("confirmWithApple", "is always, which needs serverApi")
@@ -342,7 +342,7 @@ package struct AppConfiguration: Sendable {
     }
 
     /// What Apple is told about decided purchases. Tokens are written back unless the file says no, where it can be done.
-    private static func readErrands(
+    private static func readAppleUpdates(
         _ reader: inout ConfigurationReader, hasServerAPI: Bool, finishHeld: Bool, into policy: inout AppPolicy
     ) throws(ConfigurationError) {
         policy.finishAtApple = try reader.word("finishAtApple") ?? .never

@@ -51,7 +51,7 @@ package struct DeadLetters: Sendable {
 
     package struct Replay: Sendable, Equatable {
         /// Receipts that were rung for.
-        package var rung = 0
+        package var published = 0
         /// Receipts that have ended since.
         package var ended = 0
         /// Messages that are gone although somebody could not be read or found.
@@ -105,7 +105,7 @@ package struct DeadLetters: Sendable {
                     } catch {
                         throw .broker(error)
                     }
-                    replay.rung += 1
+                    replay.published += 1
                 }
                 replay.ended += letter.lines.count {
                     if case .receipt(let row) = $0 { row.state.isEnded } else { false }
@@ -115,7 +115,7 @@ package struct DeadLetters: Sendable {
             }
             do throws(PostgresError) {
                 try await Repairs(database: database, actor: actor)
-                    .noteReplay(of: replay.rung, discarded: replay.discarded)
+                    .noteReplay(of: replay.published, discarded: replay.discarded)
             } catch {
                 throw .database(error)
             }

@@ -1,10 +1,10 @@
-package import Settings
 import Foundation
 package import Ledger
 package import Postgres
 import Purchases
+package import Settings
 
-/// Finds and tells the story of a receipt, a transaction or an order (B14). Reads only, by keys and indexes alone.
+/// Finds and tells the timeline of a receipt, a transaction or an order (B14). Reads only, by keys and indexes alone.
 package struct Explainer: Sendable {
     /// Apple's ids are shorter; it is what the door takes.
     package static let transactionIDBytesMax = 64
@@ -21,9 +21,11 @@ package struct Explainer: Sendable {
     /// Nil: there is no such thing, or none that this reader may know of.
     ///
     /// - Throws: the database's error; retryable as it says.
-    package func story(of subject: StorySubject, for reader: StoryReader) async throws(PostgresError) -> Story? {
+    package func timeline(of subject: TimelineSubject, for reader: TimelineReader) async throws(PostgresError)
+        -> Timeline?
+    {
         guard let found = try await find(subject, for: reader),
-            let rows = try await database.run(Statements.readStory, found).first
+            let rows = try await database.run(Statements.readTimeline, found).first
         else { return nil }
         let audience: Audience
         switch reader {
@@ -33,25 +35,28 @@ package struct Explainer: Sendable {
             let name = UserName(appID: found.appID, key: user)
             audience = .player([user] + (try await database.run(Statements.idsMergedInto, name)))
         }
-        return Story(subject, of: found.appID, rows: rows, for: audience)
+        return Timeline(subject, of: found.appID, rows: rows, for: audience)
     }
 
     /// By an id of any kind: receipts and orders have UUIDs, Apple's are none.
-    package func story(ofAny id: String, for reader: StoryReader) async throws(PostgresError) -> Story? {
+    package func timeline(ofAny id: String, for reader: TimelineReader) async throws(PostgresError) -> Timeline? {
         if let uuid = UUID(uuidString: id) {
-            if let story = try await story(of: .receipt(uuid), for: reader) { return story }
-            if let story = try await story(of: .order(uuid), for: reader) { return story }
+            if let timeline = try await timeline(of: .receipt(uuid), for: reader) { return timeline }
+            if let timeline = try await timeline(of: .order(uuid), for: reader) { return timeline }
         }
-        guard let transaction = StorySubject(transaction: id) else { return nil }
-        return try await story(of: transaction, for: reader)
+        guard let transaction = TimelineSubject(transaction: id) else { return nil }
+        return try await timeline(of: transaction, for: reader)
     }
 
-    private func find(_ subject: StorySubject, for reader: StoryReader) async throws(PostgresError) -> StoryKeys? {
+    private func find(_ subject: TimelineSubject, for reader: TimelineReader) async throws(PostgresError)
+        -> TimelineKeys?
+    {
         switch subject {
-        case .receipt(let id): try await database.run(Statements.findReceiptStory, .init(id: id, reader: reader)).first
-        case .order(let id): try await database.run(Statements.findOrderStory, .init(id: id, reader: reader)).first
+        case .receipt(let id):
+            try await database.run(Statements.findReceiptTimeline, .init(id: id, reader: reader)).first
+        case .order(let id): try await database.run(Statements.findOrderTimeline, .init(id: id, reader: reader)).first
         case .transaction(let id):
-            try await database.run(Statements.findTransactionStory, .init(id: id, reader: reader)).first
+            try await database.run(Statements.findTransactionTimeline, .init(id: id, reader: reader)).first
         }
     }
 
@@ -64,7 +69,7 @@ package struct Explainer: Sendable {
     }
 }
 
-extension StorySubject {
+extension TimelineSubject {
     /// Nil for what can be no id of Apple's.
     package init?(transaction id: String) {
         guard (1...Explainer.transactionIDBytesMax).contains(id.utf8.count), !id.utf8.contains(0) else { return nil }

@@ -31,7 +31,7 @@ package struct NextStep: Sendable, Equatable {
     /// - Parameters:
     ///   - halts: of the receipt's app.
     ///   - now: by the clock of the database.
-    package init(_ receipt: StoryRows.Receipt, app: String, halts: [StoryRows.Halt], now: Date) {
+    package init(_ receipt: TimelineRows.Receipt, app: String, halts: [TimelineRows.Halt], now: Date) {
         let reason = receipt.reason.flatMap(Reason.init(rawValue:))
         guard let dueAt = receipt.dueAt, !receipt.state.isEnded else {
             self = Self.ended(receipt.state, reason, app)
@@ -82,7 +82,7 @@ package struct NextStep: Sendable, Equatable {
     }
 
     /// What it waits for: a pause by hand, or credentials that Apple does not accept.
-    private static func halt(_ receipt: StoryRows.Receipt, _ halts: [StoryRows.Halt]) -> StoryRows.Halt? {
+    private static func halt(_ receipt: TimelineRows.Receipt, _ halts: [TimelineRows.Halt]) -> TimelineRows.Halt? {
         if let pause = halts.first(where: { $0.service == Halt.everyService }) { return pause }
         return receipt.reason == Reason.halted.rawValue ? halts.first : nil
     }

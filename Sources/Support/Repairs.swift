@@ -86,10 +86,12 @@ package struct Repairs: Sendable {
     }
 
     /// Gives a held purchase to a user by a person's word: what is due by it, a worker gives, once.
-    package func give(_ gift: Statements.Gift) async throws(PostgresError) -> GiftAnswer {
+    package func give(_ supportDecision: Statements.SupportDecision) async throws(PostgresError)
+        -> SupportDecisionAnswer
+    {
         // The statement has one row, whatever it finds.
-        try await database.run(Statements.give, (gift: gift, actor: actor)).first
-            ?? GiftAnswer(outcome: .unknown, reason: nil)
+        try await database.run(Statements.give, (supportDecision: supportDecision, actor: actor)).first
+            ?? SupportDecisionAnswer(outcome: .unknown, reason: nil)
     }
 
     /// Which lane goes first where Apple limits this app's calls, for so long; `fresh` is as always.

@@ -13,7 +13,7 @@ package final class WorkQueue: Sendable {
     }
 
     /// Publishes in the background: never in the way of an answer, never waits for the broker.
-    package func ring(_ pointer: Pointer, lane: Lane) {
+    package func publish(_ pointer: Pointer, lane: Lane) {
         // The publisher logs an outage once; each lost ring is a number in its metrics.
         publisher.offer(
             pointer.text, to: queues.verify(lane), traceparent: TraceContext.current?.traceparent)

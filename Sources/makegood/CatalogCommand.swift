@@ -1,11 +1,11 @@
 import ArgumentParser
 import Commands
 import Encoding
-import Settings
 import Foundation
 import Ledger
 import Postgres
 import Purchases
+import Settings
 
 struct CatalogCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

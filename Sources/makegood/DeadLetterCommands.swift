@@ -55,7 +55,7 @@ extension QueueCommand {
             let replay = try await Connections.withDeadLetters {
                 try await $0.replay(limit, discards: discard, actor: Connections.actor)
             }
-            print("\(replay.rung) receipts were rung for, \(replay.ended) had ended")
+            print("\(replay.published) receipts were published again, \(replay.ended) had ended")
             if replay.discarded > 0 { print("\(replay.discarded) letters nobody could read or find are gone") }
             if replay.kept > 0 {
                 print(

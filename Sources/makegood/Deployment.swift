@@ -2,7 +2,6 @@ import AppStore
 import AppleGateway
 import AsyncHTTPClient
 import Commands
-import Settings
 import Foundation
 import Intake
 import Ledger
@@ -13,6 +12,7 @@ import RabbitMQ
 import Reconciliation
 import Service
 import ServiceLifecycle
+import Settings
 import UnixSignals
 import WorkQueue
 
@@ -116,7 +116,7 @@ enum Deployment {
         let world = World(
             settings: settings, shares: shares, configuration: holder, ledger: ledger, lists: lists, apps: apps,
             workQueue: WorkQueue(publisher: publisher, queues: queues), publisher: publisher,
-            halts: HaltBoard(ledger: ledger, logger: logger),
+            halts: Halts(ledger: ledger, logger: logger),
             catalogues: CatalogueRefresher(
                 ledger: ledger, logger: logger,
                 onChange: roles.contains(.worker) ? sell : nil), broker: broker,
@@ -187,7 +187,7 @@ struct World {
     let apps: AppDirectory
     let workQueue: WorkQueue
     let publisher: Publisher
-    let halts: HaltBoard
+    let halts: Halts
     let catalogues: CatalogueRefresher
     let broker: BrokerConfiguration
     let operations: OperationsRoutes

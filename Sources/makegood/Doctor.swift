@@ -1,6 +1,5 @@
 import AppStore
 import Commands
-import Settings
 import Foundation
 import Intake
 import Ledger
@@ -8,6 +7,7 @@ import Postgres
 import Purchases
 import RabbitMQ
 import Service
+import Settings
 
 /// What was seen of one thing that must be right. Never holds a secret: errors name keys, not values.
 struct Finding: Encodable, Equatable {

@@ -1,5 +1,5 @@
-import Settings
 import Foundation
+import Settings
 
 /// What every user of this machine may do to a file of the configuration.
 enum FileAccess: Equatable {

@@ -1,8 +1,8 @@
 import ArgumentParser
 import Commands
-import Settings
 import Ledger
 import Purchases
+import Settings
 import Support
 
 extension SupportCommand {
@@ -49,12 +49,12 @@ extension SupportCommand {
             }
             try await Connections.withDatabase("support") { database in
                 try await UserProtection.check(configuration.userKeys, in: database)
-                let gift = Statements.Gift(
+                let supportDecision = Statements.SupportDecision(
                     appID: app, transactionID: transaction,
                     userID: configuration.userKeys?.key(of: user, app: app) ?? user, item: item, because: because,
                     canAsk: section.serverAPI != nil, isWrittenBack: section.policy.writesBackTokens)
-                let answer = try await Repairs(database: database, actor: Connections.actor).give(gift)
-                print(answer.text(gift))
+                let answer = try await Repairs(database: database, actor: Connections.actor).give(supportDecision)
+                print(answer.text(supportDecision))
                 if !answer.isDecided { throw ExitCode(1) }
             }
         }

@@ -1,12 +1,12 @@
 import ArgumentParser
 import Commands
 import Encoding
-import Settings
 import Foundation
 import Ledger
 import MovingIn
 import Postgres
 import Purchases
+import Settings
 
 struct ImportCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

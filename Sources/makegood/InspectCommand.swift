@@ -2,8 +2,8 @@ import AppStore
 import ArgumentParser
 import AsyncHTTPClient
 import Commands
-import Settings
 import Foundation
+import Settings
 
 /// `makegood inspect`: verifies one signed file without any server.
 ///

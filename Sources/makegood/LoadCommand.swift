@@ -2,10 +2,10 @@ import AppStoreSimulator
 import ArgumentParser
 import AsyncHTTPClient
 import Commands
-import Settings
 import Foundation
 import Ledger
 import NIOCore
+import Settings
 import Synchronization
 
 /// `makegood load`: posts receipts to a running deployment and says what it took.

@@ -1,9 +1,9 @@
 import AsyncHTTPClient
 import Commands
-import Settings
 import Foundation
 import NIOCore
 import NIOHTTP1
+import Settings
 
 /// An address that load may be put on.
 struct LoadAddress {

@@ -1,8 +1,8 @@
 import ArgumentParser
 import Commands
-import Settings
 import Ledger
 import Postgres
+import Settings
 
 struct MigrateCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,14 +1,14 @@
 import ArgumentParser
 import Commands
 import Encoding
-import Reconciliation
-import Settings
 import Foundation
 import Ledger
 import Logging
 import Postgres
 import Purchases
 import RabbitMQ
+import Reconciliation
+import Settings
 import Support
 import WorkQueue
 
@@ -67,8 +67,8 @@ struct QueueCommand: AsyncParsableCommand {
         var json = false
 
         func run() async throws {
-            let (rows, errands) = try await Connections.withDatabase("queue") {
-                (try await $0.run(Statements.backlog), try await $0.run(Statements.openErrands))
+            let (rows, appleUpdates) = try await Connections.withDatabase("queue") {
+                (try await $0.run(Statements.backlog), try await $0.run(Statements.openAppleUpdates))
             }
             let depths = try await Connections.queueDepths()
             if json {
@@ -77,13 +77,13 @@ struct QueueCommand: AsyncParsableCommand {
                         appId: $0.appID, lane: $0.lane, state: $0.state, receipts: $0.receipts,
                         overdueSeconds: $0.overdueSeconds)
                 }
-                let toTell = errands.map {
-                    JSON.Errands(
-                        appId: $0.appID, kind: $0.kind, state: $0.state, errands: $0.errands,
+                let toTell = appleUpdates.map {
+                    JSON.AppleUpdates(
+                        appId: $0.appID, kind: $0.kind, state: $0.state, appleUpdates: $0.appleUpdates,
                         overdueSeconds: $0.overdueSeconds)
                 }
                 try JSON.print(
-                    JSON.Status(open: open, errands: toTell, queues: Dictionary(depths) { first, _ in first }))
+                    JSON.Status(open: open, appleUpdates: toTell, queues: Dictionary(depths) { first, _ in first }))
                 return
             }
             for (queue, messages) in depths { print("queue \(queue): \(messages) messages ready") }
@@ -92,10 +92,11 @@ struct QueueCommand: AsyncParsableCommand {
                 print("\(row.appID) \(row.lane) \(row.state): \(row.receipts), oldest due for \(overdue) s")
             }
             if rows.allSatisfy({ $0.receipts == 0 }) { print("no receipt is open") }
-            for row in errands where row.errands > 0 {
+            for row in appleUpdates where row.appleUpdates > 0 {
                 let overdue = Int(row.overdueSeconds)
                 print(
-                    "\(row.appID) to tell Apple, \(row.kind) \(row.state): \(row.errands), oldest due for \(overdue) s")
+                    "\(row.appID) to tell Apple, \(row.kind) \(row.state): \(row.appleUpdates), oldest due for \(overdue) s"
+                )
             }
         }
     }
@@ -344,7 +345,7 @@ struct SupportCommand: AsyncParsableCommand {
 enum JSON {
     struct Status: Encodable {
         let open: [Backlog]
-        let errands: [Errands]
+        let appleUpdates: [AppleUpdates]
         /// Ready messages by queue.
         let queues: [String: Int]
     }
@@ -357,11 +358,11 @@ enum JSON {
         let overdueSeconds: Double
     }
 
-    struct Errands: Encodable {
+    struct AppleUpdates: Encodable {
         let appId: String
         let kind: String
         let state: String
-        let errands: Int
+        let appleUpdates: Int
         let overdueSeconds: Double
     }
 

@@ -1,9 +1,9 @@
 import ArgumentParser
 import Commands
-import Settings
 import Ledger
 import Postgres
 import RabbitMQ
+import Settings
 import WorkQueue
 
 /// `makegood roles`: least privilege in the database and at the broker.

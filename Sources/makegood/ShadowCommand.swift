@@ -1,10 +1,10 @@
 import ArgumentParser
 import Commands
 import Encoding
-import Settings
 import Foundation
 import Ledger
 import MovingIn
+import Settings
 
 struct ShadowCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

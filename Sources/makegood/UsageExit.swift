@@ -1,9 +1,9 @@
 import ArgumentParser
 import Commands
-import Settings
 import Foundation
 import NIOCore
 import NIOPosix
+import Settings
 
 extension Makegood {
     /// The argument parser's own `main()`, but for the event loops and one more thing: a command line that cannot be read

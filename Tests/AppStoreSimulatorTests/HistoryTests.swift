@@ -90,7 +90,8 @@ import Testing
             let vip = try await sell(
                 "vip", "Auto-Renewable Subscription", 3000, #","subscriptionGroupIdentifier":"77""#)
             let pass = try await sell("pass", "Non-Renewing Subscription", 4000)
-            let shared = try await sell("gift", "Non-Consumable", 5000, #","inAppOwnershipType":"FAMILY_SHARED""#)
+            let shared = try await sell(
+                "support_decision", "Non-Consumable", 5000, #","inAppOwnershipType":"FAMILY_SHARED""#)
             try await store.control(.POST, "purchases/\(pass)/refund")
             // The refund moved `pass` to the end.
             let expected: [(String, [String])] = [

@@ -1,9 +1,9 @@
 import AppStoreSimulator
-import Settings
 import Foundation
 import Logging
 import Postgres
 import RabbitMQ
+import Settings
 import TestServers
 import Testing
 import WorkQueue

@@ -1,8 +1,8 @@
 import AppStoreSimulator
-import Settings
 import Crypto
 import Foundation
 import Service
+import Settings
 
 /// The file MAKEGOOD_CONFIG names, as values a test can change. Written as JSON, which is YAML.
 struct ConfigurationFile: Encodable, Sendable {
@@ -118,7 +118,7 @@ struct ConfigurationFile: Encodable, Sendable {
         case claimant = "claimant-key-of-the-tests"
         /// The app backend: reads the feed of events.
         case backend = "backend-key-of-the-tests"
-        /// Customer support: reads the stories of one app.
+        /// Customer support: reads the timelines of one app.
         case support = "support-key-of-the-tests"
         /// Where accounts are kept: makes one part of another.
         case accounts = "accounts-key-of-the-tests"

@@ -65,7 +65,7 @@ extension EndToEnd {
                 #expect(
                     try await system.command("queue", "replay")
                         == """
-                        3 receipts were rung for, 1 had ended
+                        3 receipts were published again, 1 had ended
                         3 letters nobody can read or find stay: look with `makegood queue dead`, then --discard
 
                         """)
@@ -76,7 +76,7 @@ extension EndToEnd {
                 try await system.settleDebts()
 
                 let again = try await system.command("queue", "replay", "--discard")
-                #expect(again.contains("0 receipts were rung for, 1 had ended"))
+                #expect(again.contains("0 receipts were published again, 1 had ended"))
                 #expect(again.contains("3 letters nobody could read or find are gone"))
                 try await system.wait("no dead letters") { try await system.depth(of: system.queues.dead) == 0 }
                 #expect(try await system.command("queue", "dead") == "no dead letters\n")

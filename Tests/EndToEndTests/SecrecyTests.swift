@@ -1,7 +1,7 @@
-import Encoding
-import FaultProxy
 import Adversary
 import AppStoreSimulator
+import Encoding
+import FaultProxy
 import Foundation
 import Testing
 

@@ -1,6 +1,5 @@
 import Adversary
 import AppStoreSimulator
-import Settings
 import FaultProxy
 import Foundation
 import Glibc
@@ -9,6 +8,7 @@ import Logging
 import Postgres
 import Purchases
 import RabbitMQ
+import Settings
 import Synchronization
 import TestServers
 import Testing

@@ -1,8 +1,8 @@
 import Foundation
 import Postgres
 import Synchronization
-import TestServers
 import TestRandom
+import TestServers
 import Testing
 
 /// Goal: a caller's answer is the truth about its own item, whatever happens to the batches around it. Method: ten

@@ -1,8 +1,8 @@
 import FaultProxy
 import Foundation
 import Postgres
-import TestServers
 import TestRandom
+import TestServers
 import Testing
 
 /// Goal: when network or server stop answering, no call waits longer than it says, callers fail fast, and all is well

@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
-@testable import Settings
 @testable import Encoding
+@testable import Settings
 
 /// Goal: secrets come from where the operator keeps them and are seen nowhere; a configuration's hash tells every
 /// change that decides about receipts.

@@ -5,8 +5,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Settings
 @testable import Encoding
+@testable import Settings
 
 /// Goal: a configuration is taken whole or refused with the name of the key that is wrong, and never shows a secret.
 /// Method: the sample that names every key, then one change at a time.
@@ -125,7 +125,7 @@ import Testing
     }
 
     @Test("B3, B5: what Apple is told about decided purchases; what cannot be told there is refused by its key")
-    func errands() throws {
+    func appleUpdates() throws {
         func policy(_ line: String) throws -> AppPolicy? {
             try Self.parse(Self.change("confirmWithApple: stale", line)).apps["game"]?.policy
         }

@@ -1,9 +1,9 @@
 import Foundation
 import Testing
 
-@testable import Settings
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
+@testable import Settings
 
 /// Goal: no database takes unsigned data beside purchases of production, whatever files its processes have. Method:
 /// configurations of each kind on databases of their own, one after the other and many at once.

@@ -6,9 +6,9 @@ import Synchronization
 import Testing
 
 @testable import AppleGateway
+@testable import Encoding
 @testable import Ledger
 @testable import Support
-@testable import Encoding
 
 /// What came of asking for one call, none being made.
 private enum Permit: Equatable {

@@ -1,12 +1,12 @@
-import Encoding
-import Settings
 import Crypto
 import CryptoExtras
+import Encoding
 import Foundation
 import HTTPTypes
 import Intake
 import JWTKit
 import Service
+import Settings
 import Testing
 
 /// Goal: nobody comes in without a key or token that counts, and a token gets its own user's rights, no more. Method:

@@ -3,8 +3,8 @@ import Foundation
 import TestServers
 import Testing
 
-@testable import Ledger
 @testable import Intake
+@testable import Ledger
 @testable import Service
 
 /// Goal: a client that says nothing, half of something, or too slowly takes no place from others, and HTTP's own rules

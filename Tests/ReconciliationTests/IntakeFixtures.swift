@@ -1,5 +1,4 @@
 import AsyncHTTPClient
-import Settings
 import Crypto
 import Encoding
 import Foundation
@@ -13,6 +12,7 @@ import Purchases
 import RabbitMQ
 import Service
 import ServiceLifecycle
+import Settings
 import TestServers
 import Testing
 import WorkQueue

@@ -95,15 +95,15 @@ import Testing
                 JSONError(kind: .depth, field: "a")
             ),
         ])
-    func parcel(_ text: String, _ error: JSONError) throws {
+    func batch(_ text: String, _ error: JSONError) throws {
         let whole = #"{"x":[2],"receipts":[{"a":1}, \#(text) ,3],"y":"\u00e9"}"#
-        let parcel = try JSONValue.Parcel(parsing: Array(whole.utf8), entriesOf: "receipts")
-        #expect(parcel.envelope["x"]?.text == "[2]" && parcel.envelope["y"] == .string("é"))
+        let batch = try JSONValue.Batch(parsing: Array(whole.utf8), entriesOf: "receipts")
+        #expect(batch.envelope["x"]?.text == "[2]" && batch.envelope["y"] == .string("é"))
         #expect(
-            parcel.entries == [.success(.object([.init("a", .integer(1))])), .failure(error), .success(.integer(3))])
+            batch.entries == [.success(.object([.init("a", .integer(1))])), .failure(error), .success(.integer(3))])
         // As deep as a document of its own, and of equal keys the last.
         let deep = String(repeating: "[", count: JSONValue.depthMax) + String(repeating: "]", count: JSONValue.depthMax)
-        let twice = try JSONValue.Parcel(
+        let twice = try JSONValue.Batch(
             parsing: Array(#"{"receipts":[\#(text)],"receipts":[\#(deep)]}"#.utf8), entriesOf: "receipts")
         #expect(twice.entries?.map { (try? $0.get())?.text } == [deep])
     }
@@ -114,12 +114,12 @@ import Testing
             #"{"receipts":[{"a":"\u0000"},{]}"#, #"{"receipts":["\u0000"}"#, #"{"receipts":["\u0000""#,
             #"{"receipts":[],"x":"\u0000"}"#, #"{"receipts":[],"x":["\u0000"]}"#, #"["\u0000"]"#,
         ])
-    func noParcel(_ text: String) throws {
+    func noBatch(_ text: String) throws {
         #expect(throws: JSONError.self) {
-            try JSONValue.Parcel(parsing: Array(text.utf8), entriesOf: "receipts")
+            try JSONValue.Batch(parsing: Array(text.utf8), entriesOf: "receipts")
         }
         for none in ["{}", "[1]", #"{"receipts":{"a":[1]}}"#, #"{"receipts":[1],"receipts":2}"#] {
-            #expect(try JSONValue.Parcel(parsing: Array(none.utf8), entriesOf: "receipts").entries == nil)
+            #expect(try JSONValue.Batch(parsing: Array(none.utf8), entriesOf: "receipts").entries == nil)
         }
     }
 

@@ -1,6 +1,5 @@
 import AsyncHTTPClient
 import Encoding
-import Settings
 import Foundation
 import NIOCore
 import NIOHTTP1
@@ -8,6 +7,7 @@ import NIOPosix
 import Purchases
 import Service
 import ServiceLifecycle
+import Settings
 import Synchronization
 import TestServers
 import Testing

@@ -1,9 +1,9 @@
 import Encoding
-import Settings
 import Foundation
 import HTTPTypes
 import Intake
 import Service
+import Settings
 import TestRandom
 import TestServers
 import Testing

@@ -1,8 +1,8 @@
 import Encoding
-import Settings
 import Foundation
 import HTTPTypes
 import Service
+import Settings
 import TestServers
 import Testing
 

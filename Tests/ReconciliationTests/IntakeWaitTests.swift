@@ -3,8 +3,8 @@ import Purchases
 import TestServers
 import Testing
 
-@testable import Intake
 @testable import Encoding
+@testable import Intake
 @testable import Service
 
 /// Goal: `?wait=S` answers as soon as the receipt is no longer being tried, and never later than S. Method: a verdict

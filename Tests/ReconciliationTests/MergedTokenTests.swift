@@ -51,7 +51,7 @@ import Testing
         }
 
         var paths: [String] { ["/v1/receipts/\(receipt)", "/v1/orders/\(order)"] }
-        var stories: [String] { paths.map { "\($0)/explain" } + ["/v1/transactions/\(transaction)/explain"] }
+        var timelines: [String] { paths.map { "\($0)/explain" } + ["/v1/transactions/\(transaction)/explain"] }
         /// One of each kind, with a word that only this user's has.
         var lists: [(path: String, word: String)] {
             [("/v1/users/\(id)/purchases", transaction), ("/v1/orders?userId=\(id)", order)]
@@ -71,7 +71,7 @@ import Testing
             for (user, key, status) in [
                 (guest, guests, 200), (account, guests, 404), (guest, accounts, 200), (account, accounts, 200),
             ] {
-                for path in user.paths + user.stories {
+                for path in user.paths + user.timelines {
                     #expect(try await intake.get(path, key: key).status == status, "\(path)")
                 }
                 let report = try await intake.send(
@@ -80,7 +80,7 @@ import Testing
             }
             for user in [guest, account] {
                 for path in user.paths { #expect(try await intake.get(path).status == 200) }
-                for path in user.stories {
+                for path in user.timelines {
                     #expect(try await intake.get(path, key: IntakeFixture.supportKey).status == 200)
                 }
             }

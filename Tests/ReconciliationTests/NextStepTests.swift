@@ -2,9 +2,9 @@ import Foundation
 import Purchases
 import Testing
 
+@testable import Encoding
 @testable import Ledger
 @testable import Support
-@testable import Encoding
 
 /// Goal: whoever asks about a receipt is told who has to do what, and when (B14). Method: every state with every reason.
 @Suite struct NextStepTests {
@@ -23,7 +23,7 @@ import Testing
         let late = NextStep(
             Self.receipt(.received, nil, dueAt: now.addingTimeInterval(-1)), app: "game", halts: [], now: now)
         #expect(late.text.contains("makegood queue status"))
-        let halt = StoryRows.Halt(
+        let halt = TimelineRows.Halt(
             service: "serverApi", environment: "Production", reason: "unauthorized", since: now, probeAt: now)
         let dueAt = now.addingTimeInterval(60)
         let halted = NextStep(Self.receipt(.received, "halted", dueAt: dueAt), app: "game", halts: [halt], now: now)
@@ -33,8 +33,8 @@ import Testing
         #expect(other.by == .makegood)
     }
 
-    private static func receipt(_ state: ReceiptState, _ reason: String?, dueAt: Date?) -> StoryRows.Receipt {
-        StoryRows.Receipt(
+    private static func receipt(_ state: ReceiptState, _ reason: String?, dueAt: Date?) -> TimelineRows.Receipt {
+        TimelineRows.Receipt(
             id: UUID(), userId: "u1", orderId: nil, kind: "receipt", lane: "apple", transactionId: nil,
             originalTransactionId: nil, isVouched: false, state: state, reason: reason, attempt: 0, receivedAt: .now,
             judgedAt: nil, dueAt: dueAt, settledAt: nil, claimedAt: nil, target: nil, declared: nil, purchases: 0)

@@ -103,14 +103,14 @@ import Yams
         #expect(words.sorted() == values.sorted())
     }
 
-    @Test("Types of products, states of a story, its lines and the events are those that have a schema")
+    @Test("Types of products, states of a timeline, its lines and the events are those that have a schema")
     func kinds() throws {
         let types = try words("components", "schemas", "ProductType", "enum")
         #expect(types.sorted() == Transaction.Kind.allCases.map(\.settingName).sorted())
         let states = try words("components", "schemas", "Story", "properties", "state", "enum")
         #expect(states.sorted() == (rawValues(ReceiptState.self) + ["ordered", "unclaimed"]).sorted())
         let lines = try kinds(of: "StoryLine")
-        #expect(lines.sorted() == rawValues(StoryLine.What.self).sorted())
+        #expect(lines.sorted() == rawValues(TimelineEntry.What.self).sorted())
         let events = try kinds(of: "Event")
         let eventTypes = try words("components", "schemas", "EventType", "enum")
         #expect(events.sorted() == eventTypes.sorted())

@@ -1,5 +1,5 @@
-import Settings
 import Service
+import Settings
 import Testing
 
 /// Goal: a process never runs out of file descriptors, and a few are enough. Method: the shares of each role at the

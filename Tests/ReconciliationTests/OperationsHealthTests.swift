@@ -1,11 +1,11 @@
 import AsyncHTTPClient
 import Encoding
-import Settings
 import Logging
 import NIOCore
 import NIOHTTP1
 import Service
 import ServiceLifecycle
+import Settings
 import Testing
 
 /// Goal: requests come exactly where they can be taken. Method: each combination of what is up, and its report.

@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Support
 @testable import Encoding
+@testable import Support
 
 /// Goal: the page of reasons in the documentation is that of the program. Method: the file against the page.
 @Suite struct ReasonPageTests {

@@ -4,8 +4,8 @@ import NIOPosix
 import Purchases
 import Testing
 
-@testable import Service
 @testable import Encoding
+@testable import Service
 
 /// Goal: slow bodies are refused by the right name, and no honest phone is. Method: bodies of every age and size, and
 /// one look at them.

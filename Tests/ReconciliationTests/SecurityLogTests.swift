@@ -7,11 +7,11 @@ import Purchases
 import Testing
 
 @testable import AppleGateway
-@testable import Settings
 @testable import Intake
 @testable import Ledger
 @testable import Reconciliation
 @testable import Service
+@testable import Settings
 
 /// Goal: who is refused, reaches a limit or shows another's purchase is told in one line and counted, no line says a secret or
 /// who somebody is, and a flood of refusals is no flood of lines. Method: real HTTP, a worker's bench on a real ledger, and
@@ -239,7 +239,7 @@ import Testing
             let answer = try await intake.send(
                 "POST", "/v1/receipts/batch", body: #"{"receipts":[\#(posts.joined(separator: ","))]}"#)
             #expect(answer.status == 200)
-            let waiting = posts.count - UserShares.rings.most
+            let waiting = posts.count - UserShares.receiptsAtOnce.most
             let told = take()
             #expect(told.map { $0["security.reason"] } == ["user.receiptsAtOnce"])
             #expect(told.map { $0["security.count"] } == ["\(waiting)"])

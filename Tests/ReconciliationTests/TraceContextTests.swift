@@ -4,8 +4,8 @@ import Logging
 import Synchronization
 import Testing
 
-@testable import Service
 @testable import Encoding
+@testable import Service
 
 /// Goal: a caller's trace is taken as the standard says, or not at all, and stands in the log beside the receipt.
 /// Method: the standard's own examples (W3C Trace Context, 3.2.2 and 4.3) as a table; a logger that keeps its lines.

@@ -5,9 +5,9 @@ import Purchases
 import TestServers
 import Testing
 
-@testable import Settings
 @testable import Encoding
 @testable import Ledger
+@testable import Settings
 
 /// Goal: with `users.protect` no table but one holds a user's id, the feed still says it, and erasing it takes nothing
 /// from what was paid (S1-12; S0-1 for `uid`).

@@ -7,7 +7,7 @@ import Testing
 @Suite struct UserSharesTests {
     @Test(
         "as many as there are for each user of each app, then none until the next period",
-        arguments: [(UserShares.calls, 10, 60), (UserShares.rings, 64, 1)])
+        arguments: [(UserShares.calls, 10, 60), (UserShares.receiptsAtOnce, 64, 1)])
     func period(_ shares: UserShares, most: Int, seconds: Int) {
         let (start, end) = (ContinuousClock.now, Duration.seconds(seconds))
         let late = start + end - .milliseconds(1)

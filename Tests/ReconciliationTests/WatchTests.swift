@@ -2,10 +2,10 @@ import Foundation
 import Logging
 import Testing
 
+@testable import Encoding
 @testable import Ledger
 @testable import Reconciliation
 @testable import Service
-@testable import Encoding
 
 /// Goal: the scheduler's check goes on whatever one of its invariants does, says what it found where alerts look, and
 /// reads no more than it can shortly. Method: one that the database refuses, one that is broken, one that holds and one

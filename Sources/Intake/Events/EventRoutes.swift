@@ -1,4 +1,3 @@
-package import Settings
 import Encoding
 import Foundation
 import HTTPTypes
@@ -7,6 +6,7 @@ package import Ledger
 import NIOCore
 import Purchases
 package import Service
+package import Settings
 import Synchronization
 
 /// `GET /v1/events?after=CURSOR&limit=N&wait=S`: the app backend's feed, in commit order and without gaps.

@@ -1,9 +1,9 @@
-package import Settings
 import Crypto
 package import Foundation
 package import HTTPTypes
 import Purchases
 package import Service
+package import Settings
 import Synchronization
 
 /// Reads `Authorization: Bearer …` and says who it is. No other header tells anything about identity.

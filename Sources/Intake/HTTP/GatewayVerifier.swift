@@ -1,10 +1,10 @@
-package import Settings
 import Crypto
 import Encoding
 package import Foundation
 import JWTKit
 import Purchases
 package import Service
+package import Settings
 
 /// What a gateway's token says of its user.
 package struct GatewayUser: Sendable, Equatable {

@@ -1,5 +1,5 @@
-import Postgres
 package import Ledger
+import Postgres
 package import Service
 
 extension LedgerError: StoreError {

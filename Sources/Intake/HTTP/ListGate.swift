@@ -3,7 +3,7 @@ import NIOCore
 package import Service
 import Synchronization
 
-/// Lets lists of purchases and orders and stories be read: one at a time for a user, two at a time for the process.
+/// Lets lists of purchases and orders and timelines be read: one at a time for a user, two at a time for the process.
 ///
 /// Each takes the database more than a post does. Who comes meanwhile waits at most 2 s, in order of arrival; users with a
 /// list under way hold up nobody but themselves.

@@ -4,7 +4,7 @@ import NIOCore
 package import Postgres
 import Service
 
-/// Reads lists of purchases and orders and stories, in turns, on connections of their own: what a player reads takes none
+/// Reads lists of purchases and orders and timelines, in turns, on connections of their own: what a player reads takes none
 /// from posts.
 package struct ListReader: Sendable {
     /// A reader asks one question at a time.

@@ -1,8 +1,8 @@
 import Caching
-package import Settings
 import Foundation
 package import Ledger
 package import Service
+package import Settings
 import Synchronization
 
 /// How many receipts each user stored today and has open, as far as this process must know (`limits.user`).

@@ -1,12 +1,12 @@
-import Encoding
-import Settings
 import Crypto
+import Encoding
 import Foundation
 import HTTPTypes
 import Hummingbird
 import Ledger
 import Purchases
 package import Service
+import Settings
 
 /// `POST /v1/installations` and `DELETE /v1/installations`: what a copy of the app on a device shows itself by.
 ///

@@ -1,11 +1,11 @@
 import AppStore
-import Settings
 import Encoding
 import Foundation
 import HTTPTypes
 import Ledger
 import Purchases
 package import Service
+import Settings
 
 /// The body of `POST /v1/orders`, read by the rules of the door, and what the catalogue makes of it.
 ///

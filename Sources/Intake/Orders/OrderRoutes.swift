@@ -1,5 +1,4 @@
 import Encoding
-package import Settings
 import Foundation
 import HTTPTypes
 import Hummingbird
@@ -8,6 +7,7 @@ import Metrics
 import Postgres
 import Purchases
 package import Service
+package import Settings
 
 /// `POST /v1/orders`, `GET /v1/orders/{id}` and `GET /v1/orders`: what somebody is about to buy, and what became of it.
 package struct OrderRoutes: Sendable {

@@ -1,10 +1,10 @@
-package import Settings
 import Encoding
 import Foundation
 import Hummingbird
 package import Ledger
 import Purchases
 package import Service
+package import Settings
 
 /// `GET /v1/products?promotion=NAME`: what the app's shop shows now, internal items with their store products (S3-6).
 package struct ProductRoutes: Sendable {

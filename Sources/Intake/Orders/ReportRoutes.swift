@@ -1,4 +1,3 @@
-package import Settings
 import Encoding
 import Foundation
 import HTTPTypes
@@ -7,6 +6,7 @@ package import Ledger
 import Metrics
 import Purchases
 package import Service
+package import Settings
 
 /// `POST /v1/orders/{id}/reports` and `POST /v1/client-reports`: what an app saw go wrong (S0-20).
 ///

@@ -1,11 +1,11 @@
 import Encoding
-package import Settings
 import Foundation
 import HTTPTypes
 import Hummingbird
 package import Ledger
 import Purchases
 package import Service
+package import Settings
 
 /// `PUT /v1/users/{id}/tokens/{uuid}` and `POST /v1/users/{id}/token`: one token, one user, per app.
 ///

@@ -1,9 +1,9 @@
-import Settings
 import Crypto
 import Encoding
 import Foundation
 import Purchases
 import Service
+import Settings
 
 /// The fields of a body, with their types and lengths checked: one reading for receipts, orders and reports, so that
 /// a record is the same record wherever it is sent.

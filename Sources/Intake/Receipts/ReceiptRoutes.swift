@@ -1,5 +1,4 @@
 import AppStore
-package import Settings
 import Encoding
 import Foundation
 import HTTPTypes
@@ -11,6 +10,7 @@ import NIOCore
 import Postgres
 import Purchases
 package import Service
+package import Settings
 package import WorkQueue
 
 /// `POST /v1/receipts`, `POST /v1/receipts/batch` and `GET /v1/receipts/{id}`.
@@ -32,7 +32,7 @@ package struct ReceiptRoutes: Sendable {
     private let authenticator: Authenticator
     private let users: UserRegister
     private let quota: UserQuota
-    private let rings = UserShares.rings
+    private let rings = UserShares.receiptsAtOnce
     private let records: RecordApps
     private let longPoll: LongPoll
     private let bodies: BodyReader
@@ -240,10 +240,10 @@ package struct ReceiptRoutes: Sendable {
             if submission.waitsForTurn, let user = submission.user {
                 waiting[user, default: 0] += 1
             } else {
-                workQueue.ring(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
+                workQueue.publish(Pointer(receiptID: row.id, attempt: 0), lane: submission.lane)
             }
         }
-        for (user, count) in waiting { security.note(.limit(.userRings), count: count, user: user.key) }
+        for (user, count) in waiting { security.note(.limit(.userReceiptsAtOnce), count: count, user: user.key) }
         var known = try await known(zip(submissions, rows).filter { $1 == .known }.map(\.0), linesMax: linesMax)[...]
         return zip(submissions, rows).map { submission, row in
             switch row {

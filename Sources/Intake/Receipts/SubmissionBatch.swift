@@ -1,6 +1,6 @@
-import Settings
 import Encoding
 import Service
+import Settings
 
 /// The body of `POST /v1/receipts/batch`: `{appId?, userId?, installationToken?, receipts: [...]}`, each entry as
 /// a body of `POST /v1/receipts`. What is outside of the list stands for all of them (S3-61).
@@ -17,22 +17,22 @@ package struct SubmissionBatch: Sendable {
 
     /// - Throws: 400 and 422 for what is no list of entries, or one of too many.
     init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
-        let parcel: JSONValue.Parcel
+        let batch: JSONValue.Batch
         do {
-            parcel = try JSONValue.Parcel(parsing: body, entriesOf: "receipts")
+            batch = try JSONValue.Batch(parsing: body, entriesOf: "receipts")
         } catch {
             throw Problem(error)
         }
-        guard case .object = parcel.envelope else {
+        guard case .object = batch.envelope else {
             throw .malformed("not_json", "the body must be a JSON object", field: nil)
         }
-        try parcel.envelope.refuseDuplicates(of: Self.common + ["receipts"])
-        guard let list = parcel.entries else { throw .wrongType("receipts", "an array") }
+        try batch.envelope.refuseDuplicates(of: Self.common + ["receipts"])
+        guard let list = batch.entries else { throw .wrongType("receipts", "an array") }
         guard (1...Self.entriesMax).contains(list.count) else {
             throw .incomplete("batch_size", "must hold 1 to \(Self.entriesMax) entries", field: "receipts")
         }
         let common = Self.common.compactMap { name in
-            parcel.envelope[name].map { JSONValue.Member(name, $0) }
+            batch.envelope[name].map { JSONValue.Member(name, $0) }
         }
         entries = list.map { entry in
             do throws(Problem) {

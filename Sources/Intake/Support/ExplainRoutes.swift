@@ -1,12 +1,12 @@
-package import Settings
 import Foundation
 import Hummingbird
 import Ledger
 import Postgres
 package import Service
+package import Settings
 import Support
 
-/// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain`, `/v1/orders/{id}/explain`: the story of one
+/// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain`, `/v1/orders/{id}/explain`: the timeline of one
 /// purchase, from stored rows.
 ///
 /// A key with the scope `support` reads all of it, for its apps. A gateway's token reads what is its user's own, without
@@ -25,16 +25,16 @@ package struct ExplainRoutes: Sendable {
     package func add(to router: some RouteTable) {
         router.serve(
             "/v1/receipts/:id/explain",
-            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(StorySubject.receipt)) }])
+            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(TimelineSubject.receipt)) }])
         router.serve(
             "/v1/orders/:id/explain",
-            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(StorySubject.order)) }])
+            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(TimelineSubject.order)) }])
         router.serve(
             "/v1/transactions/:id/explain",
             [
                 .get: {
                     try await explain(
-                        $0, $1, Self.id($1).removingPercentEncoding.flatMap(StorySubject.init(transaction:)))
+                        $0, $1, Self.id($1).removingPercentEncoding.flatMap(TimelineSubject.init(transaction:)))
                 }
             ])
     }
@@ -42,23 +42,23 @@ package struct ExplainRoutes: Sendable {
     private static func id(_ context: HTTPContext) -> String { context.parameters.get("id") ?? "" }
 
     private func explain(
-        _ request: Request, _ context: HTTPContext, _ subject: StorySubject?
+        _ request: Request, _ context: HTTPContext, _ subject: TimelineSubject?
     ) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(caller.userID == nil ? .support : .intake)
         let keys = configuration.current.userKeys
         guard let subject else { throw Problem.notFound }
         let found = try await lists.read(of: caller.userID, context.channel) { database throws(PostgresError) in
-            try await Explainer(database: database, keys: keys).story(of: subject, for: caller.reader(keys))
+            try await Explainer(database: database, keys: keys).timeline(of: subject, for: caller.reader(keys))
         }
-        guard let story = found else { throw Problem.notFound }
-        return Response(json: story.json)
+        guard let timeline = found else { throw Problem.notFound }
+        return Response(json: timeline.json)
     }
 }
 
 extension Caller {
-    /// What of a story is this caller's business.
-    fileprivate func reader(_ keys: UserKeys?) -> StoryReader {
+    /// What of a timeline is this caller's business.
+    fileprivate func reader(_ keys: UserKeys?) -> TimelineReader {
         guard let userID else { return .support(apps: apps) }
         return .player(
             Dictionary(uniqueKeysWithValues: apps.map { ($0, keys?.key(of: userID, app: $0) ?? userID) }))

@@ -1,4 +1,3 @@
-package import Settings
 import Encoding
 import Foundation
 import Hummingbird
@@ -6,6 +5,7 @@ import Ledger
 import Postgres
 import Purchases
 package import Service
+package import Settings
 
 /// `GET /v1/users/{id}/purchases`, a player's top-up list, and `GET /v1/users/{id}/spend?month=YYYY-MM`.
 ///

@@ -1,4 +1,3 @@
-package import Settings
 import Encoding
 import Foundation
 import HTTPTypes
@@ -8,6 +7,7 @@ import Logging
 import Metrics
 import Purchases
 package import Service
+package import Settings
 
 /// `POST /v1/users/{id}/merge {"into": "…"}`: an account becomes part of another one, for ever, as a guest's does when
 /// he registers. Its orders, tokens, subscriptions and purchases are the other's from then on, and so is whatever is

@@ -1,8 +1,8 @@
-import Postgres
 import Encoding
-import Settings
 import Ledger
+import Postgres
 import Service
+import Settings
 
 extension Caller {
     /// Whether something stored is this caller's business: by the key of his id, where the tables hold keys.

@@ -47,7 +47,7 @@ package struct Rights: Sendable {
                 ],
             ]),
         // Written by its function. What else was sent with a post nobody reads.
-        table("receipt_lines", [.ingest: storiesOfLines, .worker: storiesOfLines, .support: storiesOfLines]),
+        table("receipt_lines", [.ingest: timelinesOfLines, .worker: timelinesOfLines, .support: timelinesOfLines]),
         // That a proof is there may be seen; the proof itself only by who judges it.
         table(
             "stored_payloads",
@@ -88,7 +88,7 @@ package struct Rights: Sendable {
         table(
             "transactions",
             [
-                .ingest: storiesOfTransactions,
+                .ingest: timelinesOfTransactions,
                 .worker: [
                     .select, .insert,
                     .update(
@@ -100,16 +100,16 @@ package struct Rights: Sendable {
                         "transaction_id", "revoked_at", "signed_at", "original_transaction_id", "purchased_at",
                         "expires_at")
                 ],
-                .support: storiesOfTransactions,
+                .support: timelinesOfTransactions,
             ]),
         table(
             "grants",
             [
                 // GET …/explain and …/purchases are ingest's.
-                .ingest: storiesOfGrants,
+                .ingest: timelinesOfGrants,
                 .worker: [.select, .insert],
                 .scheduler: booksOfGrants + [.select("product_id", "environment", "goods", "quantity")],
-                .support: booksOfGrants + storiesOfGrants + [.select("environment")],
+                .support: booksOfGrants + timelinesOfGrants + [.select("environment")],
             ]),
         table(
             "outcomes",
@@ -178,7 +178,7 @@ package struct Rights: Sendable {
             ]),
         table(
             "ownerships",
-            [.ingest: storiesOfOwnerships, .worker: [.select, .insert], .support: storiesOfOwnerships + [.insert]]),
+            [.ingest: timelinesOfOwnerships, .worker: [.select, .insert], .support: timelinesOfOwnerships + [.insert]]),
         // Who is who. Written by its function.
         table("merges", [.ingest: [.select], .worker: [.select], .scheduler: [.select], .support: [.select]]),
         table("erasures", [.worker: [.select]]),
@@ -229,7 +229,7 @@ package struct Rights: Sendable {
         table("installation_customers", [.worker: [.select, .insert]]),
         table("record_apps", [.ingest: [.select, .insert("app_id")], .worker: [.select]]),
         table(
-            "errands",
+            "apple_updates",
             [
                 .ingest: [.select], .scheduler: [.select("transaction_id", "kind", "created_at")],
                 // Whose a chain is is told Apple as well.
@@ -355,7 +355,7 @@ package struct Rights: Sendable {
         table("v_client_reports", [.support: [.select], .dashboard: [.select]]),
         table("v_ownerships", [.support: [.select], .dashboard: [.select]]),
         table("v_bonuses", [.support: [.select], .dashboard: [.select]]),
-        table("v_errands", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
+        table("v_apple_updates", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_imported_grants", [.support: [.select], .dashboard: [.select]]),
         table("v_shadow_decisions", [.support: [.select], .dashboard: [.select]]),
         table("v_disputes", [.support: [.select], .dashboard: [.select]]),
@@ -425,21 +425,21 @@ package struct Rights: Sendable {
             "transaction_id", "purchase_key", "period_key", "receipt_id", "app_id", "user_id", "binding_source",
             "granted_at", "order_id")
     ]
-    private static let storiesOfLines = [
+    private static let timelinesOfLines = [
         Right.select("receipt_id", "said_at", "order_id", "transaction_id", "target", "declared")
     ]
-    /// What is told of a purchase (Support/Story.swift), and never which customer of Apple's it is.
-    private static let storiesOfTransactions = [
+    /// What is told of a purchase (Support/Timeline.swift), and never which customer of Apple's it is.
+    private static let timelinesOfTransactions = [
         Right.select(
             "transaction_id", "app_id", "environment", "original_transaction_id", "product_id", "kind", "quantity",
             "purchased_at", "expires_at", "revoked_at", "app_account_token", "ownership", "signed_at", "facts")
     ]
-    private static let storiesOfGrants = [
+    private static let timelinesOfGrants = [
         Right.select(
             "transaction_id", "receipt_id", "app_id", "user_id", "product_id", "quantity", "goods", "binding_source",
             "granted_at", "order_id", "item")
     ]
-    private static let storiesOfOwnerships = [
+    private static let timelinesOfOwnerships = [
         Right.select(
             "app_id", "environment", "original_transaction_id", "purchased_at", "transaction_id", "user_id",
             "binding_source", "move", "decided_at")

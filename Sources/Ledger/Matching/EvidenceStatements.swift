@@ -253,7 +253,7 @@ extension Statements {
             and not \(isForgotten("support_decisions.user_id", since: "decided_at")) offset 0) d on true
         -- A token that we set for the purchase's chain ourselves.
         left join lateral (
-          select true as is_written from errands
+          select true as is_written from apple_updates
           where i.is_chain and original_transaction_id = any(array[i.original, i.previous]) and kind = 'set_token'
             and (token = i.token or i.token = any(former_tokens))
             and app_id = i.app and environment = i.environment limit 1) s on true

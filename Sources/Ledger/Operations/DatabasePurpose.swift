@@ -1,6 +1,6 @@
 import AppStore
-package import Settings
 package import Postgres
+package import Settings
 
 /// What a database takes: purchases of production or unsigned data, never both. A process whose configuration says
 /// otherwise does not start, because unsigned data may hold any transaction id, also one that another app sold. A

@@ -1,8 +1,8 @@
 import Encoding
-import Settings
 package import Foundation
 package import Postgres
 package import Purchases
+import Settings
 
 /// Where a person changes what is sold: compared with what is in force, checked, audited.
 package struct CatalogueEditor: Sendable {

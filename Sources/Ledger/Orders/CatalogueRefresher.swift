@@ -1,9 +1,9 @@
-package import Settings
 import Foundation
 package import Logging
 import Postgres
 package import Purchases
 import ServiceLifecycle
+package import Settings
 import Synchronization
 
 /// What each app sells now: the catalogues in force, read again each second where one has changed, completed by the

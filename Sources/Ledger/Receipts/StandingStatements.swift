@@ -1,5 +1,5 @@
-package import Settings
 package import Postgres
+package import Settings
 
 extension Statements {
     package struct StandingQuestion: Sendable {

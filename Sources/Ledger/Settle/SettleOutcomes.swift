@@ -285,8 +285,8 @@ extension Statements {
             and ((transaction, receipt) in (select transaction_id, receipt_id from won)) is true
           order by transaction
           on conflict do nothing),
-        errand as (
-        \(ErrandColumns.insert)),
+        apple_update as (
+        \(AppleUpdateColumns.insert)),
         marked as (
           update provisional_grants p set
             granted_at = case when m.mark = 'given' then now() else p.granted_at end,

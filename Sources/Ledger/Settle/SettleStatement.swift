@@ -113,7 +113,7 @@ extension Statements {
                 .double(batch.parking.after.inSeconds), .double(batch.parking.againMin.inSeconds),
                 .double(batch.parking.againMax.inSeconds), .int32(Parking.attemptsMin),
                 .texts(columns.customers),
-            ] + columns.matches.values + ErrandColumns(batch.verdicts).values + [
+            ] + columns.matches.values + AppleUpdateColumns(batch.verdicts).values + [
                 .texts(columns.rivals), .double(batch.parking.disputedFor.inSeconds),
             ] + LimitPlaceColumns(batch.verdicts).values + [
                 .int32s(columns.lines), .texts(columns.periodKeys), .bools(columns.consumables),
@@ -132,12 +132,12 @@ extension Statements {
           else goods || coalesce((select of_purchases from presents) -> transaction, '[]') end
         """
     /// Behind all columns that ``settle`` has beside them.
-    static let rivals = ErrandColumns.parameter(after: 1)
-    static let safeAfter = ErrandColumns.parameter(after: 2)
-    static let lines = ErrandColumns.parameter(after: 11)
-    static func places(_ column: Int) -> String { ErrandColumns.parameter(after: 2 + column) }
-    static let periodKeys = ErrandColumns.parameter(after: 12)
-    static let consumables = ErrandColumns.parameter(after: 13)
+    static let rivals = AppleUpdateColumns.parameter(after: 1)
+    static let safeAfter = AppleUpdateColumns.parameter(after: 2)
+    static let lines = AppleUpdateColumns.parameter(after: 11)
+    static func places(_ column: Int) -> String { AppleUpdateColumns.parameter(after: 2 + column) }
+    static let periodKeys = AppleUpdateColumns.parameter(after: 12)
+    static let consumables = AppleUpdateColumns.parameter(after: 13)
     static let proofs = BindingSource.allCases.filter(\.isProof).map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let waiting = Reason.waiting.map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let takingBack = Reason.takingBack.map { "'\($0.rawValue)'" }.joined(separator: ", ")

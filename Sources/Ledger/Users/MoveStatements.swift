@@ -118,9 +118,9 @@ extension Statements {
           insert into user_tokens (app_id, token, user_id, source)
           select app_id, token, $3, 'issued' from addressed where token = $8
           on conflict do nothing),
-        errand as (
-          insert into errands as e (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
-          select transaction_id, '\(Errand.Kind.setToken.rawValue)', app_id, environment, original_transaction_id,
+        apple_update as (
+          insert into apple_updates as e (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+          select transaction_id, '\(AppleUpdate.Kind.setToken.rawValue)', app_id, environment, original_transaction_id,
             purchased_at, token
           from addressed where token is distinct from app_account_token
           on conflict (transaction_id, kind) do update set

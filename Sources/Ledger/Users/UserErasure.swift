@@ -1,8 +1,8 @@
 import Encoding
-package import Settings
 import Foundation
 package import Postgres
 import Purchases
+package import Settings
 
 /// What a person may do about one user: erase the id, take it back in, see what stands under it. Audited, and may be
 /// repeated. Grants and transactions stay: they are what was paid.

@@ -1,5 +1,5 @@
-package import Settings
 package import Postgres
+package import Settings
 
 /// All processes of a database agree on how it names users, or do not start: two keys, or ids beside keys, would be two
 /// users in one person, and purchases would go to the wrong one.

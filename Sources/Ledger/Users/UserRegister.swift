@@ -1,7 +1,7 @@
 import Caching
-package import Settings
 import Foundation
 import Purchases
+package import Settings
 import Synchronization
 
 /// The one place where a protected user's id is written and read: the door enters it, the feed reveals it.

@@ -1,5 +1,5 @@
-package import Settings
 package import Postgres
+package import Settings
 
 extension Statements {
     /// Enters users that are not there yet; an erased one stays erased.

@@ -1,10 +1,10 @@
 import AppStore
 package import AppleGateway
-package import Settings
 package import Foundation
 package import Logging
 import Metrics
 import ServiceLifecycle
+package import Settings
 
 /// Tells when a certificate in use ends: as a metric always, in the log from 60 days before. And when an access key ends, as a
 /// metric.

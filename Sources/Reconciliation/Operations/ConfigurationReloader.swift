@@ -1,9 +1,9 @@
 package import AppleGateway
-package import Settings
 package import Ledger
 package import Logging
 package import Service
 import ServiceLifecycle
+package import Settings
 import UnixSignals
 
 /// SIGHUP reads the configuration again: checked whole, taken or refused whole, and the security log told which. A change

@@ -1,10 +1,10 @@
-package import Settings
 package import Ledger
 package import Logging
 import Metrics
 import Postgres
 import Service
 import ServiceLifecycle
+package import Settings
 
 /// Payloads leave by day: those that must stay longer are moved first, then the day is dropped (0003_payloads.sql says
 /// what must stay, and why nothing of it stands in the way of ingest). Any number may run.

@@ -30,10 +30,10 @@ package struct Scheduler: Service {
     private let ledger: Ledger
     private let workQueue: WorkQueue
     private let apps: AppDirectory
-    private let halts: HaltBoard
+    private let halts: Halts
     private let logger: Logger
 
-    package init(ledger: Ledger, workQueue: WorkQueue, apps: AppDirectory, halts: HaltBoard, logger: Logger) {
+    package init(ledger: Ledger, workQueue: WorkQueue, apps: AppDirectory, halts: Halts, logger: Logger) {
         self.ledger = ledger
         self.workQueue = workQueue
         self.apps = apps

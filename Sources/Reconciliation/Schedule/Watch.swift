@@ -46,7 +46,7 @@ package struct Watch: Service {
                 group.addTask { await every(Self.backlogInterval, measure) }
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
                 group.addTask { await every(Self.backlogInterval, measureTrust) }
-                group.addTask { await every(Self.backlogInterval, measureErrands) }
+                group.addTask { await every(Self.backlogInterval, measureAppleUpdates) }
                 group.addTask { await every(Self.backlogInterval, measureDoubleCharges) }
             }
         }
@@ -174,11 +174,11 @@ package struct Watch: Service {
         }
     }
 
-    private func measureErrands() async throws {
-        for row in try await ledger.run(Statements.openErrands, ()) {
+    private func measureAppleUpdates() async throws {
+        for row in try await ledger.run(Statements.openAppleUpdates, ()) {
             let dimensions = [("app", row.appID), ("kind", row.kind), ("state", row.state)]
-            gauge("makegood_errands", dimensions).record(row.errands)
-            gauge("makegood_errands_overdue_seconds", dimensions).record(row.overdueSeconds)
+            gauge("makegood_apple_updates", dimensions).record(row.appleUpdates)
+            gauge("makegood_apple_updates_overdue_seconds", dimensions).record(row.overdueSeconds)
         }
     }
 

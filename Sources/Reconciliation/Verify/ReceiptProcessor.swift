@@ -33,15 +33,17 @@ struct ReceiptProcessor: Sendable {
     private static let delayMax: Duration = .seconds(300)
     /// Those that wait for the same moment come within so long after it.
     private static let spreadMax: Duration = .seconds(60)
+    /// Each holds a message, and the broker's patience is bounded.
+    private static let suspectsWaitingMax = 16
 
     let ledger: Ledger
     let apps: AppDirectory
-    let halts: HaltBoard
+    let halts: Halts
     let receiptVerifier: ReceiptVerifier
     let workQueue: WorkQueue
     let logger: Logger
     let security: SecurityLog
-    private let turnstile = Turnstile()
+    private let suspects = AsyncSemaphore(1, waitersMax: suspectsWaitingMax)
     private let alarm = RejectionAlarm()
     private let metrics = VerdictMetrics()
     private let grantTimes = GrantTimes()
@@ -49,7 +51,7 @@ struct ReceiptProcessor: Sendable {
     private let passedAhead = Counter(label: "makegood_pointers_passed_total", dimensions: [("why", "ahead")])
 
     init(
-        ledger: Ledger, apps: AppDirectory, halts: HaltBoard, receiptVerifier: ReceiptVerifier, workQueue: WorkQueue,
+        ledger: Ledger, apps: AppDirectory, halts: Halts, receiptVerifier: ReceiptVerifier, workQueue: WorkQueue,
         logger: Logger,
         security: SecurityLog
     ) {
@@ -101,21 +103,16 @@ struct ReceiptProcessor: Sendable {
     private func judgeAgain(_ receipt: StoredReceipt) async throws(LedgerError) {
         let isSuspect = receipt.rescues >= Self.suspectRescues
         // No room to wait: the row's due time brings it back.
-        if isSuspect, await !turnstile.enter() { return }
-        do throws(LedgerError) {
-            let count = try await ledger.patiently { () throws(LedgerError) in
-                try await ledger.strike(Pointer(receiptID: receipt.id, attempt: receipt.attempt))
-            }
-            switch count {
-            case nil: break
-            case 0?: logger.error("receipt parked: its workers died with it", metadata: LogKeys.receipt(receipt.id))
-            case .some: try await judge(receipt)
-            }
-        } catch {
-            if isSuspect { await turnstile.leave() }
-            throw error
+        if isSuspect, await !suspects.enter() { return }
+        defer { if isSuspect { suspects.leave() } }
+        let count = try await ledger.patiently { () throws(LedgerError) in
+            try await ledger.strike(Pointer(receiptID: receipt.id, attempt: receipt.attempt))
         }
-        if isSuspect { await turnstile.leave() }
+        switch count {
+        case nil: break
+        case 0?: logger.error("receipt parked: its workers died with it", metadata: LogKeys.receipt(receipt.id))
+        case .some: try await judge(receipt)
+        }
     }
 
     private func judge(_ receipt: StoredReceipt) async throws(LedgerError) {
@@ -216,7 +213,7 @@ struct ReceiptProcessor: Sendable {
                     receiptID: receipt.id, attempt: receipt.attempt, dueIn: ledger.schedule.rescueDelay(.apple),
                     reason: .appleUnavailable))
         }
-        if hasMoved { workQueue.ring(Pointer(receiptID: receipt.id, attempt: receipt.attempt), lane: .apple) }
+        if hasMoved { workQueue.publish(Pointer(receiptID: receipt.id, attempt: receipt.attempt), lane: .apple) }
     }
 
     private func postpone(
@@ -284,7 +281,7 @@ struct ReceiptProcessor: Sendable {
                 call: call)
             verdict.lines = receipt.lines
             verdict.places = app?.policy.places(for: finding, posterID: receipt.userID) ?? []
-            verdict.errands = app?.policy.errands(of: finding, claim: verdict.claim) ?? []
+            verdict.appleUpdates = app?.policy.appleUpdates(of: finding, claim: verdict.claim) ?? []
             let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
                 report(verdict, settlement, of: receipt)
@@ -296,7 +293,7 @@ struct ReceiptProcessor: Sendable {
             guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
             if current.lines != receipt.lines, finding.hangsOnWords {
                 // Apple was not asked about what was held: from the start, by what is said now.
-                workQueue.ring(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
+                workQueue.publish(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
                 return nil
             }
             // Its poster may have become part of another account, or have said something else of it.

@@ -37,20 +37,20 @@ package struct VerifyWorker: Service {
     private let consumer: Consumer
     private let workQueue: WorkQueue
     private let limits: Limits
-    private let local: Slots
+    private let local: AsyncSemaphore
     private let processor: ReceiptProcessor
     private let reporter: AppleHostReporter
-    private let errands: ErrandRunner
+    private let appleUpdates: AppleUpdateRunner
     private let logger: Logger
 
     package init(
-        consumer: Consumer, workQueue: WorkQueue, ledger: Ledger, apps: AppDirectory, halts: HaltBoard, limits: Limits,
+        consumer: Consumer, workQueue: WorkQueue, ledger: Ledger, apps: AppDirectory, halts: Halts, limits: Limits,
         logger: Logger, security: SecurityLog
     ) {
         self.consumer = consumer
         self.workQueue = workQueue
         self.limits = limits
-        local = Slots(limits.localInFlight)
+        local = AsyncSemaphore(limits.localInFlight)
         self.logger = logger
         let governor = Governor(
             ledger: ledger, callsMax: limits.appleInFlight,
@@ -62,7 +62,7 @@ package struct VerifyWorker: Service {
             ledger: ledger, apps: apps, halts: halts,
             receiptVerifier: ReceiptVerifier(appleGateway: appleGateway, ledger: ledger, schedule: ledger.schedule),
             workQueue: workQueue, logger: logger, security: security)
-        errands = ErrandRunner(
+        appleUpdates = AppleUpdateRunner(
             ledger: ledger, apps: apps, halts: halts, appleGateway: appleGateway,
             // The purchases' own calls go first.
             callsMax: limits.appleInFlight / 4, logger: logger)
@@ -83,7 +83,7 @@ package struct VerifyWorker: Service {
         await withGracefulShutdownHandler {
             await withDiscardingTaskGroup { group in
                 let reports = Task { await reporter.run() }
-                let telling = Task { await errands.run() }
+                let telling = Task { await appleUpdates.run() }
                 for await delivery in consumer.deliveries {
                     group.addTask { await handle(delivery) }
                 }

@@ -1,10 +1,10 @@
-package import Settings
 package import Encoding
 import Foundation
 package import HTTPTypes
 package import Hummingbird
 import NIOCore
 import Purchases
+package import Settings
 
 /// An answer that is no success: a problem document (RFC 9457, `application/problem+json`).
 ///

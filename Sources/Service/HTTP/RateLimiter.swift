@@ -1,7 +1,7 @@
 import Caching
-package import Settings
 import Metrics
 import Purchases
+package import Settings
 import Synchronization
 
 /// How often each caller came lately, in this process.

@@ -1,7 +1,7 @@
-package import Settings
 import Hummingbird
 import Logging
 import NIOCore
+package import Settings
 import Synchronization
 
 /// Who sent the request that a task works for, as far as the door has found out; for the security log.

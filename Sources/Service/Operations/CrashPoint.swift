@@ -23,7 +23,7 @@ package enum CrashPoint: String, CaseIterable, Sendable {
     /// Scheduler: rows are claimed and not published.
     case afterClaimBeforePublish = "after_claim_before_publish"
     /// Worker: Apple was told something about a decided purchase and that is not written.
-    case afterErrandBeforeRow = "after_errand_before_row"
+    case afterAppleUpdateBeforeRow = "after_apple_update_before_row"
     case judging
 
     #if DEBUG

@@ -1,11 +1,11 @@
 import Encoding
-import Settings
 import HTTPTypes
 import Hummingbird
 package import Logging
 import Metrics
 import NIOCore
 import ServiceLifecycle
+import Settings
 
 /// `/health/live`, `/health/ready` and `/metrics`. No credentials: they say nothing about anybody, and the port is
 /// for the inside. On a port for the outside a load balancer learns whether requests should come, and nobody learns more.

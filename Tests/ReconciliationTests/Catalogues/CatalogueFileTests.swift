@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Settings
 @testable import Encoding
+@testable import Settings
 
 /// Goal: a catalogue's file says what it means or which field is wrong, and what is stored reads back as it was
 /// written. Method: a table of files with one defect each, and one file with everything in it.

@@ -5,9 +5,9 @@ import Purchases
 import TestServers
 import Testing
 
-@testable import Settings
 @testable import Encoding
 @testable import Ledger
+@testable import Settings
 
 /// Goal: what a catalogue says is promised by the next order and by no earlier one; limits are told when an order is
 /// placed (B6). Method: catalogues applied as the command does, orders over real HTTP.

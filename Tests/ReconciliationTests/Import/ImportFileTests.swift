@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
-@testable import MovingIn
 @testable import Encoding
+@testable import MovingIn
 
 /// Goal: a line that cannot be read costs no other line, and whatever a file holds, it is read in bounded memory.
 /// Method: tables of small files, read in pieces of every size, so that each border falls everywhere once.

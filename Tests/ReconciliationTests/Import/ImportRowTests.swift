@@ -3,8 +3,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Settings
 @testable import MovingIn
+@testable import Settings
 
 /// Goal: a line says what is wrong with it, by the name of its field and without its value, and what is right is read as it
 /// was meant. Method: one line of each kind that is right, and what each field may and may not hold in its place.

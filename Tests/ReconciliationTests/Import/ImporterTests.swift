@@ -3,10 +3,10 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Settings
 @testable import Ledger
 @testable import MovingIn
 @testable import Postgres
+@testable import Settings
 
 /// Goal: what the system before gave is here afterwards, once, and answers as what we gave ourselves; nothing that stood
 /// here is changed, and the books are still sound. Method: files through the importer into a real database, then

@@ -305,7 +305,7 @@ extension VerifyLab {
             """
             select (select count(*) from grants) + (select count(*) from events) + (select count(*) from ownerships)
               + (select count(*) from grants where order_id is not null) + (select count(*) from granted_tokens)
-              + (select count(*) from errands)
+              + (select count(*) from apple_updates)
             """)
     }
 

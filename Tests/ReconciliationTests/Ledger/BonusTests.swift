@@ -3,8 +3,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: a bonus is given once per user and period, with the purchase that is granted first, and is one with its grant
 /// (B6). Method: verdicts through the statement itself, in one batch, against sessions that have not committed, and

@@ -4,8 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: what no message told us is found: apps in turn, oldest first, by any number of schedulers, never twice, and
 /// never for ever (RetriesAndRescue). Method: due times made by SQL, claims as the scheduler makes them.

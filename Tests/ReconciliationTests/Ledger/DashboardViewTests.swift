@@ -3,8 +3,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: a view that says "money waits" says so when it does and only then, and shows nobody. Method: purchases written
 /// by the real statements on a database of its own, moved back in time by hand, and what each view says of them.

@@ -3,10 +3,10 @@ import Purchases
 import TestRandom
 import Testing
 
+@testable import Encoding
 @testable import Ledger
 @testable import Postgres
 @testable import Reconciliation
-@testable import Encoding
 
 /// Goal: each purchase that follows another closely is flagged once, however the grants are cut into steps, whoever
 /// searches and whatever fails meanwhile; and no scheduler searches what another one just did (P6, 0011_sums.sql).

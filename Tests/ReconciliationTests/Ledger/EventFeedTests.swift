@@ -5,8 +5,8 @@ import Synchronization
 import TestRandom
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: the app backend's feed tells every grant exactly once, in an order in which a cursor loses nothing, whatever
 /// commits late. Method: eight sessions settle in transactions of random length, the way a slow disk

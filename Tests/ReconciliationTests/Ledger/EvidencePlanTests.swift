@@ -57,7 +57,7 @@ import Testing
                 "orders_of_product", "orders_of_installation", "orders_pkey", "user_tokens_pkey", "granted_tokens_pkey",
                 "ownerships_pkey", "transactions_chain", "transactions_chain_revoked", "transactions_periods",
                 "merges_pkey", "merges_by_into",
-                "errands_of_chain", "grants_of_customer", "grants_of_order",
+                "apple_updates_of_chain", "grants_of_customer", "grants_of_order",
                 "imported_grants_pkey", "imported_grants_chain", "support_decisions_pkey", "installations_pkey",
                 "installation_customers_pkey", "grants_purchase_key", "grants_pkey",
             ] {
@@ -67,7 +67,7 @@ import Testing
     }
 
     private static let tables = [
-        "orders", "user_tokens", "granted_tokens", "ownerships", "transactions", "grants", "merges", "errands",
+        "orders", "user_tokens", "granted_tokens", "ownerships", "transactions", "grants", "merges", "apple_updates",
         "imported_grants", "support_decisions", "installations", "installation_customers",
     ]
 
@@ -133,7 +133,7 @@ import Testing
             """)
         try await lab.run(
             """
-            insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+            insert into apple_updates (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
             select 't' || n, 'set_token', 'game', 'Production', 'o' || n, now(), gen_random_uuid()
             from generate_series(1, 20000) n
             """)

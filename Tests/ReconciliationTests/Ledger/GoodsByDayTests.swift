@@ -4,9 +4,9 @@ import Purchases
 import TestRandom
 import Testing
 
+@testable import Encoding
 @testable import Ledger
 @testable import Reconciliation
-@testable import Encoding
 
 /// Goal: `v_goods_by_day` tells at every moment what the grants themselves tell, and reads few of them
 /// (0011_sums.sql). Method: grants at random times of 16 days and at the edges of each, and the view held against their direct sum in

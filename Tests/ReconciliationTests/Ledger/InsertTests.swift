@@ -4,8 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: the same submission is one row, one payload and one count, however often, wherever and how concurrently it is
 /// posted; and what comes back out is what was put in.

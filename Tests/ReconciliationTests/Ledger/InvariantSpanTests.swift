@@ -3,9 +3,9 @@ import Postgres
 import Purchases
 import Testing
 
+@testable import Encoding
 @testable import Ledger
 @testable import Reconciliation
-@testable import Encoding
 
 /// Goal: what lies before a span's beginning makes nothing within it look broken, and what is new is judged by the
 /// shortest span, however old the receipt that it is about. Method: every way in which a receipt is written about

@@ -3,9 +3,9 @@ import Postgres
 import Purchases
 import Testing
 
+@testable import Encoding
 @testable import Ledger
 @testable import Reconciliation
-@testable import Encoding
 
 /// Goal: `makegood check` sees every kind of damage, names it, and cries over nothing else. Method: a sound ledger with
 /// a receipt in every state, one mutation by SQL, and exactly the violations it must cause.
@@ -218,11 +218,11 @@ import Testing
             select id, 'mine', 'rejected', 'refunded', now() - interval '1 minute' from receipts where state = 'rejected'
             """, "refunds"),
         Damage(
-            "Apple was told that a refunded purchase is another user's", Self.errand("set_token", of: "refunded"),
-            "errands"),
+            "Apple was told that a refunded purchase is another user's", Self.appleUpdate("set_token", of: "refunded"),
+            "apple_updates"),
         Damage(
-            "Apple was told that it is finished before anybody looked at it", Self.errand("finish", of: "new"),
-            "errands"),
+            "Apple was told that it is finished before anybody looked at it", Self.appleUpdate("finish", of: "new"),
+            "apple_updates"),
         Damage(
             "given on trust, its receipt ended without Apple's word", Self.trust("null"), "provisional_grants"),
         Damage("confirmed, and nobody was told", Self.trust("now()"), "provisional_grants"),
@@ -253,9 +253,9 @@ import Testing
             """, "events_of_grants"),
     ]
 
-    private static func errand(_ kind: String, of transaction: String) -> String {
+    private static func appleUpdate(_ kind: String, of transaction: String) -> String {
         """
-        insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+        insert into apple_updates (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
         values ('\(transaction)', '\(kind)', 'game', 'Production', '\(transaction)', now(),
           \(kind == "set_token" ? "gen_random_uuid()" : "null"))
         """

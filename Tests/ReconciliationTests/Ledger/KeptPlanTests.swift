@@ -3,8 +3,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: no plan that a service made while the tables were empty, and keeps, reads an app's rows for the look-up of one
 /// of them: on the first day of a deployment, or of an app that moves in, everything is written before autovacuum first
@@ -131,15 +131,15 @@ import Testing
             probe(Statements.shadowEvidence) { lab in [question(try await order(lab))] },
             probe(Statements.shadowOrders) { lab in [try await order(lab)] },
             probe(Statements.shadowFacts) { _ in .init(appID: "game", transactionIDs: [transaction]) },
-            probe(Statements.findReceiptStory) { _ in .init(id: receipt, reader: .player(["game": "u777"])) },
-            probe(Statements.findTransactionStory) { _ in
+            probe(Statements.findReceiptTimeline) { _ in .init(id: receipt, reader: .player(["game": "u777"])) },
+            probe(Statements.findTransactionTimeline) { _ in
                 .init(id: transaction, reader: .player(["game": "u777"]))
             },
-            probe(Statements.findOrderStory) { lab in
+            probe(Statements.findOrderTimeline) { lab in
                 .init(id: try await order(lab), reader: .player(["game": "u777"]))
             },
-            probe(Statements.readStory) { lab in
-                StoryKeys(
+            probe(Statements.readTimeline) { lab in
+                TimelineKeys(
                     appID: "game", receipts: [receipt], transactions: [transaction, "t778"],
                     orders: [try await order(lab)])
             },

@@ -94,7 +94,7 @@ extension LedgerLab {
             select gen_random_uuid(), app_id, user_id, order_id, transaction_id, 'failed', '{}' from grants
             """,
             """
-            insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at)
+            insert into apple_updates (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at)
             select transaction_id, 'finish', app_id, environment, transaction_id, granted_at from grants
             """,
         ] { try await run(sql) }

@@ -5,9 +5,8 @@ import Purchases
 import TestServers
 import Testing
 
-@testable import AppleGateway
 @testable import Ledger
-@testable import Encoding
+@testable import Reconciliation
 
 /// A ledger on a database of its own, on the real server, dropped afterwards.
 ///
@@ -55,7 +54,7 @@ struct LedgerLab: Sendable {
 
     /// Tests run side by side, and a server has about a hundred sessions for all of them.
     private static let slotsMax = 6
-    private static let slots = Slots(slotsMax)
+    private static let slots = AsyncSemaphore(slotsMax)
 
     static func configuration(_ url: String, name: String = "makegood-tests") -> PostgresConfiguration {
         var configuration = PostgresConfiguration(

@@ -4,8 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: a limit is exact, however many come at once, in one batch or in many (S3). Method: real statements on a real database,
 /// from one session and from eight, of which some are ended while they write.

@@ -3,10 +3,10 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Settings
 @testable import Encoding
 @testable import Intake
 @testable import Ledger
+@testable import Settings
 
 /// Goal: an account that became part of another is the other, in everything, whatever was written before, is written at
 /// the same moment or comes afterwards. Method: merges one by one and many at once, and what orders, tokens, chains,

@@ -3,9 +3,9 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Support
 @testable import Encoding
 @testable import Ledger
+@testable import Support
 
 /// Goal: what runs on passes to whoever shows it only by the app's policy, once, bounded and told to both; goods are never
 /// given again and grants never change (P10, Ownership, row 1). Method: verdicts through the statement itself, one by

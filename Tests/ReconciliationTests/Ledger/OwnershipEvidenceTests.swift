@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: what a client says of an installation, a token or a record is evidence only as far as this server or Apple's own
 /// data stands behind it. Method: rows of each kind in a real database, asked for as a worker asks.

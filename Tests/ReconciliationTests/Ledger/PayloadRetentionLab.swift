@@ -4,8 +4,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 extension Statements.RetentionStep {
     static func test(

@@ -3,11 +3,11 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Settings
+@testable import Encoding
 @testable import Ledger
 @testable import Reconciliation
+@testable import Settings
 @testable import Support
-@testable import Encoding
 
 /// Goal: payloads leave when their day is old enough, those that must stay longer stay for exactly as long as their
 /// reason, hashes and facts stay for ever, and none of it is noticed by ingest (S3-47, P17).

@@ -4,8 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: proofs that share a header are stored with it once, and every proof is read back verbatim, whoever stored it
 /// and whatever happens to the header. Method: the real insert and fetch statements.

@@ -3,8 +3,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: a user who posts one proof over and over makes no list dear. Method: 2,000 receipts of one purchase, the newest
 /// written last, and the blocks that the server touches for the largest page of them.

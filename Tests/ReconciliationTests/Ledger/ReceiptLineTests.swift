@@ -3,10 +3,10 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Settings
-@testable import Ledger
-@testable import Support
 @testable import Encoding
+@testable import Ledger
+@testable import Settings
+@testable import Support
 
 /// Goal: one proof of one user is one row, which goes by the newest of what its posts say beside it, keeps a bounded number
 /// of that, and is not judged by words that are older. Method: posts of one proof against a real ledger, in tables of what is
@@ -274,7 +274,7 @@ import Testing
         }
     }
 
-    @Test("An order finds the receipts that named it, first or later, and a story tells what was said")
+    @Test("An order finds the receipts that named it, first or later, and a timeline tells what was said")
     func found() async throws {
         try await LedgerLab.with { lab in
             let (first, second) = (try await lab.place("u1"), try await lab.place("u1"))
@@ -284,14 +284,15 @@ import Testing
             for order in [first, second] {
                 let view = try #require(try await lab.ledger.order(order))
                 #expect(view.submissions?.map(\.id) == [posted.id.uuidString.lowercased()])
-                let story = try #require(try await explainer.story(of: .order(order), for: .support(apps: ["game"])))
-                #expect(story.lines.map(\.what).count { $0 == .posted } == 1)
-                #expect(story.lines.map(\.what).count { $0 == .said } == 2)
+                let timeline = try #require(
+                    try await explainer.timeline(of: .order(order), for: .support(apps: ["game"])))
+                #expect(timeline.lines.map(\.what).count { $0 == .posted } == 1)
+                #expect(timeline.lines.map(\.what).count { $0 == .said } == 2)
             }
-            let story = try #require(
-                try await explainer.story(of: .receipt(posted.id), for: .player(["game": "u1"])))
-            #expect(story.lines.count { $0.what == .orderPlaced } == 2)
-            #expect(story.text.contains("you said of receipt \(posted.id.uuidString.lowercased()): order "))
+            let timeline = try #require(
+                try await explainer.timeline(of: .receipt(posted.id), for: .player(["game": "u1"])))
+            #expect(timeline.lines.count { $0.what == .orderPlaced } == 2)
+            #expect(timeline.text.contains("you said of receipt \(posted.id.uuidString.lowercased()): order "))
         }
     }
 

@@ -4,8 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: whatever is posted, named beside it, delivered, delivered twice, rescued, refunded, reopened, given on trust while Apple is away,
 /// whichever worker dies or comes late:

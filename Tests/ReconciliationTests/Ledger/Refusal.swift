@@ -36,7 +36,7 @@ struct Refusal: Sendable {
             values ('1', '1', 'game', 'Production', 'thief', gen_random_uuid(), 'p', 1, '[]', 'poster')
             """),
         // Scheduler and support keep the books, which compare owners, and bonuses with goods; ingest and support tell a
-        // purchase's story.
+        // purchase's timeline.
         Refusal([.dashboard], "select user_id from grants"),
         Refusal([.dashboard], "select goods from grants"),
         // A bonus is given by a worker, once, and stays.

@@ -3,9 +3,9 @@ import Postgres
 import Purchases
 import Testing
 
+@testable import Encoding
 @testable import Ledger
 @testable import Support
-@testable import Encoding
 
 /// Goal: what people do by command finds exactly what they named, may be repeated, and is audited; halts stop and free
 /// what they should (RetriesAndRescue).

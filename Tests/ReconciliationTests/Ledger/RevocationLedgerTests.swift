@@ -3,8 +3,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: the database says of what Apple ended what the program says of it (Ownership, rows 0a and 0a'), and what is on
 /// record answers older proofs. Method: every combination of Apple's words as a row; then the rows' text, case by case.

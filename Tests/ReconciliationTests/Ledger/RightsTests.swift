@@ -3,12 +3,12 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Settings
-@testable import Ledger
-@testable import Service
-@testable import Support
 @testable import Encoding
+@testable import Ledger
 @testable import Reconciliation
+@testable import Service
+@testable import Settings
+@testable import Support
 
 /// Goal: each role does its service's work and nothing else. Method: the real script on a database
 /// of its own; every statement of each service runs as its role, and a table of what must be refused with 42501. The
@@ -142,9 +142,9 @@ import Testing
                     Statements.enterUsers, [EnteredUser(appID: "game", key: player.key, sealed: sealed)])
                 #expect(try await database.run(Statements.registeredUsers, [player]).count == 1)
                 let explainer = Explainer(database: database, keys: keys)
-                #expect(try await explainer.story(of: .receipt(id), for: .support(apps: ["game"])) != nil)
-                #expect(try await explainer.story(of: .transaction("t1"), for: .player(["game": "u1"])) == nil)
-                #expect(try await explainer.story(of: .order(id), for: .player(["game": "u1"])) == nil)
+                #expect(try await explainer.timeline(of: .receipt(id), for: .support(apps: ["game"])) != nil)
+                #expect(try await explainer.timeline(of: .transaction("t1"), for: .player(["game": "u1"])) == nil)
+                #expect(try await explainer.timeline(of: .order(id), for: .player(["game": "u1"])) == nil)
                 let user = UserName(appID: "game", key: "u1")
                 let page = Statements.PurchasePage(
                     appID: user.appID, userIDs: try await database.run(Statements.idsOfPerson, user), before: .newest,
@@ -215,11 +215,11 @@ import Testing
                     Statements.knownPurchases,
                     .init(receiptID: id, appID: "game", transactions: page.transactions))
                 #expect(try await database.run(Statements.undecidedPurchases, id) == [])
-                let line = ErrandLine(appID: "game", environment: "Production", kind: .finish)
+                let line = AppleUpdateLine(appID: "game", environment: "Production", kind: .finish)
                 #expect(
                     try await database.run(
-                        Statements.claimErrands, .init(lines: [line], limit: 1, lease: .seconds(1))) == [])
-                try await database.run(Statements.reportErrands, [])
+                        Statements.claimAppleUpdates, .init(lines: [line], limit: 1, lease: .seconds(1))) == [])
+                try await database.run(Statements.reportAppleUpdates, [])
                 try await database.run(
                     Statements.evidence,
                     [
@@ -289,9 +289,9 @@ import Testing
                 #expect(try await repairs.countRejected("game", reason: nil, since: nil).count == 1)
                 let explainer = Explainer(database: database, keys: keys)
                 for subject in [id.uuidString, "t1"] {
-                    #expect(try await explainer.story(ofAny: subject, for: .people)?.standing.state == "granted")
+                    #expect(try await explainer.timeline(ofAny: subject, for: .people)?.standing.state == "granted")
                 }
-                #expect(try await explainer.story(ofAny: UUID().uuidString, for: .people) == nil)
+                #expect(try await explainer.timeline(ofAny: UUID().uuidString, for: .people) == nil)
                 #expect(try await repairs.rejudge("game", reason: nil, since: nil) == 1)
                 #expect(try await repairs.redrive([.parked, .held], appID: nil, reason: nil) == 0)
                 try await database.run(Statements.shadowFacts, .init(appID: "game", transactionIDs: ["t1"]))
@@ -302,9 +302,9 @@ import Testing
                 #expect(try await repairs.decideOwner("u2", of: "none", appID: "game") == nil)
                 try await lab.settle(try await lab.post(), .purchase("h1", .held(.orderUnknown)))
                 for _ in 0..<2 {
-                    let gift = Statements.Gift(
+                    let supportDecision = Statements.SupportDecision(
                         appID: "game", transactionID: "h1", userID: player.key, because: "b", isWrittenBack: true)
-                    #expect(try await repairs.give(gift).isDecided)
+                    #expect(try await repairs.give(supportDecision).isDecided)
                 }
                 try await repairs.pause("game")
                 _ = try await repairs.resume("game")

@@ -3,8 +3,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: whatever one user has due, others' receipts are claimed beside it and not behind it. Method: due rows made by
 /// SQL, claims as the scheduler makes them.

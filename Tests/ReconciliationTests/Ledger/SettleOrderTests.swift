@@ -4,9 +4,9 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Reconciliation
 @testable import Encoding
 @testable import Ledger
+@testable import Reconciliation
 
 /// Goal: one purchase binds an order once, decided in the database (B7).
 /// Method: verdicts with orders through the statement itself, one by one, in one batch, and against sessions that hold

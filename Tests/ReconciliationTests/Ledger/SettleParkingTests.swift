@@ -3,8 +3,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: a receipt is parked after 24 hours *and* eight attempts, never for one of them alone, and comes back ever more
 /// rarely (RetriesAndRescue). Method: the same rules with every delay scaled, the age made by hand.

@@ -4,8 +4,8 @@ import Purchases
 import TestServers
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: the races of WritingVerdicts, one by one, on real PostgreSQL. Method: the rival is the same statement in a
 /// transaction of another session, left open until the server says that ours waits for it.

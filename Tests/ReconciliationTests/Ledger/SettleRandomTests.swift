@@ -4,8 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: whatever races, dies or is said twice, each purchase is granted once, to a receipt that showed it, and every
 /// receipt tells the truth about it (WritingVerdicts).

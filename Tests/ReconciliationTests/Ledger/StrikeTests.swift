@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: a payload that kills its worker is parked, and a row that nobody had a chance to answer is not.
 /// Method: strikes and claims against a real database, as a worker and a scheduler make them.

@@ -3,8 +3,8 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: held against what the clients and the App Store know, every lie is seen and named, and the truth is not.
 /// Method: a sound ledger with its journal, sales and calls; one change by SQL; exactly the violations it must cause.

@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 
 /// Goal: orders are placed by the batch, and each is one order however often its placing is written. Method: the ledger
 /// on a real database, past HTTP.

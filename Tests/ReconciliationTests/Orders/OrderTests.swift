@@ -187,8 +187,8 @@ import Testing
             #expect(polled["granted"] != nil)
             let listed = try await intake.get("/v1/orders?userId=\(user)&state=granted")
             #expect(listed.text.contains(id))
-            let story = try await intake.get("/v1/orders/\(id)/explain", key: IntakeFixture.supportKey)
-            #expect(story["state"] == .string("granted"), "\(story.text)")
+            let timeline = try await intake.get("/v1/orders/\(id)/explain", key: IntakeFixture.supportKey)
+            #expect(timeline["state"] == .string("granted"), "\(timeline.text)")
             // Who was given nothing by it has an order that is open.
             let stranger = try await intake.order(Self.body(Self.user(), #","transactionId":"\#(transaction)""#))
             #expect(stranger.status == 201 && stranger["state"] == .string("open"))

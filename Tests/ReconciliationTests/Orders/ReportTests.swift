@@ -3,9 +3,9 @@ import Postgres
 import TestServers
 import Testing
 
+@testable import Encoding
 @testable import Ledger
 @testable import Support
-@testable import Encoding
 
 /// Goal: whatever an app saw go wrong is kept and closes nothing (S0-20, P3, S4-22). Method: real HTTP, then the rows.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(3))) struct ReportTests {

@@ -3,8 +3,8 @@ import TestServers
 import Testing
 
 @testable import Encoding
-@testable import Ledger
 @testable import Intake
+@testable import Ledger
 
 /// Goal: one token, one user, per app (S3-58). Method: real HTTP, then the rows.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(3))) struct TokenTests {

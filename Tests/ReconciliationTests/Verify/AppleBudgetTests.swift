@@ -5,9 +5,9 @@ import Purchases
 import Testing
 
 @testable import AppleGateway
+@testable import Encoding
 @testable import Ledger
 @testable import Reconciliation
-@testable import Encoding
 
 /// Goal: Apple's calls are not a player's to spend: what is known here, what is no proof and what Apple has answered
 /// before costs no call, however often and under whatever names it is posted. Method: a worker's bench between the

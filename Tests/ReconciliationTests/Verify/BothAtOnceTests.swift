@@ -5,9 +5,9 @@ import Purchases
 import Testing
 
 @testable import AppleGateway
-@testable import Reconciliation
 @testable import Encoding
 @testable import Ledger
+@testable import Reconciliation
 @testable import Settings
 
 /// Goal: who has a purchase that its buyer and a thief show at the same moment follows from the rules, whosever verdict is

@@ -5,10 +5,10 @@ import Logging
 import Testing
 
 @testable import AppleGateway
-@testable import Settings
-@testable import Reconciliation
 @testable import Encoding
 @testable import Ledger
+@testable import Reconciliation
+@testable import Settings
 
 /// Goal: the end of a certificate is told in time, by a number for alarms and once a day in words (P17). Method: the
 /// certificates of a simulated App Store, looked at from the years in which they end.

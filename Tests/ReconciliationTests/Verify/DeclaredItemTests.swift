@@ -5,10 +5,10 @@ import Purchases
 import Testing
 
 @testable import AppleGateway
-@testable import Intake
-@testable import Reconciliation
 @testable import Encoding
+@testable import Intake
 @testable import Ledger
+@testable import Reconciliation
 
 /// Goal: a purchase of a store product that is sold as several items waits until somebody says which one it was, and
 /// nothing is given by a catalogue that the worker does not know (S3-14). Method: a worker's bench between the

@@ -3,10 +3,10 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Reconciliation
+@testable import AppleGateway
 @testable import Encoding
 @testable import Ledger
-@testable import AppleGateway
+@testable import Reconciliation
 
 /// Goal: what nobody posted (as a notification brings it) and what the client posts of one purchase, in either order and
 /// at the same time, end with one grant, to the right account, by its order (P11, S3-3, B7). Method: two submissions of

@@ -6,9 +6,9 @@ import Synchronization
 import Testing
 
 @testable import AppleGateway
+@testable import Encoding
 @testable import Ledger
 @testable import Reconciliation
-@testable import Encoding
 
 /// Goal: a receipt with hundreds of purchases causes no storm of calls (B9), whoever posts it how often, and nothing in
 /// it is granted on less than Apple's word. Method: receipts of up to a thousand purchases of one customer, the

@@ -4,9 +4,9 @@ import Foundation
 import Purchases
 import Testing
 
-@testable import Reconciliation
-@testable import Ledger
 @testable import AppleGateway
+@testable import Ledger
+@testable import Reconciliation
 
 /// Goal: only the pointer of a row's own attempt has it judged: a stale one jumps no backoff, and neither does one that
 /// somebody made up. Method: a row between attempts, messages written by hand, and a simulator that counts.

@@ -5,10 +5,10 @@ import Purchases
 import TestRandom
 import Testing
 
-@testable import Ledger
-@testable import Encoding
-@testable import Reconciliation
 @testable import AppleGateway
+@testable import Encoding
+@testable import Ledger
+@testable import Reconciliation
 
 /// Goal: a legacy receipt is judged entry by entry, whatever its shape, and a bare id proves nothing unless a trusted
 /// backend vouches for it.

@@ -5,8 +5,8 @@ import Purchases
 import Testing
 
 @testable import AppleGateway
-@testable import Reconciliation
 @testable import Ledger
+@testable import Reconciliation
 
 /// Goal: what the App Store says of a purchase that it ended decides, however it says it (Ownership, rows 0a and 0a').
 /// Method: one subscription, ended in each of the ways that the App Store knows, by signed transaction and by receipt.

@@ -6,8 +6,8 @@ import Testing
 
 @testable import AppleGateway
 @testable import Encoding
-@testable import Reconciliation
 @testable import Ledger
+@testable import Reconciliation
 
 /// Goal: a signed transaction is Apple's word where it is one, is confirmed where the app wants it, and every defect
 /// has its reason. Method: the simulated App Store signs, forges and is asked; its call log says how often.

@@ -5,9 +5,9 @@ import Purchases
 import Testing
 
 @testable import AppleGateway
+@testable import Encoding
 @testable import Ledger
 @testable import Reconciliation
-@testable import Encoding
 
 /// Goal: a legacy receipt is judged as the app's strategies say, in order; a receipt that was forged asks Apple nothing,
 /// and no service that cannot answer keeps a purchase from the next. Method: the simulator over real HTTP, its list of

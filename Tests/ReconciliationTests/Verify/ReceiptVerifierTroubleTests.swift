@@ -6,8 +6,8 @@ import Synchronization
 import Testing
 
 @testable import AppleGateway
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 @testable import Reconciliation
 
 /// Goal: trouble at Apple is tried again with its figures, a wrong secret of ours blames no receipt and ends by itself,
@@ -216,7 +216,7 @@ import Testing
             try lab.store.fault(fault)
             let row = lab.row(.signedTransaction(sale.signedTransaction), lane: .apple)
             #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .postpone(.halted))
-            let other = HaltBoard(ledger: lab.lab.ledger, logger: .silent)
+            let other = Halts(ledger: lab.lab.ledger, logger: .silent)
             #expect(other.halt(of: .serverApi, for: app) == nil)
             await other.refresh()
             #expect(other.halt(of: .serverApi, for: app) != nil)

@@ -6,8 +6,8 @@ import Synchronization
 import Testing
 
 @testable import AppleGateway
-@testable import Ledger
 @testable import Encoding
+@testable import Ledger
 @testable import Reconciliation
 
 /// Goal: policy is asked about trust when Apple cannot be reached, and then only (B10). Method: faults of the simulator

@@ -1,9 +1,9 @@
 import Purchases
 import Testing
 
-@testable import Reconciliation
-@testable import Ledger
 @testable import AppleGateway
+@testable import Ledger
+@testable import Reconciliation
 
 @Suite struct RejectionAlarmTests {
     @Test("the eleventh in ten minutes raises the alarm, once, for that app and reason")

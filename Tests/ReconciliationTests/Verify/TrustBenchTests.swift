@@ -4,11 +4,11 @@ import Foundation
 import Purchases
 import Testing
 
+@testable import AppleGateway
+@testable import Encoding
 @testable import Intake
 @testable import Ledger
 @testable import Reconciliation
-@testable import Encoding
-@testable import AppleGateway
 
 /// Goal: what a legacy receipt was given on trust ends by Apple's word, whatever form that word has (B10). Method: a
 /// worker's bench between the simulator over real HTTP and a real ledger: each test posts, lets Apple be away, and reads

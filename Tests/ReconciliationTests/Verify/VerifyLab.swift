@@ -10,12 +10,12 @@ import TestServers
 import Testing
 
 @testable import AppleGateway
-@testable import Settings
+@testable import Encoding
 @testable import Ledger
 @testable import Reconciliation
 @testable import Service
+@testable import Settings
 @testable import WorkQueue
-@testable import Encoding
 
 /// An examiner between a simulated App Store over real HTTP and a real ledger.
 struct VerifyLab: Sendable {
@@ -25,7 +25,7 @@ struct VerifyLab: Sendable {
     let store: AppStoreSimulator
     let base: String
     let lab: LedgerLab
-    let halts: HaltBoard
+    let halts: Halts
     let http: HTTPClient
 
     static func with(
@@ -36,7 +36,7 @@ struct VerifyLab: Sendable {
             try await RunningService.with(store) {
                 let base = "http://127.0.0.1:\(try await store.boundPort)"
                 let verify = VerifyLab(
-                    store: store, base: base, lab: lab, halts: HaltBoard(ledger: lab.ledger, logger: .silent),
+                    store: store, base: base, lab: lab, halts: Halts(ledger: lab.ledger, logger: .silent),
                     http: HTTPClient.shared)
                 try await body(verify)
             }

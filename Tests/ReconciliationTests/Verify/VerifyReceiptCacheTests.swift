@@ -2,10 +2,10 @@ import Foundation
 import Testing
 
 @testable import AppStore
-@testable import Encoding
-@testable import Reconciliation
-@testable import Ledger
 @testable import AppleGateway
+@testable import Encoding
+@testable import Ledger
+@testable import Reconciliation
 
 /// Goal: what verifyReceipt said is remembered for as long as it is worth, within bounds. Method: a clock that the test
 /// moves.

@@ -1,6 +1,6 @@
-import Settings
 package import Postgres
 import Purchases
+import Settings
 
 /// What must hold at any moment, as a statement that returns no row. Read-only.
 ///

@@ -267,10 +267,11 @@ extension Invariant {
             where is_granted is null or times is distinct from 1
             """),
         Invariant(
-            "B3", "errands", "Apple is told only about what was granted, or is finished, held with its facts stored",
+            "B3", "apple_updates",
+            "Apple is told only about what was granted, or is finished, held with its facts stored",
             """
             select 'transaction …' || right(transaction_id, 4) || ' ' || kind from (
-              select transaction_id, kind from errands where created_at >= \(since)) e
+              select transaction_id, kind from apple_updates where created_at >= \(since)) e
             full join (
               select transaction_id, true as is_granted from grants where granted_at >= \(since)) g using (transaction_id)
             where kind is not null and is_granted is null

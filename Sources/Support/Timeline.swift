@@ -3,7 +3,7 @@ import Foundation
 package import Ledger
 package import Purchases
 
-/// For whom a story is told: how it names users, and how much of it there is.
+/// For whom a timeline is told: how it names users, and how much of it there is.
 package enum Audience: Sendable {
     /// Everything. Users by their ids, where the register knows them.
     case support([UserName: RevealedUser])
@@ -36,7 +36,7 @@ package enum Audience: Sendable {
 
 /// What happened to a receipt, a transaction or an order, in the order in which it happened, where it stands, and what
 /// comes next (B14). From stored rows alone, never from logs.
-package struct Story: Sendable {
+package struct Timeline: Sendable {
     /// Where it stands.
     package struct Standing: Sendable, Equatable {
         /// A state of receipts; `ordered` for an order without a purchase, `unclaimed` for a purchase nobody posted.
@@ -60,18 +60,18 @@ package struct Story: Sendable {
         static let unclaimed = Standing("unclaimed", .unclaimed)
     }
 
-    package let subject: StorySubject
+    package let subject: TimelineSubject
     package let appID: String
     package let standing: Standing
     package let next: NextStep
-    package let lines: [StoryLine]
+    package let lines: [TimelineEntry]
     let audience: Audience
-    /// Those of which a story tells, the newest last.
-    let receipts: [StoryRows.Receipt]
-    let halts: [StoryRows.Halt]
+    /// Those of which a timeline tells, the newest last.
+    let receipts: [TimelineRows.Receipt]
+    let halts: [TimelineRows.Halt]
     let now: Date
 
-    package init(_ subject: StorySubject, of appID: String, rows: StoryRows, for audience: Audience) {
+    package init(_ subject: TimelineSubject, of appID: String, rows: TimelineRows, for audience: Audience) {
         let rows = rows.visible(to: audience)
         self.subject = subject
         self.appID = appID
@@ -81,12 +81,12 @@ package struct Story: Sendable {
         now = rows.now
         standing = Self.standing(subject, rows, audience)
         next = Self.next(receipts, standing, appID, rows)
-        lines = StoryLine.all(rows, app: appID, audience)
+        lines = TimelineEntry.all(rows, app: appID, audience)
     }
 
     // MARK: Standing
 
-    private static func standing(_ subject: StorySubject, _ rows: StoryRows, _ audience: Audience) -> Standing {
+    private static func standing(_ subject: TimelineSubject, _ rows: TimelineRows, _ audience: Audience) -> Standing {
         switch subject {
         case .receipt(let id): rows.receipts.first { $0.id == id }.map { standing($0, rows, audience) } ?? .unclaimed
         case .transaction(let id): standing(id, rows, audience) ?? .unclaimed
@@ -98,7 +98,7 @@ package struct Story: Sendable {
     }
 
     private static func standing(
-        _ receipt: StoryRows.Receipt, _ rows: StoryRows, _ audience: Audience
+        _ receipt: TimelineRows.Receipt, _ rows: TimelineRows, _ audience: Audience
     ) -> Standing {
         let granted = rows.outcomes.filter { $0.receiptId == receipt.id && $0.state == "granted" }
         // Of one purchase, what Apple says of it now counts: a receipt ends before a refund.
@@ -110,7 +110,7 @@ package struct Story: Sendable {
         return Standing(receipt.shownState, receipt.reason)
     }
 
-    private static func standing(_ transaction: String, _ rows: StoryRows, _ audience: Audience) -> Standing? {
+    private static func standing(_ transaction: String, _ rows: TimelineRows, _ audience: Audience) -> Standing? {
         if let grant = rows.grant(of: transaction) {
             let takenBack = rows.transactions.first { $0.transactionId == transaction }?.takenBack
             let outcome = rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == transaction }
@@ -136,7 +136,7 @@ package struct Story: Sendable {
     }
 
     private static func next(
-        _ receipts: [StoryRows.Receipt], _ standing: Standing, _ appID: String, _ rows: StoryRows
+        _ receipts: [TimelineRows.Receipt], _ standing: Standing, _ appID: String, _ rows: TimelineRows
     ) -> NextStep {
         let open = receipts.filter { !$0.state.isEnded }.min { $0.dueAt ?? .distantFuture < $1.dueAt ?? .distantFuture }
         if let receipt = open ?? receipts.last {
@@ -150,7 +150,7 @@ package struct Story: Sendable {
     }
 }
 
-extension StoryRows.Receipt {
+extension TimelineRows.Receipt {
     /// What it proves was given, and so not for an order that is still open.
     fileprivate var isOver: Bool { [.granted, .alreadyGranted].contains(shownState) }
 
@@ -160,7 +160,7 @@ extension StoryRows.Receipt {
     }
 }
 
-extension StoryRows {
+extension TimelineRows {
     func grant(of transaction: String) -> Grant? { grants.first { $0.transactionId == transaction } }
 
     /// Every user it names.
@@ -173,7 +173,7 @@ extension StoryRows {
 
     /// Everything for support. For a player the player's own receipts, orders and grants, and what Apple says of purchases
     /// that the player has shown or owns: a player who only knows an id is given no hint (Ownership, note 5).
-    fileprivate func visible(to audience: Audience) -> StoryRows {
+    fileprivate func visible(to audience: Audience) -> TimelineRows {
         guard !audience.isSupport else { return self }
         let orders = orders.filter { audience.isReader($0.userId) }.map { order in
             order.grantedTo.map(audience.isReader) ?? true ? order : order.open
@@ -190,10 +190,10 @@ extension StoryRows {
         let owned = Set(grants.map(\.transactionId) + imported.map(\.transactionId))
         let shown = owned.union(
             outcomes.filter { $0.reason != Reason.possessionMissing.rawValue }.map(\.transactionId))
-        return StoryRows(
+        return TimelineRows(
             now: now, receipts: receipts, outcomes: outcomes, attempts: [],
             transactions: transactions.filter { shown.contains($0.transactionId) }, grants: grants,
-            trusts: trusts.filter { owned.contains($0.transactionId) }, events: [], orders: orders, errands: [],
+            trusts: trusts.filter { owned.contains($0.transactionId) }, events: [], orders: orders, appleUpdates: [],
             commands: [], halts: [], ownerships: ownerships.filter { audience.isReader($0.userId) },
             doubleCharges: doubleCharges.filter { audience.isReader($0.userId) },
             reports: reports.filter { $0.userId.map(audience.isReader) ?? false }, imported: imported)

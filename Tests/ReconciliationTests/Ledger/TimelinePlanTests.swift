@@ -1,21 +1,21 @@
 import Foundation
 import Testing
 
+@testable import Encoding
 @testable import Ledger
 @testable import Postgres
 @testable import Support
-@testable import Encoding
 
-/// Goal: a story and a page of purchases cost the same in a database of ten years: key look-ups, whatever the plan
+/// Goal: a timeline and a page of purchases cost the same in a database of ten years: key look-ups, whatever the plan
 /// (B14). Method: 50,000 receipts and what belongs to them; every plan with its values, by EXPLAIN, and then the plans
 /// without them (`force_generic_plan`), by PostgreSQL's own count of whole tables that were read.
-@Suite(.serialized, .timeLimit(.minutes(8))) struct StoryPlanTests {
+@Suite(.serialized, .timeLimit(.minutes(8))) struct TimelinePlanTests {
     private static let tables = [
         "receipts", "outcomes", "transactions", "grants", "attempts", "events", "orders", "audits",
-        "provisional_grants", "ownerships", "double_charges", "client_reports", "errands", "imported_grants",
+        "provisional_grants", "ownerships", "double_charges", "client_reports", "apple_updates", "imported_grants",
     ]
 
-    @Test("B14: no story and no list reads a whole table")
+    @Test("B14: no timeline and no list reads a whole table")
     func plans() async throws {
         try await LedgerLab.with(connections: 1, endsSound: false) { lab in
             try await lab.fillHistory()
@@ -27,7 +27,8 @@ import Testing
             let order = try #require(
                 try await lab.texts("select order_id::text from grants where transaction_id = 't777'").first
                     .flatMap(UUID.init(uuidString:)))
-            let keys = StoryKeys(appID: "game", receipts: [receipt], transactions: ["t777", "t778"], orders: [order])
+            let keys = TimelineKeys(
+                appID: "game", receipts: [receipt], transactions: ["t777", "t778"], orders: [order])
             let page = Statements.PurchasePage(
                 appID: "game", userIDs: ["u777", "u778"], before: .newest, limit: 51)
             let tenDaysAgo = Int(Date.now.timeIntervalSince1970 - 10 * 86_400) * 1_000_000
@@ -40,13 +41,14 @@ import Testing
                 try await lab.run("set plan_cache_mode = \(mode)")
                 let before = try await wholeReads(lab)
                 for reader in [
-                    StoryReader.people, .support(apps: ["game", "other"]), .player(["game": "u777", "other": "u777"]),
+                    TimelineReader.people, .support(apps: ["game", "other"]),
+                    .player(["game": "u777", "other": "u777"]),
                 ] {
-                    try await check(Statements.findReceiptStory, .init(id: receipt, reader: reader), lab)
-                    try await check(Statements.findOrderStory, .init(id: order, reader: reader), lab)
-                    try await check(Statements.findTransactionStory, .init(id: "t777", reader: reader), lab)
+                    try await check(Statements.findReceiptTimeline, .init(id: receipt, reader: reader), lab)
+                    try await check(Statements.findOrderTimeline, .init(id: order, reader: reader), lab)
+                    try await check(Statements.findTransactionTimeline, .init(id: "t777", reader: reader), lab)
                 }
-                try await check(Statements.readStory, keys, lab)
+                try await check(Statements.readTimeline, keys, lab)
                 for page in [page, later] {
                     try await check(Statements.grantedPurchases, page, lab)
                     try await check(Statements.importedPurchases, page, lab)
@@ -55,8 +57,8 @@ import Testing
                 try await check(Statements.spending, month, lab)
                 let explainer = Explainer(database: lab.database, keys: nil)
                 let start = ContinuousClock.now
-                for _ in 0..<100 { #expect(try await explainer.story(ofAny: "t777", for: .people) != nil) }
-                print("story: \((ContinuousClock.now - start) / 100) each, \(mode)")
+                for _ in 0..<100 { #expect(try await explainer.timeline(ofAny: "t777", for: .people) != nil) }
+                print("timeline: \((ContinuousClock.now - start) / 100) each, \(mode)")
                 let after = try await wholeReads(lab)
                 #expect(after == before, "\(mode)")
             }

@@ -7,12 +7,12 @@ import Testing
 
 extension EndToEnd {
     /// What Apple is told about purchases after they were decided here, and never before (B3, B5, P2).
-    @Suite struct Errands {
+    @Suite struct AppleUpdates {
         /// Goal: a purchase that an order found carries it at Apple from then on: renewals and refunds name the account,
         /// whoever posts them; and what we wrote there ourselves is no proof (B5, Ownership, row 4).
         /// Method: the first period without a token, posted with an order by its name. The store records the order as
         /// its token, once. The next period comes with it and is posted under another login, with an order of that
-        /// login's own; then Apple refunds it and the player's app posts it again. The story tells what Apple was told.
+        /// login's own; then Apple refunds it and the player's app posts it again. The timeline tells what Apple was told.
         @Test func anOrderIsWrittenBackAndProvesNothing() async throws {
             try await System.run { system in
                 try system.configureGame { $0.writeBackTokens = nil }
@@ -56,9 +56,9 @@ extension EndToEnd {
                         where t.transaction_id = '\(renewal.purchase.transactionId)' and t.revoked_at is not null
                         """) == ["payer-1"])
                 #expect(system.appStore.store.filings.count == 1, "what the chain carries is not written again")
-                let story = try await system.client.with(.support).get(
+                let timeline = try await system.client.with(.support).get(
                     "/v1/transactions/\(first.purchase.transactionId)/explain")
-                #expect(story.text.contains("told_apple") && story.text.contains("carry token \(order)"))
+                #expect(timeline.text.contains("told_apple") && timeline.text.contains("carry token \(order)"))
             }
         }
 
@@ -104,10 +104,10 @@ extension EndToEnd {
                 let committing = try await system.start(.worker, [crash: "after_commit_before_ack"])
                 #expect(try await committing.end(within: .seconds(30)) == .signal(SIGKILL))
                 #expect(try await system.client.receipt(accepted.id).safeToFinish == true)
-                #expect(try await system.count("select count(*) from errands where kind = 'finish'") == 1)
+                #expect(try await system.count("select count(*) from apple_updates where kind = 'finish'") == 1)
                 try await system.start(.worker)
                 try await system.wait("Apple to be told") {
-                    try await system.texts("select state from v_errands") == ["done"]
+                    try await system.texts("select state from v_apple_updates") == ["done"]
                 }
                 #expect(Set(store.filings.map(\.kind)) == [.finish])
                 #expect(store.ledger.allSatisfy { $0.finishedAt != nil })
@@ -121,7 +121,7 @@ extension EndToEnd {
         /// client asks about its purchases all the while. In the end everything is told.
         @Test func atRandomKillsAppleHearsOnlyOfGrants() async throws {
             try await System.run { system in
-                var random = SeededRandom(announcing: "Errands")
+                var random = SeededRandom(announcing: "AppleUpdates")
                 try system.configureGame {
                     $0.finishAtApple = "afterGrant"
                     $0.writeBackTokens = nil
@@ -156,7 +156,7 @@ extension EndToEnd {
                     let granted = Set(try await system.texts("select transaction_id from grants"))
                     #expect(told.isSubset(of: granted), "Apple heard of what is not granted")
                     #expect(isSafe == false || granted.contains(transaction))
-                    let done = try await system.count("select count(*) from errands where state = 'done'")
+                    let done = try await system.count("select count(*) from apple_updates where state = 'done'")
                     return done == 45
                 }
                 try await killer.value
@@ -167,24 +167,24 @@ extension EndToEnd {
         }
 
         /// Goal: a worker that dies after Apple took it and before that is written tells it again, and that is all.
-        /// Method: a debug hook kills -9 the worker right there; the errand is open. When the lease has run out a second
+        /// Method: a debug hook kills -9 the worker right there; the Apple update is open. When the lease has run out a second
         /// worker tells it once more: two records at Apple, one finished purchase.
         @Test func aWorkerKilledAfterItToldAppleTellsItAgain() async throws {
             // Calls of two seconds, and a lease of eight: Apple is not asked once more because a call was slow.
             try await System.run(.init(timeScale: 0.1)) { system in
                 try system.configureGame { $0.finishAtApple = "afterGrant" }
                 try await system.start(.ingest)
-                let dying = try await system.start(.worker, ["MAKEGOOD_TEST_CRASH": "after_errand_before_row"])
+                let dying = try await system.start(.worker, ["MAKEGOOD_TEST_CRASH": "after_apple_update_before_row"])
                 let sale = try await system.appStore.sell()
                 system.owe(sale, to: "u1")
                 try await system.submit(sale, user: "u1")
                 #expect(try await dying.end(within: .seconds(30)) == .signal(SIGKILL))
                 #expect(system.appStore.store.filings.map(\.kind) == [.finish])
                 let finishedAt = system.appStore.store.ledger.map(\.finishedAt)
-                #expect(try await system.texts("select state from v_errands") == ["open"])
+                #expect(try await system.texts("select state from v_apple_updates") == ["open"])
                 try await system.start(.worker)
-                try await system.wait("the errand to be done") {
-                    try await system.texts("select state from v_errands") == ["done"]
+                try await system.wait("the apple_update to be done") {
+                    try await system.texts("select state from v_apple_updates") == ["done"]
                 }
                 #expect(system.appStore.store.filings.map(\.kind) == [.finish, .finish])
                 #expect(system.appStore.store.ledger.map(\.finishedAt) == finishedAt)
@@ -214,7 +214,8 @@ extension EndToEnd {
                 try await system.reload()
                 try await system.settleDebts()
                 #expect(system.appStore.store.filings.map(\.transactionId) == [sale.purchase.transactionId])
-                #expect(try await system.texts("select concat_ws(' ', kind, state) from errands") == ["finish done"])
+                #expect(
+                    try await system.texts("select concat_ws(' ', kind, state) from apple_updates") == ["finish done"])
             }
         }
     }

@@ -4,7 +4,7 @@ import Testing
 
 /// Goal: what Apple is told about a decided purchase is what the app's policy and the rule that found its owner say, and
 /// a token that we set there proves nothing (B3, B5). Method: the cross product of what can stand in each column.
-@Suite struct ErrandTests {
+@Suite struct AppleUpdateTests {
     private enum Token: CaseIterable { case none, unseen, foreign, ours }
 
     private static let order = PlacedOrder(
@@ -25,10 +25,10 @@ import Testing
         return Verdict.Entry(transaction: transaction, decision: decision, match: match)
     }
 
-    private static func errands(
+    private static func appleUpdates(
         _ entry: Verdict.Entry, hasPossession: Bool = true, _ change: (inout AppPolicy) -> Void
-    ) -> [Errand] {
-        DecisionTests.policy(change).errands(
+    ) -> [AppleUpdate] {
+        DecisionTests.policy(change).appleUpdates(
             of: .transactions([entry]),
             claim: Claim(userID: "u1", hasPossession: hasPossession, receivedAt: DecisionTests.received))
     }
@@ -50,10 +50,10 @@ import Testing
                         var expected = isGrant && isFound && order != nil && (token == .none || token == .ours)
                         // A person knows whose it is, whatever it carries.
                         if isGrant, source == .support, order != nil { expected = true }
-                        let errands = Self.errands(entry) { $0.writesBackTokens = true }
-                        #expect(errands.map(\.token) == (expected ? [Self.order.id] : []), "\(source) \(token)")
-                        #expect(errands.allSatisfy { $0.kind == .setToken && $0.outcome == .granted })
-                        #expect(Self.errands(entry) { $0.writesBackTokens = false } == [])
+                        let appleUpdates = Self.appleUpdates(entry) { $0.writesBackTokens = true }
+                        #expect(appleUpdates.map(\.token) == (expected ? [Self.order.id] : []), "\(source) \(token)")
+                        #expect(appleUpdates.allSatisfy { $0.kind == .setToken && $0.outcome == .granted })
+                        #expect(Self.appleUpdates(entry) { $0.writesBackTokens = false } == [])
                     }
                 }
             }
@@ -72,7 +72,8 @@ import Testing
             let entry = Verdict.Entry(
                 transaction: DecisionTests.transaction { $0.appAccountToken = carried },
                 decision: .grant(goods: [], source: .support), match: match)
-            #expect(Self.errands(entry) { $0.writesBackTokens = true }.map(\.token) == (expected.map { [$0] } ?? []))
+            #expect(
+                Self.appleUpdates(entry) { $0.writesBackTokens = true }.map(\.token) == (expected.map { [$0] } ?? []))
         }
     }
 
@@ -82,24 +83,24 @@ import Testing
         for policy in AppPolicy.FinishAtApple.allCases {
             for decision in Self.decisions(.poster) {
                 for hasPossession in [true, false] {
-                    let errands = Self.errands(Self.entry(decision, .poster), hasPossession: hasPossession) {
+                    let appleUpdates = Self.appleUpdates(Self.entry(decision, .poster), hasPossession: hasPossession) {
                         $0.finishAtApple = policy
                     }
-                    let expected: Errand.Outcome? =
+                    let expected: AppleUpdate.Outcome? =
                         switch decision {
                         case .grant: policy == .never ? nil : .granted
                         case .held(let reason):
                             policy == .afterReceipt && reason.holdsFacts && hasPossession ? .held : nil
                         case .provisional, .rejected, .open: nil
                         }
-                    #expect(errands.map(\.outcome) == (expected.map { [$0] } ?? []), "\(policy) \(decision)")
-                    #expect(errands.allSatisfy { $0.kind == .finish && $0.token == nil })
+                    #expect(appleUpdates.map(\.outcome) == (expected.map { [$0] } ?? []), "\(policy) \(decision)")
+                    #expect(appleUpdates.allSatisfy { $0.kind == .finish && $0.token == nil })
                     // What is safe at Apple is safe on the device.
                     let reason: Reason? = if case .held(let reason) = decision { reason } else { nil }
-                    for errand in errands {
+                    for appleUpdate in appleUpdates {
                         #expect(
                             SafeToFinish.judge(
-                                state: errand.outcome.rawValue, reason: reason?.rawValue, hasFacts: true))
+                                state: appleUpdate.outcome.rawValue, reason: reason?.rawValue, hasFacts: true))
                     }
                 }
             }
@@ -113,17 +114,17 @@ import Testing
             policy.writesBackTokens = true
             policy.finishAtApple = .afterReceipt
         }
-        #expect(Self.errands(Self.entry(grant), both).map(\.kind) == [.setToken, .finish])
+        #expect(Self.appleUpdates(Self.entry(grant), both).map(\.kind) == [.setToken, .finish])
         for ownership in ["FAMILY_SHARED", "ASSIGNED"] {
-            #expect(Self.errands(Self.entry(grant) { $0.ownership = ownership }, both) == [])
+            #expect(Self.appleUpdates(Self.entry(grant) { $0.ownership = ownership }, both) == [])
         }
         for (environment, count) in [("Sandbox", 2), ("Xcode", 0), ("LocalTesting", 0)] {
-            #expect(Self.errands(Self.entry(grant) { $0.environment = environment }, both).count == count)
+            #expect(Self.appleUpdates(Self.entry(grant) { $0.environment = environment }, both).count == count)
         }
         let claim = DecisionTests.claim
         let policy = DecisionTests.policy(both)
-        #expect(policy.errands(of: .receipt(.rejected(.malformed)), claim: claim) == [])
-        #expect(policy.errands(of: .identifier("1", .possessionMissing), claim: claim) == [])
+        #expect(policy.appleUpdates(of: .receipt(.rejected(.malformed)), claim: claim) == [])
+        #expect(policy.appleUpdates(of: .identifier("1", .possessionMissing), claim: claim) == [])
     }
 
     @Test(

@@ -4,17 +4,17 @@ import Purchases
 
 /// The rows behind `explain`: look-ups by keys and indexes alone, however large the tables are.
 extension Statements {
-    /// Purchases of one receipt, and receipts of one purchase, that a story tells of: the named and the newest.
-    package static let storyPurchasesMax = 50
-    package static let storyReceiptsMax = 20
+    /// Purchases of one receipt, and receipts of one purchase, that a timeline tells of: the named and the newest.
+    package static let timelinePurchasesMax = 50
+    package static let timelineReceiptsMax = 20
     /// Tries of one receipt, and commands: the newest.
-    package static let storyLinesMax = 200
+    package static let timelineEntriesMax = 200
 
-    package struct StoryQuestion<ID: Sendable>: Sendable {
+    package struct TimelineQuestion<ID: Sendable>: Sendable {
         package let id: ID
-        package let reader: StoryReader
+        package let reader: TimelineReader
 
-        package init(id: ID, reader: StoryReader) {
+        package init(id: ID, reader: TimelineReader) {
             self.id = id
             self.reader = reader
         }
@@ -55,8 +55,8 @@ extension Statements {
         """
 
     /// Keys by a receipt's id; nothing where there is none for this reader.
-    package static let findReceiptStory = Statement<StoryQuestion<UUID>, StoryKeys>(
-        "story.find_receipt",
+    package static let findReceiptTimeline = Statement<TimelineQuestion<UUID>, TimelineKeys>(
+        "timeline.find_receipt",
         """
         select r.app_id, array[r.id], t.list,
           array(select id from orders where id::text = lower(r.order_id)
@@ -68,15 +68,15 @@ extension Statements {
         cross join lateral (select array(
           select transaction_id from outcomes where receipt_id = r.id
           order by (transaction_id = r.transaction_id) desc nulls last, transaction_id desc
-          limit \(storyPurchasesMax)) as list) t
+          limit \(timelinePurchasesMax)) as list) t
         where r.id = $1 and \(isReadable)
         """,
-        bind: { [.uuid($0.id)] + $0.values }, read: storyKeys)
+        bind: { [.uuid($0.id)] + $0.values }, read: timelineKeys)
 
     /// Keys by a transaction's id, one row per app: a bare id may be asked about in another app than Apple sold it in.
     /// Where Apple sold it comes first. A player finds what he has posted himself and what was granted to him.
-    package static let findTransactionStory = Statement<StoryQuestion<String>, StoryKeys>(
-        "story.find_transaction",
+    package static let findTransactionTimeline = Statement<TimelineQuestion<String>, TimelineKeys>(
+        "timeline.find_transaction",
         """
         with posted as (
           select r.id, r.app_id
@@ -87,7 +87,7 @@ extension Statements {
           cross join lateral (
             select id, app_id, user_id, order_id from receipts where id = p.receipt_id offset 0) r
           where \(isReadable)
-          order by p.at desc limit \(storyReceiptsMax)),
+          order by p.at desc limit \(timelineReceiptsMax)),
         known as (
           select k.app_id from transactions k
           where k.transaction_id = $1 and \(isInReach("k.app_id")) and (not $5 or exists (
@@ -101,11 +101,11 @@ extension Statements {
         from (select app_id from posted union select app_id from known) a, (select array[$1::text] as list) t
         order by a.app_id in (select app_id from known) desc, a.app_id
         """,
-        bind: { [.text($0.id)] + $0.values }, read: storyKeys)
+        bind: { [.text($0.id)] + $0.values }, read: timelineKeys)
 
     /// Keys by an order's id, with the submissions that name it.
-    package static let findOrderStory = Statement<StoryQuestion<UUID>, StoryKeys>(
-        "story.find_order",
+    package static let findOrderTimeline = Statement<TimelineQuestion<UUID>, TimelineKeys>(
+        "timeline.find_order",
         """
         select o.app_id, p.list, t.list, array[o.id]
         from orders o
@@ -114,56 +114,56 @@ extension Statements {
           select receipt_id from grants where transaction_id = bound_by
           union (
             select receipt_id from outcomes where transaction_id = bound_by and state <> 'granted'
-            order by decided_at desc limit \(storyReceiptsMax))
+            order by decided_at desc limit \(timelineReceiptsMax))
           union (
             select id from receipts where lower(order_id) = o.id::text and app_id = o.app_id
-            order by received_at desc limit \(storyReceiptsMax))
+            order by received_at desc limit \(timelineReceiptsMax))
           union (
             select r.id from receipt_lines l
             cross join lateral (select id, app_id from receipts where id = l.receipt_id offset 0) r
             where lower(l.order_id) = o.id::text and r.app_id = o.app_id
-            order by l.said_at desc limit \(storyReceiptsMax))) as list) p
+            order by l.said_at desc limit \(timelineReceiptsMax))) as list) p
         cross join lateral (select array(
           select bound_by where bound_by is not null
           union (
             select d.transaction_id from unnest(p.list) as i(id)
             cross join lateral (select transaction_id from outcomes where receipt_id = i.id offset 0) d
-            order by 1 desc limit \(storyPurchasesMax))) as list) t
+            order by 1 desc limit \(timelinePurchasesMax))) as list) t
         where o.id = $1 and \(isInReach("o.app_id")) and (not $5 or \(isPlayers("o.user_id", of: "o.app_id")))
         """,
-        bind: { [.uuid($0.id)] + $0.values }, read: storyKeys)
+        bind: { [.uuid($0.id)] + $0.values }, read: timelineKeys)
 
-    private static let storyKeys: @Sendable (borrowing RowReader) throws(PostgresError) -> StoryKeys = {
+    private static let timelineKeys: @Sendable (borrowing RowReader) throws(PostgresError) -> TimelineKeys = {
         row throws(PostgresError) in
-        StoryKeys(
+        TimelineKeys(
             appID: try row.text(0), receipts: try row.uuids(1), transactions: try row.texts(2),
             orders: try row.uuids(3))
     }
 
     /// One row: everything that is stored under these keys, of one moment.
-    package static let readStory = Statement<StoryKeys, StoryRows>(
-        "story.read",
+    package static let readTimeline = Statement<TimelineKeys, TimelineRows>(
+        "timeline.read",
         "select now(),\n"
-            + StoryQueries.all.map { "(select coalesce(jsonb_agg(to_jsonb(x)), '[]') from (\n\($0)) x)" }
+            + TimelineQueries.all.map { "(select coalesce(jsonb_agg(to_jsonb(x)), '[]') from (\n\($0)) x)" }
             .joined(separator: ",\n"),
         bind: { keys in
             [.text(keys.appID), .uuids(keys.receipts), .texts(keys.transactions), .uuids(keys.orders)]
         },
         read: { row throws(PostgresError) in
-            StoryRows(
+            TimelineRows(
                 now: try row.date(0), receipts: try row.storedJSON(1), outcomes: try row.storedJSON(2),
                 attempts: try row.storedJSON(3), transactions: try row.storedJSON(4), grants: try row.storedJSON(5),
                 trusts: try row.storedJSON(6), events: try row.storedJSON(7), orders: try row.storedJSON(8),
-                errands: try row.storedJSON(9), commands: try row.storedJSON(10), halts: try row.storedJSON(11),
+                appleUpdates: try row.storedJSON(9), commands: try row.storedJSON(10), halts: try row.storedJSON(11),
                 ownerships: try row.storedJSON(12), doubleCharges: try row.storedJSON(13),
                 reports: try row.storedJSON(14), imported: try row.storedJSON(15))
         })
 }
 
-/// What a story reads, in the order of `StoryRows`. `$1` app, `$2` receipts, `$3` transactions, `$4` orders.
-private enum StoryQueries {
+/// What a timeline reads, in the order of `TimelineRows`. `$1` app, `$2` receipts, `$3` transactions, `$4` orders.
+private enum TimelineQueries {
     static let all = [
-        receipts, outcomes, attempts, transactions, grants, trusts, events, orders, errands, commands, halts,
+        receipts, outcomes, attempts, transactions, grants, trusts, events, orders, appleUpdates, commands, halts,
         ownerships, doubleCharges, reports, imported,
     ]
 
@@ -194,7 +194,7 @@ private enum StoryQueries {
           http_status as "httpStatus", code, duration_ms as milliseconds
         from unnest($2::uuid[]) as i(id) cross join lateral (
           select receipt_id, attempt, at, reason, service, environment, http_status, code, duration_ms
-          from attempts where receipt_id = i.id order by attempt desc limit \(Statements.storyLinesMax)) a
+          from attempts where receipt_id = i.id order by attempt desc limit \(Statements.timelineEntriesMax)) a
         """
     private static let transactions = """
         select transaction_id as "transactionId", original_transaction_id as "originalTransactionId", environment,
@@ -227,14 +227,14 @@ private enum StoryQueries {
           given_to as "grantedTo"
         from orders \(Statements.fulfilment(of: "orders")) where id = any($4::uuid[]) and \(isOfApp)
         """
-    private static let errands = """
+    private static let appleUpdates = """
         select transaction_id as "transactionId", kind, original_transaction_id as "originalTransactionId", token, state,
           reason, attempt, http_status as "httpStatus", code, extract(epoch from created_at) as "createdAt",
           extract(epoch from due_at) as "dueAt", extract(epoch from ended_at) as "endedAt"
-        from errands where transaction_id = any($3::text[]) and \(isOfApp)
+        from apple_updates where transaction_id = any($3::text[]) and \(isOfApp)
         """
     /// Those about the app while the receipts were open, those about all apps, and those about their users ever since; of
-    /// those about one purchase the story's.
+    /// those about one purchase the timeline's.
     private static let commands = """
         select extract(epoch from c.at) as at, c.actor, c.action, c.details::text as details,
           c.details ->> 'receiver' as receiver
@@ -246,13 +246,13 @@ private enum StoryQueries {
             where details ->> 'app' = $1 collate "C" and at between w.first and now()
               and case when details ? 'transaction' then details ->> 'transaction' = any($3::text[])
                 else details ->> 'user' = any(w.users) or details ->> 'user' is null and at <= w.last end
-            order by at desc limit \(Statements.storyLinesMax))
+            order by at desc limit \(Statements.timelineEntriesMax))
           union all
           (select at, actor, action, details from audits
             where details ->> 'app' is null and at between w.first and w.last
-            order by at desc limit \(Statements.storyLinesMax))) c
+            order by at desc limit \(Statements.timelineEntriesMax))) c
         """
-    /// Of every chain that a purchase of the story belongs to: a chain that moved has a line for each owner.
+    /// Of every chain that a purchase of the timeline belongs to: a chain that moved has a line for each owner.
     private static let ownerships = """
         select w.original_transaction_id as "originalTransactionId", w.transaction_id as "transactionId",
           w.user_id as "userId", w.binding_source as "bindingSource", extract(epoch from w.purchased_at) as "purchasedAt",
@@ -263,7 +263,7 @@ private enum StoryQueries {
           select original_transaction_id, transaction_id, user_id, binding_source, purchased_at, move, decided_at
           from ownerships where app_id = $1 and environment = c.environment
             and original_transaction_id = c.original_transaction_id
-          order by purchased_at desc, move desc, transaction_id desc limit \(Statements.storyLinesMax)) w
+          order by purchased_at desc, move desc, transaction_id desc limit \(Statements.timelineEntriesMax)) w
         """
     private static let doubleCharges = """
         select distinct on (d.transaction_id) d.transaction_id as "transactionId", d.user_id as "userId",
@@ -272,7 +272,7 @@ private enum StoryQueries {
         from unnest($3::text[]) as i(id) cross join lateral (
           (select * from double_charges where transaction_id = i.id)
           union all (select * from double_charges where first_transaction_id = i.id
-            limit \(Statements.storyPurchasesMax))) d
+            limit \(Statements.timelinePurchasesMax))) d
         where d.app_id = $1
         """
     private static let reports = """
@@ -282,10 +282,10 @@ private enum StoryQueries {
         from (
           select id from (select unnest($4::uuid[]) as named) o cross join lateral (
             select id from client_reports where order_id = o.named order by reported_at desc
-            limit \(Statements.storyLinesMax)) c
+            limit \(Statements.timelineEntriesMax)) c
           union
           select id from (select unnest($3::text[]) as named) t cross join lateral (
-            select id from client_reports where transaction_id = t.named limit \(Statements.storyLinesMax)) c) i
+            select id from client_reports where transaction_id = t.named limit \(Statements.timelineEntriesMax)) c) i
         cross join lateral (
           select user_id, order_id, transaction_id, kind, message, app_version, reported_at, handled_at
           from client_reports where id = i.id and \(isOfApp) offset 0) r

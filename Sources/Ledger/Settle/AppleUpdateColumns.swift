@@ -3,28 +3,28 @@ import Foundation
 import Postgres
 import Purchases
 
-/// The errands of a batch of verdicts by columns, the last parameters of the settle statement, behind those of the
+/// The Apple updates of a batch of verdicts by columns, the last parameters of the settle statement, behind those of the
 /// matches. Empty where no app has any.
-struct ErrandColumns {
+struct AppleUpdateColumns {
     private var receipts: [UUID] = []
-    private var errands: [(appID: String, errand: Errand)] = []
+    private var appleUpdates: [(appID: String, appleUpdate: AppleUpdate)] = []
 
     init(_ verdicts: [Verdict]) {
-        for verdict in verdicts where !verdict.errands.isEmpty {
-            receipts += repeatElement(verdict.receiptID, count: verdict.errands.count)
-            errands += verdict.errands.map { (verdict.appID, $0) }
+        for verdict in verdicts where !verdict.appleUpdates.isEmpty {
+            receipts += repeatElement(verdict.receiptID, count: verdict.appleUpdates.count)
+            appleUpdates += verdict.appleUpdates.map { (verdict.appID, $0) }
         }
     }
 
     /// `$n` of the n-th column.
     private static func column(_ number: Int) -> String { "$\(35 + MatchColumns().values.count + number)" }
     /// `$n` of the n-th value behind them.
-    static func parameter(after number: Int) -> String { column(ErrandColumns([]).values.count + number) }
+    static func parameter(after number: Int) -> String { column(AppleUpdateColumns([]).values.count + number) }
 
     /// A token is the owner's whom this very verdict has found, or has found again where Apple confirmed what was given
     /// on trust: the order that it was given by. That a purchase is finished may be told whenever.
     static let insert = """
-        insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+        insert into apple_updates (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
         select i.transaction, i.kind, i.app, i.environment, i.original, i.purchased_at, i.token::uuid
         from unnest(\(column(1))::uuid[], \(column(2))::text[], \(column(3))::text[], \(column(4))::text[],
             \(column(5))::text[], \(column(6))::text[], \(column(7))::text[], \(column(8))::timestamptz[],
@@ -42,12 +42,13 @@ struct ErrandColumns {
 
     var values: [Value] {
         [
-            .uuids(receipts), .texts(errands.map(\.errand.transaction.id)),
-            .texts(errands.map(\.errand.kind.rawValue)), .texts(errands.map(\.errand.outcome.rawValue)),
-            .texts(errands.map(\.appID)), .texts(errands.map(\.errand.transaction.environment)),
-            .texts(errands.map(\.errand.transaction.originalID)),
-            .dates(errands.map(\.errand.transaction.purchasedAt)),
-            .texts(errands.map(\.errand.token?.text)),
+            .uuids(receipts), .texts(appleUpdates.map(\.appleUpdate.transaction.id)),
+            .texts(appleUpdates.map(\.appleUpdate.kind.rawValue)),
+            .texts(appleUpdates.map(\.appleUpdate.outcome.rawValue)),
+            .texts(appleUpdates.map(\.appID)), .texts(appleUpdates.map(\.appleUpdate.transaction.environment)),
+            .texts(appleUpdates.map(\.appleUpdate.transaction.originalID)),
+            .dates(appleUpdates.map(\.appleUpdate.transaction.purchasedAt)),
+            .texts(appleUpdates.map(\.appleUpdate.token?.text)),
         ]
     }
 }

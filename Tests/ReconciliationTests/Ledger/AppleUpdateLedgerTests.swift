@@ -3,14 +3,14 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Settings
-@testable import Ledger
-@testable import Support
 @testable import Encoding
+@testable import Ledger
+@testable import Settings
+@testable import Support
 
 /// Goal: what is to be told to Apple is written with the verdict that decides it, for what that verdict does and nothing
 /// else, is taken on by one process at a time and ends once (B3, B5). Method: verdicts and claims on real PostgreSQL.
-@Suite(.timeLimit(.minutes(8))) struct ErrandLedgerTests {
+@Suite(.timeLimit(.minutes(8))) struct AppleUpdateLedgerTests {
     fileprivate static let policy = {
         var policy = AppPolicy(
             id: "game", grantFrom: .distantPast, makeUpMaxAge: .zero,
@@ -20,8 +20,8 @@ import Testing
         return policy
     }()
 
-    private static func line(_ kind: Errand.Kind, app: String = "game") -> ErrandLine {
-        ErrandLine(appID: app, environment: Transaction.production, kind: kind)
+    private static func line(_ kind: AppleUpdate.Kind, app: String = "game") -> AppleUpdateLine {
+        AppleUpdateLine(appID: app, environment: Transaction.production, kind: kind)
     }
 
     private static func transaction(_ id: String, _ change: (inout Transaction) -> Void = { _ in }) -> Transaction {
@@ -43,21 +43,21 @@ import Testing
             let unknown = try await lab.post("u1")
             #expect(try await lab.settle(unknown, Self.transaction("t2") { $0.productID = "gems" }) == .held)
             #expect(
-                try await lab.errands() == [
+                try await lab.appleUpdates() == [
                     "t1 finish open", "t1 set_token \(order.uuidString.lowercased()) open", "t2 finish open",
                 ])
             // Held before, granted now: it is finished once.
             let again = try await lab.post("u1")
             #expect(try await lab.settle(again, Self.transaction("t2")) == .granted)
-            #expect(try await lab.errands().filter { $0.hasPrefix("t2") } == ["t2 finish open"])
+            #expect(try await lab.appleUpdates().filter { $0.hasPrefix("t2") } == ["t2 finish open"])
             // An id that is another app's is held for a person, and is not ours to finish.
             let elsewhere = try await lab.post("u1", app: "other")
             #expect(try await lab.settle(elsewhere, Self.transaction("t1")) == .held)
-            #expect(try await lab.number("select count(*) from errands where app_id = 'other'") == 0)
+            #expect(try await lab.number("select count(*) from apple_updates where app_id = 'other'") == 0)
             // A proof that arrives twice, or whose statement is repeated after a lost answer, changes nothing.
-            let count = try await lab.number("select count(*) from errands")
+            let count = try await lab.number("select count(*) from apple_updates")
             try await lab.settle(first, Self.transaction("t1"), named: order)
-            #expect(try await lab.number("select count(*) from errands") == count)
+            #expect(try await lab.number("select count(*) from apple_updates") == count)
         }
     }
 
@@ -72,25 +72,29 @@ import Testing
             }
             let settled = try await lab.settle(verdicts[0], verdicts[1])
             #expect(settled.count == 1)
-            #expect(try await lab.texts("select kind from errands order by 1") == ["finish", "set_token"])
+            #expect(try await lab.texts("select kind from apple_updates order by 1") == ["finish", "set_token"])
             #expect(
                 try await lab.number(
-                    "select count(*) from errands e join grants g using (transaction_id) where g.order_id = '\(order)'")
+                    "select count(*) from apple_updates e join grants g using (transaction_id) where g.order_id = '\(order)'"
+                )
                     == 2)
         }
     }
 
-    @Test("one process has an errand at a time; whoever dies with it leaves it to the next, and what ended stays ended")
+    @Test(
+        "one process has an apple_update at a time; whoever dies with it leaves it to the next, and what ended stays ended"
+    )
     func claimed() async throws {
         try await LedgerLab.with { lab in
             for index in 0..<3 {
                 try await lab.settle(try await lab.post("u1"), Self.transaction("t\(index)"))
             }
-            func claim(_ lines: [ErrandLine] = [Self.line(.finish), Self.line(.setToken)], limit: Int = 2) async throws
-                -> [ClaimedErrand]
+            func claim(_ lines: [AppleUpdateLine] = [Self.line(.finish), Self.line(.setToken)], limit: Int = 2)
+                async throws
+                -> [ClaimedAppleUpdate]
             {
                 try await lab.database.run(
-                    Statements.claimErrands, .init(lines: lines, limit: limit, lease: .seconds(60)))
+                    Statements.claimAppleUpdates, .init(lines: lines, limit: limit, lease: .seconds(60)))
             }
             #expect(try await claim([Self.line(.setToken), Self.line(.finish, app: "other")]) == [])
             let first = try await claim()
@@ -110,7 +114,8 @@ import Testing
             try await lab.report(again[0], .refused, .appleRefused)
             try await lab.report(again[0], .open, .appleUnavailable)
             #expect(
-                try await lab.texts("select state from errands where transaction_id = '\(again[0].transactionID)'")
+                try await lab.texts(
+                    "select state from apple_updates where transaction_id = '\(again[0].transactionID)'")
                     == ["refused"])
             try await lab.report(again[1], .parked, .appleAnswer, dueIn: .seconds(-1))
             #expect(try await claim().map(\.transactionID) == [again[1].transactionID], "parked is tried on, rarely")
@@ -125,15 +130,17 @@ import Testing
                 try await lab.settle(try await lab.post(), .purchase("p\(index)"))
                 try await lab.run(
                     """
-                    insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+                    insert into apple_updates (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
                     values ('p\(index)', 'set_token', 'game', 'Production', 'p0', now() + interval '\(index) days', '\(token)')
                     """)
             }
             let claimed = try await lab.database.run(
-                Statements.claimErrands, .init(lines: [Self.line(.setToken)], limit: 9, lease: .seconds(60)))
+                Statements.claimAppleUpdates, .init(lines: [Self.line(.setToken)], limit: 9, lease: .seconds(60)))
             #expect(claimed.map(\.token) == [tokens[1]] && claimed[0].originalTransactionID == "p0")
             #expect(
-                try await lab.texts("select state from v_errands order by transaction_id") == ["superseded", "open"])
+                try await lab.texts("select state from v_apple_updates order by transaction_id") == [
+                    "superseded", "open",
+                ])
         }
     }
 
@@ -152,16 +159,16 @@ import Testing
                 }
                 try await lab.run(
                     """
-                    insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+                    insert into apple_updates (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
                     select transaction_id, 'set_token', app_id, environment, original_transaction_id, purchased_at, '\(ours)'
                     from transactions where transaction_id = '\(chain)0'
                     """)
             }
             let claimed = try await lab.database.run(
-                Statements.claimErrands, .init(lines: [Self.line(.setToken)], limit: 9, lease: .seconds(60)))
+                Statements.claimAppleUpdates, .init(lines: [Self.line(.setToken)], limit: 9, lease: .seconds(60)))
             #expect(Set(claimed.map(\.transactionID)) == ["a0", "b0"])
             #expect(
-                try await lab.texts("select state from v_errands order by transaction_id") == [
+                try await lab.texts("select state from v_apple_updates order by transaction_id") == [
                     "open", "open", "superseded",
                 ])
         }
@@ -182,12 +189,12 @@ import Testing
                 let given = Decision.provisional(goods: Verdict.Entry.coins, source: .namedOrder)
                 let entry = Verdict.Entry(transaction: transaction, decision: given, match: match)
                 #expect(try await lab.settle(posted, entry) == .received)
-                #expect(try await lab.errands().filter { $0.hasPrefix(id) } == [])
+                #expect(try await lab.appleUpdates().filter { $0.hasPrefix(id) } == [])
                 // An order that was placed since is not what the goods were given by.
                 let named = isSame ? order : try await lab.place("u1", minutesBefore: 1)
                 #expect(try await lab.settle(posted, transaction, named: named) == .granted)
                 #expect(
-                    try await lab.errands().filter { $0.hasPrefix(id) }
+                    try await lab.appleUpdates().filter { $0.hasPrefix(id) }
                         == ["\(id) finish open"]
                         + (isSame ? ["\(id) set_token \(order.uuidString.lowercased()) open"] : []))
             }
@@ -214,12 +221,14 @@ import Testing
             }
             let given = found[0].with(.provisional(goods: goods, source: .openOrder))
             #expect(try await lab.settle(posted, given) == .received)
-            #expect(try await lab.errands() == [])
+            #expect(try await lab.appleUpdates() == [])
             try await lab.place("u1", minutesBefore: -1)
             let confirmed = try await lab.judged(posted, transaction, isOnTrust: true)
             #expect(try await lab.settle(confirmed) == [posted.id: .granted])
             #expect(
-                try await lab.errands() == ["t1 finish open", "t1 set_token \(order.uuidString.lowercased()) open"])
+                try await lab.appleUpdates() == [
+                    "t1 finish open", "t1 set_token \(order.uuidString.lowercased()) open",
+                ])
         }
     }
 
@@ -243,17 +252,17 @@ import Testing
             }
             try await lab.settle(try await lab.post("u1"), period("p1", 0, nil), named: order, policy)
             let first = order.uuidString.lowercased()
-            #expect(try await lab.errands() == ["p1 set_token \(first) open"])
-            let lease = Statements.ErrandClaim(lines: [Self.line(.setToken)], limit: 9, lease: .seconds(60))
-            let told = try #require(try await lab.database.run(Statements.claimErrands, lease).first)
+            #expect(try await lab.appleUpdates() == ["p1 set_token \(first) open"])
+            let lease = Statements.AppleUpdateClaim(lines: [Self.line(.setToken)], limit: 9, lease: .seconds(60))
+            let told = try #require(try await lab.database.run(Statements.claimAppleUpdates, lease).first)
 
-            // Nothing was known of him: a token is issued. Whoever tells Apple the old one has lost the errand.
+            // Nothing was known of him: a token is issued. Whoever tells Apple the old one has lost the Apple update.
             let repairs = Repairs(database: lab.database, actor: "ann")
             #expect(try await repairs.decideOwner("u2", of: "p1", appID: "game", isWrittenBack: true) == "u1")
             let issued = try await lab.texts("select token::text from user_tokens where user_id = 'u2'")
             #expect(issued.count == 1)
             try await lab.report(told, .done, nil)
-            #expect(try await lab.errands() == ["p1 set_token \(issued[0]) open"])
+            #expect(try await lab.appleUpdates() == ["p1 set_token \(issued[0]) open"])
             // A renewal that Apple sends with the old one is the new owner's all the same, and so is one with the new one.
             let second = try #require(UUID(uuidString: issued[0]))
             for (id, day, token) in [("p2", 30.0, order), ("p3", 60, second)] {
@@ -263,18 +272,18 @@ import Testing
             }
             #expect(try await lab.grants == ["p1 u1", "p2 u2", "p3 u2"])
             // Its owner is the same, an earlier period is meant, or the app writes nothing back: Apple is not told.
-            let before = try await lab.errands()
+            let before = try await lab.appleUpdates()
             #expect(try await repairs.decideOwner("u2", of: "p3", appID: "game", isWrittenBack: true) == "u2")
             #expect(try await repairs.decideOwner("u4", of: "p1", appID: "game", isWrittenBack: true) == "u2")
             #expect(try await repairs.decideOwner("u1", of: "p3", appID: "game", isWrittenBack: false) == "u2")
-            #expect(try await lab.errands() == before)
+            #expect(try await lab.appleUpdates() == before)
             // Back to a user who has a token of the app's own, which goes before his orders.
             let own = UUID()
             try await lab.run("insert into user_tokens values ('game', '\(own)', 'u5', 'registered')")
             try await lab.place("u5", product: "pass")
             #expect(try await repairs.decideOwner("u5", of: "p3", appID: "game", isWrittenBack: true) == "u1")
             #expect(
-                try await lab.errands().sorted()
+                try await lab.appleUpdates().sorted()
                     == (before + ["p3 set_token \(own.uuidString.lowercased()) open"]).sorted())
         }
     }
@@ -297,7 +306,7 @@ import Testing
             policy.products["pass"] = .init(id: "pass", kind: .autoRenewable, goods: Verdict.Entry.coins)
             let first = try await lab.post("u1")
             try await lab.settle(first, period("p1", 0, nil), named: order, policy)
-            #expect(try await lab.texts("select token::text from errands where kind = 'set_token'").count == 1)
+            #expect(try await lab.texts("select token::text from apple_updates where kind = 'set_token'").count == 1)
             let (renewal, stranger) = (period("p2", 30, order), period("p2", 30, UUID()))
             let elsewhere = Self.transaction("x2") {
                 $0.originalID = "x1"
@@ -314,7 +323,8 @@ import Testing
             #expect(
                 try await lab.texts("select binding_source from grants where transaction_id = 'p2'") == ["chain"])
             #expect(try await lab.number("select count(*) from granted_tokens") == 0)
-            #expect(try await lab.number("select count(*) from errands where transaction_id = 'p2'") == 1, "finish")
+            #expect(
+                try await lab.number("select count(*) from apple_updates where transaction_id = 'p2'") == 1, "finish")
         }
     }
 
@@ -399,14 +409,14 @@ import Testing
 
 extension LedgerLab {
     /// `transaction kind state`, with the token if there is one, in order.
-    fileprivate func errands() async throws -> [String] {
-        try await texts("select concat_ws(' ', transaction_id, kind, token, state) from v_errands order by 1")
+    fileprivate func appleUpdates() async throws -> [String] {
+        try await texts("select concat_ws(' ', transaction_id, kind, token, state) from v_apple_updates order by 1")
     }
 
     @discardableResult
     fileprivate func settle(
         _ posted: Posted, _ transaction: Transaction, named: UUID? = nil,
-        _ policy: AppPolicy = ErrandLedgerTests.policy
+        _ policy: AppPolicy = AppleUpdateLedgerTests.policy
     ) async throws -> ReceiptState? {
         try await settle(try await judged(posted, transaction, named: named, policy))[posted.id]
     }
@@ -414,7 +424,7 @@ extension LedgerLab {
     /// A verdict as a worker makes it: by what the database knows and the policy says.
     fileprivate func judged(
         _ posted: Posted, _ transaction: Transaction, named: UUID? = nil,
-        _ policy: AppPolicy = ErrandLedgerTests.policy, isOnTrust: Bool = false
+        _ policy: AppPolicy = AppleUpdateLedgerTests.policy, isOnTrust: Bool = false
     ) async throws -> Verdict {
         var evidence = try await ledger.evidence(
             question(transaction, by: posted.userID, named: named, app: posted.appID, isOnTrust: isOnTrust))
@@ -423,19 +433,19 @@ extension LedgerLab {
         claim.judgedAt = transaction.purchasedAt
         let entry = policy.judge(transaction, claim: claim, evidence: evidence)
         var verdict = verdict(posted, .transactions([entry]))
-        verdict.errands = policy.errands(of: verdict.finding, claim: verdict.claim)
+        verdict.appleUpdates = policy.appleUpdates(of: verdict.finding, claim: verdict.claim)
         return verdict
     }
 
     fileprivate func report(
-        _ errand: ClaimedErrand, _ state: ErrandResult.State?, _ reason: Reason?, counts: Bool = true,
+        _ appleUpdate: ClaimedAppleUpdate, _ state: AppleUpdateResult.State?, _ reason: Reason?, counts: Bool = true,
         dueIn: Duration = .seconds(60)
     ) async throws {
         try await database.run(
-            Statements.reportErrands,
+            Statements.reportAppleUpdates,
             [
-                ErrandResult(
-                    errand: errand, state: state, reason: reason, counts: counts, dueIn: dueIn,
+                AppleUpdateResult(
+                    appleUpdate: appleUpdate, state: state, reason: reason, counts: counts, dueIn: dueIn,
                     httpStatus: counts ? 200 : nil, code: nil)
             ])
     }

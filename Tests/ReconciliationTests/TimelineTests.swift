@@ -3,18 +3,18 @@ import Postgres
 import Purchases
 import Testing
 
+@testable import Encoding
 @testable import Intake
 @testable import Ledger
-@testable import Support
-@testable import Encoding
 @testable import MovingIn
+@testable import Support
 
 /// Goal: `explain` tells what happened, where it stands and what comes next, in order and from stored rows alone, and a
 /// player learns nothing of others or of how we work inside (B14). Method: histories of verdicts on real PostgreSQL,
 /// each read by support, by every player in it, and by strangers.
-@Suite(.timeLimit(.minutes(8))) struct StoryTests {
-    private static let support = StoryReader.support(apps: ["game"])
-    private static func player(_ user: String) -> StoryReader { .player(["game": user]) }
+@Suite(.timeLimit(.minutes(8))) struct TimelineTests {
+    private static let support = TimelineReader.support(apps: ["game"])
+    private static func player(_ user: String) -> TimelineReader { .player(["game": user]) }
 
     private static func entry(_ id: String, _ decision: Decision? = nil) -> Verdict.Entry {
         .purchase(id, decision ?? .grant(goods: Verdict.Entry.coins, source: .poster)) {
@@ -25,7 +25,7 @@ import Testing
     }
 
     /// What happened, in order, by the words for programs.
-    private static func words(_ story: Story) -> [String] { story.lines.map(\.what.rawValue) }
+    private static func words(_ timeline: Timeline) -> [String] { timeline.lines.map(\.what.rawValue) }
 
     @Test("B14: a granted purchase, by its receipt and by its transaction; another's post of it shows him nobody")
     func grantedAndClaimedByAnother() async throws {
@@ -36,7 +36,7 @@ import Testing
             let second = try await lab.post("claimant-2", kind: .signedTransaction)
             #expect(try await lab.settle(second, Self.entry("t1")) == .alreadyGranted)
 
-            let whole = try #require(try await explainer.story(of: .transaction("t1"), for: Self.support))
+            let whole = try #require(try await explainer.timeline(of: .transaction("t1"), for: Self.support))
             // Both are told that it is disputed: nothing but the first post speaks for its owner.
             #expect(Self.words(whole) == ["bought", "posted", "granted", "told", "posted", "decided", "told", "told"])
             #expect(whole.standing.state == "granted" && whole.standing.reason == nil)
@@ -46,47 +46,47 @@ import Testing
             #expect(whole.text.contains("transaction t1: already_granted, because owned_by_another_user, to owner-1"))
             #expect(whole.text.contains(PlayerSentence(.granted, nil).zh))
 
-            let own = try #require(try await explainer.story(of: .transaction("t1"), for: Self.player("owner-1")))
+            let own = try #require(try await explainer.timeline(of: .transaction("t1"), for: Self.player("owner-1")))
             #expect(Self.words(own) == ["bought", "posted", "granted"])
             #expect(own.json.text.contains("granted to you"))
             for word in ["claimant-2", "owner-1", "bindingSource", "lane", "poster", "eventId"] {
                 #expect(!own.json.text.contains(word), "\(word)")
             }
 
-            for subject in [StorySubject.transaction("t1"), .receipt(second.id)] {
-                let masked = try #require(try await explainer.story(of: subject, for: Self.player("claimant-2")))
+            for subject in [TimelineSubject.transaction("t1"), .receipt(second.id)] {
+                let masked = try #require(try await explainer.timeline(of: subject, for: Self.player("claimant-2")))
                 #expect(masked.standing.state == "already_granted")
                 #expect(masked.standing.reason == "owned_by_another_user")
                 #expect(Self.words(masked) == ["bought", "posted", "decided"])
                 #expect(!masked.json.text.contains("owner-1") && !masked.json.text.contains("goods"))
                 #expect(masked.standing.sentence == PlayerSentence(.alreadyGranted, .ownedByAnotherUser))
             }
-            for subject in [StorySubject.transaction("t1"), .receipt(first.id), .receipt(second.id)] {
-                #expect(try await explainer.story(of: subject, for: Self.player("stranger")) == nil)
-                #expect(try await explainer.story(of: subject, for: .player(["other": "owner-1"])) == nil)
-                #expect(try await explainer.story(of: subject, for: .support(apps: ["other"])) == nil)
+            for subject in [TimelineSubject.transaction("t1"), .receipt(first.id), .receipt(second.id)] {
+                #expect(try await explainer.timeline(of: subject, for: Self.player("stranger")) == nil)
+                #expect(try await explainer.timeline(of: subject, for: .player(["other": "owner-1"])) == nil)
+                #expect(try await explainer.timeline(of: subject, for: .support(apps: ["other"])) == nil)
             }
-            #expect(try await explainer.story(of: .receipt(first.id), for: Self.player("claimant-2")) == nil)
-            // A guest's story is the account's that he became part of, and stays nobody else's.
+            #expect(try await explainer.timeline(of: .receipt(first.id), for: Self.player("claimant-2")) == nil)
+            // A guest's timeline is the account's that he became part of, and stays nobody else's.
             #expect(try await lab.merge("owner-1", into: "account") == .merged)
             for reader in ["owner-1", "account"] {
-                for subject in [StorySubject.transaction("t1"), .receipt(first.id)] {
-                    let guests = try #require(try await explainer.story(of: subject, for: Self.player(reader)))
+                for subject in [TimelineSubject.transaction("t1"), .receipt(first.id)] {
+                    let guests = try #require(try await explainer.timeline(of: subject, for: Self.player(reader)))
                     #expect(Self.words(guests) == ["bought", "posted", "granted"] && guests.text.contains("to you"))
                 }
             }
-            #expect(try await explainer.story(of: .transaction("t1"), for: Self.player("stranger")) == nil)
-            #expect(try await explainer.story(of: .receipt(first.id), for: Self.player("claimant-2")) == nil)
+            #expect(try await explainer.timeline(of: .transaction("t1"), for: Self.player("stranger")) == nil)
+            #expect(try await explainer.timeline(of: .receipt(first.id), for: Self.player("claimant-2")) == nil)
             for id in ["t1", first.id.uuidString, second.id.uuidString.lowercased()] {
-                #expect(try await explainer.story(ofAny: id, for: .people) != nil)
+                #expect(try await explainer.timeline(ofAny: id, for: .people) != nil)
             }
             for id in ["t2", UUID().uuidString, "", "\u{0}", String(repeating: "1", count: 65)] {
-                #expect(try await explainer.story(ofAny: id, for: .people) == nil)
+                #expect(try await explainer.timeline(ofAny: id, for: .people) == nil)
             }
         }
     }
 
-    @Test("B14: refunded after it was granted: the receipt has ended, and the story says what holds now")
+    @Test("B14: refunded after it was granted: the receipt has ended, and the timeline says what holds now")
     func refunded() async throws {
         try await LedgerLab.with { lab in
             let posted = try await lab.post(kind: .signedTransaction)
@@ -97,12 +97,12 @@ import Testing
             refunded.signedAt = .now
             try await lab.settle(later, Verdict.Entry(transaction: refunded, decision: .rejected(.refunded)))
             for reader in [Self.support, Self.player("u1")] {
-                for subject in [StorySubject.receipt(posted.id), .transaction("t1")] {
-                    let story = try #require(
-                        try await Explainer(database: lab.database, keys: nil).story(of: subject, for: reader))
-                    #expect(story.standing.state == "granted" && story.standing.reason == "refunded")
-                    #expect(Self.words(story).last == "refunded")
-                    #expect(story.standing.sentence.en.contains("refunded"))
+                for subject in [TimelineSubject.receipt(posted.id), .transaction("t1")] {
+                    let timeline = try #require(
+                        try await Explainer(database: lab.database, keys: nil).timeline(of: subject, for: reader))
+                    #expect(timeline.standing.state == "granted" && timeline.standing.reason == "refunded")
+                    #expect(Self.words(timeline).last == "refunded")
+                    #expect(timeline.standing.sentence.en.contains("refunded"))
                 }
             }
         }
@@ -115,7 +115,7 @@ import Testing
         try await LedgerLab.with(parking: parking) { lab in
             let explainer = Explainer(database: lab.database, keys: nil)
             let posted = try await lab.post(kind: .receipt)
-            let fresh = try #require(try await explainer.story(of: .receipt(posted.id), for: Self.support))
+            let fresh = try #require(try await explainer.timeline(of: .receipt(posted.id), for: Self.support))
             #expect(fresh.next.by == .makegood && fresh.next.text.contains("a worker judges it"))
             for attempt in 0..<8 {
                 let call = Verdict.Call(
@@ -130,23 +130,23 @@ import Testing
             #expect(try await repairs.redrive([.parked], appID: nil, reason: nil) == 1)
             try await repairs.pause("game")
 
-            let story = try #require(try await explainer.story(of: .receipt(posted.id), for: Self.support))
-            let words = Self.words(story)
+            let timeline = try #require(try await explainer.timeline(of: .receipt(posted.id), for: Self.support))
+            let words = Self.words(timeline)
             #expect(words.first == "posted")
             #expect(words.count { $0 == "attempt" } == 8)
             #expect(words.suffix(3).sorted() == ["command", "command", "halted"])
             #expect(
-                story.text.contains(
+                timeline.text.contains(
                     "try 8 brought nothing: apple_unavailable, verifyReceipt, Production, HTTP 500, 34 ms"))
-            #expect(story.text.contains("ann ran queue.redrive"))
-            #expect(story.next.by == .operator && story.next.text.contains("makegood queue resume --app game"))
-            #expect(story.standing.state == "parked")
+            #expect(timeline.text.contains("ann ran queue.redrive"))
+            #expect(timeline.next.by == .operator && timeline.next.text.contains("makegood queue resume --app game"))
+            #expect(timeline.standing.state == "parked")
             _ = try await repairs.resume("game")
-            let resumed = try #require(try await explainer.story(of: .receipt(posted.id), for: Self.support))
+            let resumed = try #require(try await explainer.timeline(of: .receipt(posted.id), for: Self.support))
             #expect(resumed.next.by == .makegood && resumed.next.at != nil)
             #expect(resumed.next.text.contains("makegood queue redrive --app game --state parked"))
 
-            let told = try #require(try await explainer.story(of: .receipt(posted.id), for: Self.player("u1")))
+            let told = try #require(try await explainer.timeline(of: .receipt(posted.id), for: Self.player("u1")))
             #expect(Self.words(told) == ["posted", "decided"])
             #expect(told.standing.sentence == PlayerSentence(.parked, .appleUnavailable))
             for word in ["ann", "verifyReceipt", "HTTP", "makegood queue", "attempts"] {
@@ -161,26 +161,26 @@ import Testing
             let explainer = Explainer(database: lab.database, keys: nil)
             let owner = try await lab.post("owner-1", kind: .signedTransaction)
             try await lab.settle(owner, Self.entry("t1", .held(.productUnknown)))
-            let held = try #require(try await explainer.story(of: .transaction("t1"), for: Self.support))
+            let held = try #require(try await explainer.timeline(of: .transaction("t1"), for: Self.support))
             #expect(Self.words(held) == ["bought", "posted", "decided"])
             #expect(held.standing.state == "held" && held.next.by == .operator)
             #expect(held.next.text.contains("add the product") && held.next.at != nil)
-            let told = try #require(try await explainer.story(of: .transaction("t1"), for: Self.player("owner-1")))
+            let told = try #require(try await explainer.timeline(of: .transaction("t1"), for: Self.player("owner-1")))
             #expect(told.json["next"]?["by"] == nil && told.json["next"]?["at"] != nil)
             #expect(told.json["next"]?["what"] == nil)
 
             let asker = try await lab.post("asker-2", kind: .identifier, transactionID: "t1")
             try await lab.settle(lab.verdict(asker, .identifier("t1", .possessionMissing)))
-            let hint = try #require(try await explainer.story(of: .transaction("t1"), for: Self.player("asker-2")))
+            let hint = try #require(try await explainer.timeline(of: .transaction("t1"), for: Self.player("asker-2")))
             #expect(Self.words(hint) == ["posted", "decided"])
             #expect(hint.standing.reason == "possession_missing" && hint.next.by == .player)
             #expect(!hint.json.text.contains("coins") && !hint.json.text.contains("owner-1"))
-            let both = try #require(try await explainer.story(of: .transaction("t1"), for: Self.support))
+            let both = try #require(try await explainer.timeline(of: .transaction("t1"), for: Self.support))
             #expect(both.json.text.contains("owner-1") && both.json.text.contains("asker-2"))
 
             let forged = try await lab.post()
             try await lab.settle(lab.verdict(forged, .receipt(.rejected(.wrongApp))))
-            let rejected = try #require(try await explainer.story(of: .receipt(forged.id), for: Self.support))
+            let rejected = try #require(try await explainer.timeline(of: .receipt(forged.id), for: Self.support))
             #expect(rejected.next.by == .nobody && rejected.next.at == nil)
             #expect(rejected.next.text.contains("makegood support rejudge --app game --reason wrong_app"))
             #expect(rejected.next.text.contains("compare bundleId"))
@@ -197,18 +197,18 @@ import Testing
             try await lab.run("update grants set user_id = 'owner-1'")
             try await lab.run("update outcomes set reason = 'owned_by_another_user'")
             try await lab.run("update receipts set reason = 'owned_by_another_user'")
-            for subject in [StorySubject.receipt(posted.id), .transaction("t1")] {
-                let poster = try #require(try await explainer.story(of: subject, for: Self.player("poster-2")))
+            for subject in [TimelineSubject.receipt(posted.id), .transaction("t1")] {
+                let poster = try #require(try await explainer.timeline(of: subject, for: Self.player("poster-2")))
                 #expect(poster.standing == .init(.alreadyGranted, Reason.ownedByAnotherUser.rawValue))
                 #expect(Self.words(poster) == ["bought", "posted", "decided"])
                 #expect(!poster.json.text.contains("owner-1") && !poster.json.text.contains("goods"))
-                let whole = try #require(try await explainer.story(of: subject, for: Self.support))
+                let whole = try #require(try await explainer.timeline(of: subject, for: Self.support))
                 #expect(whole.text.contains("poster-2 posted") && whole.text.contains("granted to owner-1"))
             }
-            let owner = try #require(try await explainer.story(of: .transaction("t1"), for: Self.player("owner-1")))
+            let owner = try #require(try await explainer.timeline(of: .transaction("t1"), for: Self.player("owner-1")))
             #expect(owner.standing == .init(.granted, nil) && Self.words(owner) == ["bought", "granted"])
             #expect(!owner.json.text.contains("poster-2"))
-            #expect(try await explainer.story(of: .receipt(posted.id), for: Self.player("owner-1")) == nil)
+            #expect(try await explainer.timeline(of: .receipt(posted.id), for: Self.player("owner-1")) == nil)
 
             for (user, words) in [
                 ("owner-1", ["t1 granted -"]), ("poster-2", ["t1 already_granted owned_by_another_user"]),
@@ -254,14 +254,15 @@ import Testing
             #expect(words(first) == [both[0]])
             #expect(words(try await listed("owner-1", before: try #require(first.next), limit: 1)) == [both[1]])
             for reader in [Self.support, Self.player("owner-1")] {
-                let story = try #require(try await explainer.story(of: .transaction("1"), for: reader))
-                #expect(story.standing == .init(.alreadyGranted, Reason.imported.rawValue) && story.next == .nothing)
-                #expect(story.standing.sentence.en.contains("given by our former system"))
-                #expect(Self.words(story) == ["imported"])
-                #expect(story.text.contains("by the former system"))
+                let timeline = try #require(try await explainer.timeline(of: .transaction("1"), for: reader))
+                #expect(
+                    timeline.standing == .init(.alreadyGranted, Reason.imported.rawValue) && timeline.next == .nothing)
+                #expect(timeline.standing.sentence.en.contains("given by our former system"))
+                #expect(Self.words(timeline) == ["imported"])
+                #expect(timeline.text.contains("by the former system"))
             }
-            #expect(try await explainer.story(of: .transaction("1"), for: Self.player("owner-2")) == nil)
-            #expect(try await explainer.story(of: .transaction("1"), for: .support(apps: ["other"])) == nil)
+            #expect(try await explainer.timeline(of: .transaction("1"), for: Self.player("owner-2")) == nil)
+            #expect(try await explainer.timeline(of: .transaction("1"), for: .support(apps: ["other"])) == nil)
 
             // Posted as well, and taken back by Apple; and by somebody else.
             let refund = Self.entry("1", .rejected(.refunded))
@@ -276,9 +277,10 @@ import Testing
                 words(try await listed("owner-2")).sorted() == [
                     "1 already_granted owned_by_another_user coins refunded", "3 already_granted imported coins ",
                 ])
-            let story = try #require(try await explainer.story(of: .transaction("1"), for: Self.player("owner-1")))
-            #expect(Set(Self.words(story)) == ["bought", "posted", "decided", "refunded", "imported"])
-            #expect(!story.json.text.contains("owner-2"))
+            let timeline = try #require(
+                try await explainer.timeline(of: .transaction("1"), for: Self.player("owner-1")))
+            #expect(Set(Self.words(timeline)) == ["bought", "posted", "decided", "refunded", "imported"])
+            #expect(!timeline.json.text.contains("owner-2"))
         }
     }
 
@@ -302,23 +304,23 @@ import Testing
             try await lab.settle(posted, Self.entry("t1"))
             try await lab.run("update grants set order_id = '\(bound)' where transaction_id = 't1'")
 
-            for subject in [StorySubject.order(bound), .receipt(posted.id), .transaction("t1")] {
+            for subject in [TimelineSubject.order(bound), .receipt(posted.id), .transaction("t1")] {
                 for reader in [Self.support, Self.player("owner-1")] {
-                    let story = try #require(try await explainer.story(of: subject, for: reader))
+                    let timeline = try #require(try await explainer.timeline(of: subject, for: reader))
                     // The grant binds it: one moment.
-                    #expect(Self.words(story).prefix(4) == ["order_placed", "bought", "posted", "order_bound"])
-                    #expect(Self.words(story).contains("granted"))
-                    #expect(story.standing.state == "granted")
-                    #expect(story.text.contains("1 × coins (sword), promised 60 coin if paid by "))
+                    #expect(Self.words(timeline).prefix(4) == ["order_placed", "bought", "posted", "order_bound"])
+                    #expect(Self.words(timeline).contains("granted"))
+                    #expect(timeline.standing.state == "granted")
+                    #expect(timeline.text.contains("1 × coins (sword), promised 60 coin if paid by "))
                     let name = reader == Self.support ? "owner-1" : "you"
-                    #expect(story.text.contains("\(name) posted a signed transaction"))
+                    #expect(timeline.text.contains("\(name) posted a signed transaction"))
                 }
             }
-            let waiting = try #require(try await explainer.story(of: .order(open), for: Self.player("owner-1")))
+            let waiting = try #require(try await explainer.timeline(of: .order(open), for: Self.player("owner-1")))
             #expect(waiting.standing.state == "ordered" && waiting.standing.sentence == .orderOpen)
             #expect(waiting.next.by == .player && Self.words(waiting) == ["order_placed"])
-            #expect(try await explainer.story(of: .order(bound), for: Self.player("stranger")) == nil)
-            #expect(try await explainer.story(of: .order(open), for: .support(apps: ["other"])) == nil)
+            #expect(try await explainer.timeline(of: .order(bound), for: Self.player("stranger")) == nil)
+            #expect(try await explainer.timeline(of: .order(open), for: .support(apps: ["other"])) == nil)
 
             // Named by its user while it is open; held, so nothing is bound.
             let named = Submission(
@@ -327,7 +329,7 @@ import Testing
             #expect(try await lab.ledger.insert(named))
             try await lab.settle(
                 Posted(id: named.receiptID, userID: "owner-1", appID: "game"), Self.entry("t2", .held(.review)))
-            let held = try #require(try await explainer.story(of: .order(open), for: Self.support))
+            let held = try #require(try await explainer.timeline(of: .order(open), for: Self.support))
             #expect(held.standing.state == "held" && held.standing.reason == "review")
             #expect(Self.words(held) == ["bought", "order_placed", "posted", "decided"])
 
@@ -340,7 +342,7 @@ import Testing
             #expect(try await lab.ledger.insert(elsewhere))
             try await lab.settle(
                 Posted(id: elsewhere.receiptID, userID: "owner-1", appID: "game"), Self.entry("t3"))
-            let stillOpen = try #require(try await explainer.story(of: .order(wrong), for: Self.player("owner-1")))
+            let stillOpen = try #require(try await explainer.timeline(of: .order(wrong), for: Self.player("owner-1")))
             #expect(stillOpen.standing.state == "ordered" && stillOpen.standing.sentence == .orderOpen)
 
             // From Apple's history alone.
@@ -351,9 +353,9 @@ import Testing
                 Statements.storePage,
                 .init(
                     walk: walk, reader: 1, transactions: [Self.entry("t9").transaction], revision: nil, lease: .zero))
-            let unclaimed = try #require(try await explainer.story(of: .transaction("t9"), for: Self.support))
+            let unclaimed = try #require(try await explainer.timeline(of: .transaction("t9"), for: Self.support))
             #expect(unclaimed.standing.state == "unclaimed" && Self.words(unclaimed) == ["bought"])
-            #expect(try await explainer.story(of: .transaction("t9"), for: Self.player("owner-1")) == nil)
+            #expect(try await explainer.timeline(of: .transaction("t9"), for: Self.player("owner-1")) == nil)
         }
     }
 
@@ -370,7 +372,7 @@ import Testing
                         receiptID: posted.id, appID: "game", transactions: [Self.entry(id).transaction],
                         limits: .init(perUserPerDay: 9, perAppPerDay: 9)))
                 try await lab.settle(posted, Self.entry(id, given))
-                let open = try #require(try await explainer.story(of: .transaction(id), for: Self.player("u1")))
+                let open = try #require(try await explainer.timeline(of: .transaction(id), for: Self.player("u1")))
                 #expect(open.standing.reason == "unconfirmed" && Self.words(open).last == "given_on_trust")
                 #expect(open.next.by == .makegood && open.next.at != nil)
                 if isConfirmed {
@@ -383,7 +385,7 @@ import Testing
                             $0.signedAt = .now
                         })
                 }
-                let ended = try #require(try await explainer.story(of: .transaction(id), for: Self.support))
+                let ended = try #require(try await explainer.timeline(of: .transaction(id), for: Self.support))
                 #expect(Self.words(ended).contains(isConfirmed ? "confirmed" : "taken_back"))
                 #expect(ended.standing.reason == (isConfirmed ? nil : "refunded"))
                 #expect(ended.next == .nothing)
@@ -429,7 +431,7 @@ import Testing
                         message: "it broke", appVersion: "1.2", details: "{}"))
             }
 
-            let whole = try #require(try await explainer.story(of: .transaction("p2"), for: Self.support))
+            let whole = try #require(try await explainer.timeline(of: .transaction("p2"), for: Self.support))
             #expect(
                 Self.words(whole).sorted() == [
                     "bought", "granted", "owned", "owned", "possible_double_charge", "posted", "reported", "told",
@@ -452,15 +454,15 @@ import Testing
             #expect(Set(whole.lines.filter { $0.what == .owned }.compactMap { $0.sentence?.en }).count == 2)
 
             // By the order: its report, without the other's; the receipt tells what its purchase does.
-            let ofOrder = try #require(try await explainer.story(of: .order(order), for: Self.support))
+            let ofOrder = try #require(try await explainer.timeline(of: .order(order), for: Self.support))
             #expect(
                 Self.words(ofOrder) == ["order_placed", "reported"]
                     || Self.words(ofOrder) == ["reported", "order_placed"])
-            let ofReceipt = try #require(try await explainer.story(of: .receipt(posted.id), for: Self.support))
+            let ofReceipt = try #require(try await explainer.timeline(of: .receipt(posted.id), for: Self.support))
             #expect(Self.words(ofReceipt).contains("reported") && Self.words(ofReceipt).contains("owned"))
 
             // A player is told what is his own, and nobody's name.
-            let own = try #require(try await explainer.story(of: .transaction("p2"), for: Self.player("heir-2")))
+            let own = try #require(try await explainer.timeline(of: .transaction("p2"), for: Self.player("heir-2")))
             #expect(
                 Self.words(own).sorted() == [
                     "bought", "granted", "owned", "possible_double_charge", "posted", "reported",
@@ -468,7 +470,7 @@ import Testing
             for word in ["owner-1", "heir-2", "it broke", "orders_differ", "poster"] {
                 #expect(!own.json.text.contains(word), "\(word)")
             }
-            let before = try #require(try await explainer.story(of: .transaction("p1"), for: Self.player("owner-1")))
+            let before = try #require(try await explainer.timeline(of: .transaction("p1"), for: Self.player("owner-1")))
             #expect(!before.json.text.contains("heir-2") && !Self.words(before).contains("possible_double_charge"))
             for kind in ClientReport.Kind.allCases {
                 #expect(kind.sentence.zh.hasSuffix("。") && kind.sentence.en.hasSuffix("."))

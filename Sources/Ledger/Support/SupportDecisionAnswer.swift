@@ -1,7 +1,7 @@
 package import Purchases
 
 /// What became of a person's word on whose a purchase is (`makegood support give`).
-package struct GiftAnswer: Sendable, Equatable {
+package struct SupportDecisionAnswer: Sendable, Equatable {
     package enum Outcome: String, Sendable, CaseIterable {
         /// It is written down, and a worker gives it.
         case decided

@@ -5,14 +5,14 @@ import Purchases
 import Testing
 
 @testable import AppleGateway
+@testable import Encoding
 @testable import Ledger
 @testable import Reconciliation
-@testable import Encoding
 
 /// Goal: Apple is told what is due, through the governor, again until it takes it or says why never, and nobody is told
 /// that an app has switched off (B3, B5). Method: a runner between the simulator over real HTTP and a real ledger, round
 /// by round; the store's own record of what backends told it is the witness.
-@Suite(.timeLimit(.minutes(8))) struct ErrandRunnerTests {
+@Suite(.timeLimit(.minutes(8))) struct AppleUpdateRunnerTests {
     private static let finishing = ["finishAtApple: afterGrant"]
 
     @Test("both are told to Apple as they stand, once, and what Apple has taken is not told again")
@@ -29,7 +29,7 @@ import Testing
             #expect(Set(filings.map(\.kind)) == [.finish, .appAccountToken] && filings.count == 2)
             #expect(filings.allSatisfy { $0.transactionId == sale && $0.environment == .production })
             #expect(filings.compactMap(\.appAccountToken) == [token.uuidString.lowercased()])
-            #expect(try await lab.errands() == ["finish done 1", "set_token done 1"])
+            #expect(try await lab.appleUpdates() == ["finish done 1", "set_token done 1"])
             // Repairs: a fresh purchase comes first.
             #expect(
                 try await lab.lab.texts(
@@ -46,17 +46,17 @@ import Testing
             try await lab.owe(sale, .finish)
             try lab.fault(5_000_001, on: .finish, count: 1)
             await runner.round()
-            #expect(try await lab.errands() == ["finish open apple_answer 1"])
+            #expect(try await lab.appleUpdates() == ["finish open apple_answer 1"])
             #expect(
                 try await lab.lab.texts(
-                    "select concat_ws(' ', http_status, code, due_at between now() and now() + interval '6 s') from errands"
+                    "select concat_ws(' ', http_status, code, due_at between now() and now() + interval '6 s') from apple_updates"
                 )
                     == ["500 5000001 t"])
             await runner.round()
             #expect(lab.store.filings.isEmpty, "not before its time")
             try await lab.passes()
             await runner.round()
-            #expect(try await lab.errands() == ["finish done 2"] && lab.store.filings.count == 1)
+            #expect(try await lab.appleUpdates() == ["finish done 2"] && lab.store.filings.count == 1)
         }
     }
 
@@ -72,8 +72,8 @@ import Testing
             await runner.round()
             try await lab.passes()
             await runner.round()
-            #expect(try await lab.errands() == ["set_token refused apple_refused 1"] && lab.store.filings.isEmpty)
-            #expect(try await lab.lab.texts("select code::text from v_errands") == ["\(code)"])
+            #expect(try await lab.appleUpdates() == ["set_token refused apple_refused 1"] && lab.store.filings.isEmpty)
+            #expect(try await lab.lab.texts("select code::text from v_apple_updates") == ["\(code)"])
         }
     }
 
@@ -84,12 +84,12 @@ import Testing
             try await lab.owe("70000", .finish)
             for attempt in 1...6 {
                 await runner.round()
-                #expect(try await lab.errands() == ["finish open not_found_yet \(attempt)"])
+                #expect(try await lab.appleUpdates() == ["finish open not_found_yet \(attempt)"])
                 try await lab.passes()
             }
-            try await lab.lab.run("update errands set created_at = now() - interval '61 minutes'")
+            try await lab.lab.run("update apple_updates set created_at = now() - interval '61 minutes'")
             await runner.round()
-            #expect(try await lab.errands() == ["finish refused not_found 7"])
+            #expect(try await lab.appleUpdates() == ["finish refused not_found 7"])
         }
     }
 
@@ -99,16 +99,17 @@ import Testing
             let runner = try await lab.runner(Self.finishing)
             let sale = try await lab.sell().purchase.transactionId
             try await lab.owe(sale, .finish)
-            try await lab.lab.run("update errands set attempt = 7, created_at = now() - interval '25 hours'")
+            try await lab.lab.run("update apple_updates set attempt = 7, created_at = now() - interval '25 hours'")
             try lab.fault(5_000_000, on: .finish, count: 1)
             await runner.round()
-            #expect(try await lab.errands() == ["finish parked apple_answer 8"])
+            #expect(try await lab.appleUpdates() == ["finish parked apple_answer 8"])
             #expect(
-                try await lab.lab.number("select count(*) from errands where due_at > now() + interval '59 minutes'")
+                try await lab.lab.number(
+                    "select count(*) from apple_updates where due_at > now() + interval '59 minutes'")
                     == 1)
             try await lab.passes()
             await runner.round()
-            #expect(try await lab.errands() == ["finish done 9"])
+            #expect(try await lab.appleUpdates() == ["finish done 9"])
         }
     }
 
@@ -126,7 +127,7 @@ import Testing
             await lab.halts.refresh()
             await (try lab.runner(Self.finishing)).round()
             #expect(lab.store.calls().isEmpty)
-            #expect(try await lab.errands() == ["finish open 0", "set_token open 0"])
+            #expect(try await lab.appleUpdates() == ["finish open 0", "set_token open 0"])
         }
     }
 
@@ -138,10 +139,10 @@ import Testing
             try await lab.owe(sale, .finish, isHeld: true)
             await runner.round()
             #expect(lab.store.calls().isEmpty)
-            #expect(try await lab.errands() == ["finish open 0"])
+            #expect(try await lab.appleUpdates() == ["finish open 0"])
             try await lab.lab.settle(try await lab.lab.post(), .purchase(sale))
             await runner.round()
-            #expect(try await lab.errands() == ["finish done 1"])
+            #expect(try await lab.appleUpdates() == ["finish done 1"])
             let other = try await lab.sell().purchase.transactionId
             try await lab.owe(other, .finish, isHeld: true)
             await (try lab.runner(["finishAtApple: afterReceipt"])).round()
@@ -160,9 +161,10 @@ import Testing
             fault.retryAfterMilliseconds = 30_000
             try lab.store.fault(fault)
             await runner.round()
-            #expect(try await lab.errands() == ["finish open apple_unavailable 0"])
+            #expect(try await lab.appleUpdates() == ["finish open apple_unavailable 0"])
             #expect(
-                try await lab.lab.number("select count(*) from errands where due_at > now() + interval '25 seconds'")
+                try await lab.lab.number(
+                    "select count(*) from apple_updates where due_at > now() + interval '25 seconds'")
                     == 1)
             try await lab.passes()
             await runner.round()
@@ -172,10 +174,10 @@ import Testing
 }
 
 extension VerifyLab {
-    fileprivate func runner(_ more: [String], hasServerAPI: Bool = true) async throws -> ErrandRunner {
+    fileprivate func runner(_ more: [String], hasServerAPI: Bool = true) async throws -> AppleUpdateRunner {
         let apps = AppDirectory(http: http)
         try await apps.update(try configuration(hasServerAPI: hasServerAPI, more: more), ledger: lab.ledger)
-        return ErrandRunner(
+        return AppleUpdateRunner(
             ledger: lab.ledger, apps: apps, halts: halts,
             appleGateway: AppleGateway(halts: halts, governor: governor()),
             callsMax: 16, logger: .silent)
@@ -183,13 +185,13 @@ extension VerifyLab {
 
     /// As a verdict leaves it, beside its grant or what it holds.
     fileprivate func owe(
-        _ transactionID: String, _ kind: Errand.Kind, _ token: UUID? = nil, isHeld: Bool = false
+        _ transactionID: String, _ kind: AppleUpdate.Kind, _ token: UUID? = nil, isHeld: Bool = false
     ) async throws {
         let decision = isHeld ? Decision.held(.review) : .grant(goods: Verdict.Entry.coins, source: .poster)
         try await lab.settle(try await lab.post(), .purchase(transactionID, decision))
         try await lab.run(
             """
-            insert into errands (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+            insert into apple_updates (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
             values ('\(transactionID)', '\(kind.rawValue)', '\(Self.appID)', 'Production', '\(transactionID)', now(),
               \(token.map { "'\($0)'" } ?? "null"))
             """)
@@ -203,11 +205,11 @@ extension VerifyLab {
 
     /// Its time has come.
     fileprivate func passes() async throws {
-        try await lab.run("update errands set due_at = now() where due_at is not null")
+        try await lab.run("update apple_updates set due_at = now() where due_at is not null")
     }
 
     /// `kind state reason tries`, in order.
-    fileprivate func errands() async throws -> [String] {
-        try await lab.texts("select concat_ws(' ', kind, state, reason, attempt) from v_errands order by 1")
+    fileprivate func appleUpdates() async throws -> [String] {
+        try await lab.texts("select concat_ws(' ', kind, state, reason, attempt) from v_apple_updates order by 1")
     }
 }

@@ -11,7 +11,7 @@ import Service
 ///
 /// Behind the purchases themselves: its calls are repairs to the governor, few at a time, and a row whose call may not be
 /// made now waits. Whoever dies in between leaves it to the next: both calls may be made twice.
-struct ErrandRunner: Sendable {
+struct AppleUpdateRunner: Sendable {
     static let interval: Duration = .seconds(1)
     /// At a time, in each process.
     static let callsMax = 16
@@ -20,13 +20,13 @@ struct ErrandRunner: Sendable {
 
     let ledger: Ledger
     let apps: AppDirectory
-    let halts: HaltBoard
+    let halts: Halts
     let appleGateway: AppleGateway
     let callsMax: Int
     let logger: Logger
 
     init(
-        ledger: Ledger, apps: AppDirectory, halts: HaltBoard, appleGateway: AppleGateway, callsMax: Int, logger: Logger
+        ledger: Ledger, apps: AppDirectory, halts: Halts, appleGateway: AppleGateway, callsMax: Int, logger: Logger
     ) {
         self.ledger = ledger
         self.apps = apps
@@ -53,16 +53,16 @@ struct ErrandRunner: Sendable {
         guard !lines.isEmpty else { return false }
         do {
             let claimed = try await ledger.run(
-                Statements.claimErrands, Statements.ErrandClaim(lines: lines, limit: callsMax, lease: lease))
+                Statements.claimAppleUpdates, Statements.AppleUpdateClaim(lines: lines, limit: callsMax, lease: lease))
             guard !claimed.isEmpty else { return false }
-            let results = await withTaskGroup(of: ErrandResult.self) { group in
-                for errand in claimed { group.addTask { await attempt(errand) } }
-                var results: [ErrandResult] = []
+            let results = await withTaskGroup(of: AppleUpdateResult.self) { group in
+                for appleUpdate in claimed { group.addTask { await attempt(appleUpdate) } }
+                var results: [AppleUpdateResult] = []
                 for await result in group { results.append(result) }
                 return results
             }
-            CrashPoint.afterErrandBeforeRow.reached()
-            _ = try await ledger.run(Statements.reportErrands, results)
+            CrashPoint.afterAppleUpdateBeforeRow.reached()
+            _ = try await ledger.run(Statements.reportAppleUpdates, results)
             count(results)
             return claimed.count == callsMax && results.contains { $0.state == .done }
         } catch {
@@ -80,16 +80,16 @@ struct ErrandRunner: Sendable {
     }
 
     /// What the apps want told now. What is switched off is left as it is.
-    private var lines: [ErrandLine] {
-        apps.ids.flatMap { id -> [ErrandLine] in
+    private var lines: [AppleUpdateLine] {
+        apps.ids.flatMap { id -> [AppleUpdateLine] in
             guard let app = apps[id], app.serverAPI != nil, !halts.isPaused(id) else { return [] }
-            var kinds: [Errand.Kind] = []
+            var kinds: [AppleUpdate.Kind] = []
             if app.policy.writesBackTokens { kinds.append(.setToken) }
             if app.policy.finishAtApple != .never { kinds.append(.finish) }
             return app.lookUpOrder.flatMap { environment in
                 kinds.map { kind in
                     // What was held when policy still said to finish that is no debt of ours at Apple any more.
-                    ErrandLine(
+                    AppleUpdateLine(
                         appID: id, environment: environment.rawValue, kind: kind,
                         needsGrant: kind == .finish && app.policy.finishAtApple == .afterGrant)
                 }
@@ -97,44 +97,44 @@ struct ErrandRunner: Sendable {
         }
     }
 
-    // MARK: One errand
+    // MARK: One Apple update
 
-    private func attempt(_ errand: ClaimedErrand) async -> ErrandResult {
-        guard let app = apps[errand.appID], let api = appleGateway.serverAPI(of: app, lane: .repair) else {
-            return result(errand, .wait(.credentialsMissing))
+    private func attempt(_ appleUpdate: ClaimedAppleUpdate) async -> AppleUpdateResult {
+        guard let app = apps[appleUpdate.appID], let api = appleGateway.serverAPI(of: app, lane: .repair) else {
+            return result(appleUpdate, .wait(.credentialsMissing))
         }
         do {
             let calls = try await appleGateway.ask(.serverApi, for: app) {
                 () async throws(AppStoreFailure) -> (answer: Void, calls: [ServiceCall]) in
-                let answer = try await tell(errand, api)
+                let answer = try await tell(appleUpdate, api)
                 return ((), answer.calls)
             }.calls
-            return result(errand, .done, calls.last)
+            return result(appleUpdate, .done, calls.last)
         } catch {
-            return result(errand, ErrandFate(error), error.calls.last, until: error.fate.until)
+            return result(appleUpdate, AppleUpdateFate(error), error.calls.last, until: error.fate.until)
         }
     }
 
     private func tell(
-        _ errand: ClaimedErrand, _ api: ServerAPIClient
+        _ appleUpdate: ClaimedAppleUpdate, _ api: ServerAPIClient
     ) async throws(AppStoreFailure) -> ServerAPIClient.Answer<Void> {
-        let environments = [StoreEnvironment(rawValue: errand.environment)]
-        if let token = errand.token {
+        let environments = [StoreEnvironment(rawValue: appleUpdate.environment)]
+        if let token = appleUpdate.token {
             return try await api.setAppAccountToken(
-                token, ofPurchase: errand.originalTransactionID, in: environments)
+                token, ofPurchase: appleUpdate.originalTransactionID, in: environments)
         }
-        return try await api.finishTransaction(errand.transactionID, in: environments)
+        return try await api.finishTransaction(appleUpdate.transactionID, in: environments)
     }
 
     /// When it is tried again, if it is, and whether a person should look.
     private func result(
-        _ errand: ClaimedErrand, _ fate: ErrandFate, _ call: ServiceCall? = nil, until: Date? = nil
-    ) -> ErrandResult {
-        func make(_ state: ErrandResult.State?, _ reason: Reason?, counts: Bool, dueIn: Duration = .zero)
-            -> ErrandResult
+        _ appleUpdate: ClaimedAppleUpdate, _ fate: AppleUpdateFate, _ call: ServiceCall? = nil, until: Date? = nil
+    ) -> AppleUpdateResult {
+        func make(_ state: AppleUpdateResult.State?, _ reason: Reason?, counts: Bool, dueIn: Duration = .zero)
+            -> AppleUpdateResult
         {
-            ErrandResult(
-                errand: errand, state: state, reason: reason, counts: counts, dueIn: dueIn,
+            AppleUpdateResult(
+                appleUpdate: appleUpdate, state: state, reason: reason, counts: counts, dueIn: dueIn,
                 httpStatus: call?.httpStatus, code: call?.code.map(Int.init(clamping:)))
         }
         switch fate {
@@ -143,22 +143,23 @@ struct ErrandRunner: Sendable {
         case .wait(let reason):
             return make(nil, reason, counts: false, dueIn: wait(reason, until))
         case .notFound
-        where errand.attempt + 1 >= ErrandFate.notFoundTries && errand.age >= ErrandFate.notFoundAge * scale:
+        where appleUpdate.attempt + 1 >= AppleUpdateFate.notFoundTries
+            && appleUpdate.age >= AppleUpdateFate.notFoundAge * scale:
             return make(.refused, .notFound, counts: true)
-        case .notFound: return make(.open, .notFoundYet, counts: true, dueIn: backoff(errand))
+        case .notFound: return make(.open, .notFoundYet, counts: true, dueIn: backoff(appleUpdate))
         case .retry(let reason):
             let parking = Parking(scale: scale)
             // As a receipt is: after its time *and* its tries.
-            guard errand.attempt + 1 >= Parking.attemptsMin, errand.age >= parking.after else {
-                return make(.open, reason, counts: true, dueIn: backoff(errand))
+            guard appleUpdate.attempt + 1 >= Parking.attemptsMin, appleUpdate.age >= parking.after else {
+                return make(.open, reason, counts: true, dueIn: backoff(appleUpdate))
             }
-            let again = min(max(errand.age - parking.after, parking.againMin), parking.againMax)
+            let again = min(max(appleUpdate.age - parking.after, parking.againMin), parking.againMax)
             return make(.parked, reason, counts: true, dueIn: again)
         }
     }
 
-    private func backoff(_ errand: ClaimedErrand) -> Duration {
-        switch ledger.schedule.wait(afterAttempts: errand.attempt, random: Double.random(in: 0..<1)) {
+    private func backoff(_ appleUpdate: ClaimedAppleUpdate) -> Duration {
+        switch ledger.schedule.wait(afterAttempts: appleUpdate.attempt, random: Double.random(in: 0..<1)) {
         case .rung(let rung): ledger.schedule.delay(ofRung: rung)
         case .row(let wait): wait
         }
@@ -171,12 +172,12 @@ struct ErrandRunner: Sendable {
         return (named ?? least) + least * Double.random(in: 0..<1)
     }
 
-    private func count(_ results: [ErrandResult]) {
+    private func count(_ results: [AppleUpdateResult]) {
         for result in results {
             Counter(
-                label: "makegood_errand_tries_total",
+                label: "makegood_apple_update_tries_total",
                 dimensions: [
-                    ("app", result.errand.appID), ("kind", result.errand.kind.rawValue),
+                    ("app", result.appleUpdate.appID), ("kind", result.appleUpdate.kind.rawValue),
                     ("answer", result.counts ? result.reason?.rawValue ?? "done" : "waits"),
                 ]
             ).increment()
@@ -184,8 +185,8 @@ struct ErrandRunner: Sendable {
             logger.warning(
                 "Apple does not take what it is told about a purchase",
                 metadata: [
-                    "app.id": "\(result.errand.appID)", "errand.kind": "\(result.errand.kind.rawValue)",
-                    "errand.state": "\(state.rawValue)", "apple.code": "\(result.code ?? 0)",
+                    "app.id": "\(result.appleUpdate.appID)", "apple_update.kind": "\(result.appleUpdate.kind.rawValue)",
+                    "apple_update.state": "\(state.rawValue)", "apple.code": "\(result.code ?? 0)",
                 ])
         }
     }

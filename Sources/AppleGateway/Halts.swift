@@ -7,7 +7,7 @@ import Settings
 import Synchronization
 
 /// The halts in force, read each second: no process asks Apple with a secret that another has seen refused.
-package final class HaltBoard: Service {
+package final class Halts: Service {
     package static let refreshInterval: Duration = .seconds(1)
 
     private let ledger: Ledger

@@ -1,10 +1,10 @@
 package import Ledger
 import Purchases
 
-extension GiftAnswer {
+extension SupportDecisionAnswer {
     /// For whoever ran the command.
-    package func text(_ gift: Statements.Gift) -> String {
-        let (id, app) = (gift.transactionID, gift.appID)
+    package func text(_ supportDecision: Statements.SupportDecision) -> String {
+        let (id, app) = (supportDecision.transactionID, supportDecision.appID)
         let why = reason.map { " (\($0.rawValue): \($0.remedy))" } ?? ""
         return switch outcome {
         case .decided:

@@ -5,7 +5,7 @@ package import Purchases
 import Settings
 
 /// One thing that happened, as a row says it.
-package struct StoryLine: Sendable {
+package struct TimelineEntry: Sendable {
     /// In the order in which things happen that have the same time.
     package enum What: String, Sendable, CaseIterable {
         case orderPlaced = "order_placed"
@@ -57,36 +57,36 @@ package struct StoryLine: Sendable {
         self.facts = facts.compactMap { name, value in value.map { .init(name, $0) } }
     }
 
-    static func all(_ rows: StoryRows, app: String, _ audience: Audience) -> [StoryLine] {
-        let teller = StoryTeller(rows: rows, app: app, audience: audience)
+    static func all(_ rows: TimelineRows, app: String, _ audience: Audience) -> [TimelineEntry] {
+        let teller = TimelineTeller(rows: rows, app: app, audience: audience)
         let rank = Dictionary(uniqueKeysWithValues: What.allCases.enumerated().map { ($1, $0) })
         return teller.lines.sorted { ($0.at, rank[$0.what] ?? 0) < ($1.at, rank[$1.what] ?? 0) }
     }
 }
 
 /// Puts rows into words. What a player may not see is not among the rows any more.
-private struct StoryTeller {
-    let rows: StoryRows
+private struct TimelineTeller {
+    let rows: TimelineRows
     let app: String
     let audience: Audience
 
-    var lines: [StoryLine] {
+    var lines: [TimelineEntry] {
         var lines = rows.orders.flatMap(orders) + rows.transactions.flatMap(purchases)
         lines += rows.receipts.flatMap(receipts) + rows.attempts.map(attempt) + rows.outcomes.compactMap(outcome)
         lines += rows.grants.map(grant) + rows.trusts.flatMap(trusts) + rows.events.map(event)
-        lines += rows.errands.map(errand)
+        lines += rows.appleUpdates.map(appleUpdate)
         lines += rows.commands.map(command) + ownerships + rows.doubleCharges.map(doubleCharge)
         lines += rows.reports.map(report) + rows.imported.map(imported)
         if rows.receipts.contains(where: { !$0.state.isEnded }) { lines += rows.halts.map(halt) }
         return lines
     }
 
-    private func orders(_ order: StoryRows.Order) -> [StoryLine] {
+    private func orders(_ order: TimelineRows.Order) -> [TimelineEntry] {
         let id = order.id.text
         let goods = Self.parsed(order.goods)
         let promise = order.goods.map { ", promised \(Self.text(goods: $0)) if paid by \(order.payBy.rfc3339)" } ?? ""
         let item = order.item.map { " (\($0))" } ?? ""
-        let placed = StoryLine(
+        let placed = TimelineEntry(
             order.placedAt, .orderPlaced,
             "\(name(order.userId)) placed order \(id) for \(order.quantity) × \(order.productId)\(item)\(promise)",
             [
@@ -102,13 +102,13 @@ private struct StoryTeller {
         guard let transaction = order.transactionId, let boundAt = order.boundAt else { return [placed] }
         return [
             placed,
-            StoryLine(
+            TimelineEntry(
                 max(boundAt, order.placedAt), .orderBound, "order \(id) was bound to transaction \(transaction)",
                 [("orderId", .string(id)), ("transactionId", .string(transaction))]),
         ]
     }
 
-    private func purchases(_ transaction: StoryRows.Transaction) -> [StoryLine] {
+    private func purchases(_ transaction: TimelineRows.Transaction) -> [TimelineEntry] {
         let id = transaction.transactionId
         let apple = (try? JSONValue(parsing: Array(transaction.facts.utf8))) ?? .object([])
         let price = Self.integer(apple["price"])
@@ -130,14 +130,14 @@ private struct StoryTeller {
                 ("signedAt", transaction.signedAt.map { .string($0.rfc3339) }), ("apple", apple),
             ]
         }
-        let bought = StoryLine(
+        let bought = TimelineEntry(
             transaction.purchasedAt, .bought,
             "Apple sold \(transaction.quantity) × \(transaction.productId) as transaction \(id) "
                 + "(\(transaction.environment)\(cost))", facts)
         guard let revokedAt = transaction.revokedAt else { return [bought] }
         return [
             bought,
-            StoryLine(
+            TimelineEntry(
                 revokedAt, .refunded, Self.ending(transaction.takenBack.flatMap(Reason.init(rawValue:)), of: id),
                 [("transactionId", .string(id))]),
         ]
@@ -152,7 +152,7 @@ private struct StoryTeller {
         }
     }
 
-    private func receipts(_ receipt: StoryRows.Receipt) -> [StoryLine] {
+    private func receipts(_ receipt: TimelineRows.Receipt) -> [TimelineEntry] {
         let id = receipt.id.text
         let kind = Proof.Kind(rawValue: receipt.kind).map(Self.text) ?? receipt.kind
         // Where the post names nobody, its order does.
@@ -161,11 +161,12 @@ private struct StoryTeller {
         if let named = receipt.transactionId { text += ", naming transaction \(named)" }
         if let order = receipt.orderId { text += ", for order \(order)" }
         if receipt.isVouched, audience.isSupport { text += ", vouched for by a trusted backend" }
-        if receipt.purchases > Statements.storyPurchasesMax {
-            text += "; it holds \(receipt.purchases) purchases, of which \(Statements.storyPurchasesMax) are told here"
+        if receipt.purchases > Statements.timelinePurchasesMax {
+            text +=
+                "; it holds \(receipt.purchases) purchases, of which \(Statements.timelinePurchasesMax) are told here"
         }
         var posts = [
-            StoryLine(
+            TimelineEntry(
                 receipt.receivedAt, .posted, text,
                 [
                     ("receiptId", .string(id)), ("user", poster.map(JSONValue.string)),
@@ -181,7 +182,7 @@ private struct StoryTeller {
         posts += (receipt.said ?? []).map { said in
             let named = [said.transactionId.map { "transaction \($0)" }, said.orderId.map { "order \($0)" }]
                 .compactMap(\.self)
-            return StoryLine(
+            return TimelineEntry(
                 said.saidAt, .said,
                 "\(poster ?? "somebody") said of receipt \(id): \(named.isEmpty ? "no order" : named.joined(separator: ", "))",
                 [
@@ -193,7 +194,7 @@ private struct StoryTeller {
         }
         if let claimedAt = receipt.claimedAt {
             posts.append(
-                StoryLine(
+                TimelineEntry(
                     claimedAt, .posted, "\(poster ?? "somebody") posted it again, and receipt \(id) is judged anew",
                     [("receiptId", .string(id)), ("user", poster.map(JSONValue.string))]))
         }
@@ -202,7 +203,7 @@ private struct StoryTeller {
         else { return posts }
         let state = receipt.state == .received ? "tried again later" : receipt.state.rawValue
         return posts + [
-            StoryLine(
+            TimelineEntry(
                 at, .decided, "receipt \(id): \(state), because \(reason)",
                 [
                     ("receiptId", .string(id)), ("state", .string(receipt.state.rawValue)), ("reason", .string(reason)),
@@ -210,12 +211,12 @@ private struct StoryTeller {
         ]
     }
 
-    private func attempt(_ attempt: StoryRows.Attempt) -> StoryLine {
+    private func attempt(_ attempt: TimelineRows.Attempt) -> TimelineEntry {
         var words = [attempt.service, attempt.environment].compactMap(\.self)
         if let status = attempt.httpStatus { words.append("HTTP \(status)") }
         if let code = attempt.code { words.append("code \(code)") }
         if let milliseconds = attempt.milliseconds { words.append("\(milliseconds) ms") }
-        return StoryLine(
+        return TimelineEntry(
             attempt.at, .attempt,
             "try \(attempt.attempt) brought nothing: \(([attempt.reason ?? "no reason"] + words).joined(separator: ", "))",
             [
@@ -230,7 +231,7 @@ private struct StoryTeller {
     }
 
     /// Nothing where the grant itself tells it.
-    private func outcome(_ outcome: StoryRows.Outcome) -> StoryLine? {
+    private func outcome(_ outcome: TimelineRows.Outcome) -> TimelineEntry? {
         let id = outcome.transactionId
         let grant = rows.grant(of: id)
         if outcome.state == "granted", grant != nil { return nil }
@@ -253,10 +254,10 @@ private struct StoryTeller {
             facts.append(("bindingSource", .string(source)))
             if !reasons.isEmpty { facts.append(("reasons", .array(reasons.map(Self.explained)))) }
         }
-        return StoryLine(outcome.decidedAt, .decided, text, facts)
+        return TimelineEntry(outcome.decidedAt, .decided, text, facts)
     }
 
-    private func grant(_ grant: StoryRows.Grant) -> StoryLine {
+    private func grant(_ grant: TimelineRows.Grant) -> TimelineEntry {
         var text = "transaction \(grant.transactionId) was granted to \(name(grant.userId)): \(Self.text(grant.goods))"
         var facts: [(String, JSONValue?)] = [
             ("transactionId", .string(grant.transactionId)), ("user", .string(name(grant.userId))),
@@ -275,21 +276,21 @@ private struct StoryTeller {
                 facts.append(("reasons", .array(reasons.map(Self.explained))))
             }
         }
-        return StoryLine(grant.grantedAt, .granted, text, facts)
+        return TimelineEntry(grant.grantedAt, .granted, text, facts)
     }
 
-    private func imported(_ gift: StoryRows.Imported) -> StoryLine {
-        StoryLine(
-            gift.importedAt, .imported,
-            "transaction \(gift.transactionId) is on record as given to \(name(gift.userId)) by the former system",
+    private func imported(_ purchase: TimelineRows.Imported) -> TimelineEntry {
+        TimelineEntry(
+            purchase.importedAt, .imported,
+            "transaction \(purchase.transactionId) is on record as given to \(name(purchase.userId)) by the former system",
             [
-                ("transactionId", .string(gift.transactionId)), ("user", .string(name(gift.userId))),
-                ("productId", .string(gift.productId)), ("purchasedAt", .string(gift.purchasedAt.rfc3339)),
+                ("transactionId", .string(purchase.transactionId)), ("user", .string(name(purchase.userId))),
+                ("productId", .string(purchase.productId)), ("purchasedAt", .string(purchase.purchasedAt.rfc3339)),
             ], PlayerSentence(.alreadyGranted, .imported))
     }
 
     /// The matcher's, where the receipt that brought the grant is told of.
-    private func reasons(_ grant: StoryRows.Grant) -> [String] {
+    private func reasons(_ grant: TimelineRows.Grant) -> [String] {
         rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == grant.transactionId }?.reasons
             ?? []
     }
@@ -301,7 +302,7 @@ private struct StoryTeller {
     }
 
     /// Each chain's history, its owners in the order of its purchases.
-    private var ownerships: [StoryLine] {
+    private var ownerships: [TimelineEntry] {
         let chains = Dictionary(grouping: rows.ownerships, by: \.originalTransactionId)
         return chains.values.flatMap { chain in
             let steps = chain.sorted {
@@ -315,7 +316,7 @@ private struct StoryTeller {
                     "\(step.originalTransactionId) is \(name(step.userId))'s from transaction \(step.transactionId) on"
                 if isMoved, let before { text += ", and was \(name(before))'s" }
                 if audience.isSupport { text += "; \(rule)" }
-                return StoryLine(
+                return TimelineEntry(
                     step.decidedAt, .owned, text,
                     [
                         ("originalTransactionId", .string(step.originalTransactionId)),
@@ -327,11 +328,11 @@ private struct StoryTeller {
         }
     }
 
-    private func doubleCharge(_ charge: StoryRows.DoubleCharge) -> StoryLine {
+    private func doubleCharge(_ charge: TimelineRows.DoubleCharge) -> TimelineEntry {
         var text = "transaction \(charge.transactionId) may be a second charge"
         if let first = charge.firstTransactionId { text += " for what transaction \(first) bought" }
         if let order = charge.orderId { text += " on order \(order.text)" }
-        return StoryLine(
+        return TimelineEntry(
             charge.flaggedAt, .possibleDoubleCharge, "\(text); both were given",
             [
                 ("transactionId", .string(charge.transactionId)),
@@ -340,13 +341,13 @@ private struct StoryTeller {
             ], .possibleDoubleCharge)
     }
 
-    private func report(_ report: StoryRows.Report) -> StoryLine {
+    private func report(_ report: TimelineRows.Report) -> TimelineEntry {
         let kind = ClientReport.Kind(rawValue: report.kind)
         var text = "the app\(report.appVersion.map { " \($0)" } ?? "") reported \(report.kind)"
         if let user = report.userId { text += " for \(name(user))" }
         if audience.isSupport, let message = report.message { text += ": \(message)" }
         if let handledAt = report.handledAt { text += " (a person saw to it at \(handledAt.rfc3339))" }
-        return StoryLine(
+        return TimelineEntry(
             report.reportedAt, .reported, text,
             [
                 ("kind", .string(report.kind)), ("user", report.userId.map { .string(name($0)) }),
@@ -357,24 +358,25 @@ private struct StoryTeller {
             ], kind?.sentence)
     }
 
-    private func trusts(_ trust: StoryRows.Trust) -> [StoryLine] {
+    private func trusts(_ trust: TimelineRows.Trust) -> [TimelineEntry] {
         let id = trust.transactionId
         let facts: [(String, JSONValue?)] = [("transactionId", .string(id))]
         var lines = [
-            StoryLine(trust.grantedAt, .givenOnTrust, "transaction \(id) was given before Apple confirmed it", facts)
+            TimelineEntry(
+                trust.grantedAt, .givenOnTrust, "transaction \(id) was given before Apple confirmed it", facts)
         ]
         if let at = trust.confirmedAt {
-            lines.append(StoryLine(at, .confirmed, "Apple confirmed transaction \(id), given on trust", facts))
+            lines.append(TimelineEntry(at, .confirmed, "Apple confirmed transaction \(id), given on trust", facts))
         }
         if let at = trust.revokedAt {
-            lines.append(StoryLine(at, .takenBack, "Apple denied transaction \(id), given on trust", facts))
+            lines.append(TimelineEntry(at, .takenBack, "Apple denied transaction \(id), given on trust", facts))
         }
         return lines
     }
 
-    private func event(_ event: StoryRows.Event) -> StoryLine {
+    private func event(_ event: TimelineRows.Event) -> TimelineEntry {
         let id = event.eventId.text
-        return StoryLine(
+        return TimelineEntry(
             event.at, .told,
             "the app backend may read \(event.type) of transaction \(event.transactionId) as event \(id)",
             [
@@ -383,39 +385,40 @@ private struct StoryTeller {
             ])
     }
 
-    private func errand(_ errand: StoryRows.Errand) -> StoryLine {
-        let id = errand.transactionId
+    private func appleUpdate(_ appleUpdate: TimelineRows.AppleUpdate) -> TimelineEntry {
+        let id = appleUpdate.transactionId
         let what =
-            errand.token.map {
-                "purchases of \(errand.originalTransactionId) carry token \($0.text)"
+            appleUpdate.token.map {
+                "purchases of \(appleUpdate.originalTransactionId) carry token \($0.text)"
             }
             ?? "transaction \(id) is finished"
-        let because = errand.reason.map { ", because \($0)" } ?? ""
-        let tries = errand.attempt == 0 ? "" : " after \(errand.attempt) tries"
+        let because = appleUpdate.reason.map { ", because \($0)" } ?? ""
+        let tries = appleUpdate.attempt == 0 ? "" : " after \(appleUpdate.attempt) tries"
         let text =
-            switch errand.state {
+            switch appleUpdate.state {
             case "done": "Apple was told that \(what)"
             case "superseded": "Apple need not be told that \(what): a later purchase has another token"
             case "refused": "Apple does not take it that \(what)\(tries)\(because)"
             default:
                 "Apple is to be told that \(what)"
-                    + (errand.dueAt.map { ", next try at \($0.rfc3339)" } ?? "") + tries + because
+                    + (appleUpdate.dueAt.map { ", next try at \($0.rfc3339)" } ?? "") + tries + because
             }
-        return StoryLine(
-            errand.endedAt ?? errand.createdAt, .toldApple, text,
+        return TimelineEntry(
+            appleUpdate.endedAt ?? appleUpdate.createdAt, .toldApple, text,
             [
-                ("transactionId", .string(id)), ("errand", .string(errand.kind)), ("state", .string(errand.state)),
-                ("reason", errand.reason.map(JSONValue.string)), ("attempt", .integer(errand.attempt)),
-                ("appAccountToken", errand.token.map { .string($0.text) }),
-                ("httpStatus", errand.httpStatus.map(JSONValue.integer)),
-                ("code", errand.code.map(JSONValue.integer)),
-                ("nextTryAt", errand.dueAt.map { .string($0.rfc3339) }),
+                ("transactionId", .string(id)), ("apple_update", .string(appleUpdate.kind)),
+                ("state", .string(appleUpdate.state)),
+                ("reason", appleUpdate.reason.map(JSONValue.string)), ("attempt", .integer(appleUpdate.attempt)),
+                ("appAccountToken", appleUpdate.token.map { .string($0.text) }),
+                ("httpStatus", appleUpdate.httpStatus.map(JSONValue.integer)),
+                ("code", appleUpdate.code.map(JSONValue.integer)),
+                ("nextTryAt", appleUpdate.dueAt.map { .string($0.rfc3339) }),
             ])
     }
 
-    private func command(_ command: StoryRows.Command) -> StoryLine {
+    private func command(_ command: TimelineRows.Command) -> TimelineEntry {
         let receiver = command.receiver.map { ", to \(name($0))" } ?? ""
-        return StoryLine(
+        return TimelineEntry(
             command.at, .command, "\(command.actor) ran \(command.action) \(command.details)\(receiver)",
             [
                 ("actor", .string(command.actor)), ("action", .string(command.action)),
@@ -424,9 +427,9 @@ private struct StoryTeller {
             ])
     }
 
-    private func halt(_ halt: StoryRows.Halt) -> StoryLine {
+    private func halt(_ halt: TimelineRows.Halt) -> TimelineEntry {
         let isPause = halt.service == Halt.everyService
-        return StoryLine(
+        return TimelineEntry(
             halt.since, .halted,
             isPause ? "\(app) was paused by hand" : "\(halt.service) in \(halt.environment) was halted: \(halt.reason)",
             [

@@ -9,10 +9,10 @@ import Testing
 @testable import Intake
 @testable import Ledger
 
-/// Goal: who may read a story or a list of purchases reads his own and nothing else, wherever users are protected as
+/// Goal: who may read a timeline or a list of purchases reads his own and nothing else, wherever users are protected as
 /// well as where they are not; bad input is named. Method: real HTTP on a real database, verdicts written as workers
 /// write them, every kind of caller.
-@Suite(.timeLimit(.minutes(8))) struct StoryHTTPTests {
+@Suite(.timeLimit(.minutes(8))) struct TimelineHTTPTests {
     /// A gateway that signs for its users.
     private struct Gateway {
         private let signer = P256.Signing.PrivateKey()
@@ -32,7 +32,7 @@ import Testing
         isProtected: Bool = false, _ body: @escaping (RunningIntake, Gateway) async throws -> Void
     ) async throws {
         let directory = URL.temporaryDirectory.appending(
-            path: "makegood-story-\(UUID().uuidString)", directoryHint: .isDirectory)
+            path: "makegood-timeline-\(UUID().uuidString)", directoryHint: .isDirectory)
         try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(at: directory) }
         let gateway = Gateway()

@@ -3,18 +3,18 @@ import Postgres
 import Purchases
 import Testing
 
-@testable import Settings
-@testable import Ledger
-@testable import Support
 @testable import Encoding
+@testable import Ledger
+@testable import Settings
+@testable import Support
 
 /// Goal: a person's word gives a held purchase to whom he names by the statement that gives everything, once, and is
 /// refused with its reason where nothing is held that a word could help (B4). Method: verdicts on real PostgreSQL,
 /// judged by what the database knows as a worker judges them.
-@Suite(.timeLimit(.minutes(8))) struct GiftTests {
-    private static func gift(
+@Suite(.timeLimit(.minutes(8))) struct SupportDecisionTests {
+    private static func supportDecision(
         _ id: String, to user: String = "u9", app: String = "game", item: String? = nil, canAsk: Bool = true
-    ) -> Statements.Gift {
+    ) -> Statements.SupportDecision {
         .init(
             appID: app, transactionID: id, userID: user, item: item, because: "ticket 7", canAsk: canAsk,
             isWrittenBack: false)
@@ -32,7 +32,7 @@ import Testing
             for reason in Reason.allCases {
                 let posted = try await lab.post("u1", kind: .signedTransaction)
                 try await lab.settle(posted, Self.held(reason.rawValue, reason))
-                let answer = try await repairs.give(Self.gift(reason.rawValue, item: "sword"))
+                let answer = try await repairs.give(Self.supportDecision(reason.rawValue, item: "sword"))
                 let isGiven = Reason.givenByPerson.contains(reason)
                 #expect(answer == .init(outcome: isGiven ? .decided : .waits, reason: reason))
                 #expect(
@@ -78,26 +78,26 @@ import Testing
                 delete from stored_payloads where receipt_id in (select receipt_id from outcomes where transaction_id = 'gone')
                 """)
             let repairs = Repairs(database: lab.database, actor: "ann")
-            func answer(_ gift: Statements.Gift) async throws -> GiftAnswer.Outcome {
-                let answer = try await repairs.give(gift)
-                #expect(!answer.text(gift).isEmpty && answer.isDecided == (answer.outcome == .decided))
+            func answer(_ supportDecision: Statements.SupportDecision) async throws -> SupportDecisionAnswer.Outcome {
+                let answer = try await repairs.give(supportDecision)
+                #expect(!answer.text(supportDecision).isEmpty && answer.isDecided == (answer.outcome == .decided))
                 return answer.outcome
             }
             for (id, outcome) in [
                 ("granted", .granted), ("imported", .imported), ("refunded", .refunded), ("shared", .shared),
                 ("ended", .ended), ("open", .open), ("gone", .gone), ("items", .itemless), ("never", .unknown),
                 ("", .unknown),
-            ] as [(String, GiftAnswer.Outcome)] {
-                #expect(try await answer(Self.gift(id)) == outcome, "\(id)")
+            ] as [(String, SupportDecisionAnswer.Outcome)] {
+                #expect(try await answer(Self.supportDecision(id)) == outcome, "\(id)")
             }
-            #expect(try await answer(Self.gift("granted", app: "other")) == .collision)
-            #expect(try await answer(Self.gift("elsewhere", app: "other")) == .unknown)
-            #expect(try await answer(Self.gift("bare", canAsk: false)) == .unasked)
+            #expect(try await answer(Self.supportDecision("granted", app: "other")) == .collision)
+            #expect(try await answer(Self.supportDecision("elsewhere", app: "other")) == .unknown)
+            #expect(try await answer(Self.supportDecision("bare", canAsk: false)) == .unasked)
             #expect(try await lab.number("select count(*) from support_decisions") == 0)
             #expect(try await lab.number("select count(*) from audits where action = 'support.give'") == 0)
             #expect(try await lab.number("select count(*) from ordering_apps") == 0)
-            #expect(try await answer(Self.gift("bare")) == .decided)
-            #expect(try await answer(Self.gift("items", item: "sword")) == .decided)
+            #expect(try await answer(Self.supportDecision("bare")) == .decided)
+            #expect(try await answer(Self.supportDecision("items", item: "sword")) == .decided)
             #expect(try await lab.texts("select app_id from ordering_apps") == ["game"], "others are asked about now")
         }
     }
@@ -119,7 +119,7 @@ import Testing
             #expect(try await lab.settle(posted, try await judged("t2", days: 1)) == .held)
             #expect(try await lab.outcomes(posted) == ["t2": "held review"])
             let repairs = Repairs(database: lab.database, actor: "ann")
-            #expect(try await repairs.give(Self.gift("t2", to: "u1")).isDecided)
+            #expect(try await repairs.give(Self.supportDecision("t2", to: "u1")).isDecided)
             let given = try await judged("t2", days: 1)
             #expect(given.transaction.purchaseKey == "Production/transaction/t2")
             #expect(try await lab.settle(posted, attempt: 1, given) == .granted)
@@ -136,7 +136,7 @@ import Testing
             try await lab.settle(posted, Self.held("t1", .foreignOrder))
             let early = lab.verdict(posted, .transactions([Self.held("t1", .foreignOrder)]))
             for user in ["u2", "u3", "u3"] {
-                #expect(try await repairs.give(Self.gift("t1", to: user)).isDecided)
+                #expect(try await repairs.give(Self.supportDecision("t1", to: user)).isDecided)
             }
             #expect(try await lab.settle(early) == [:], "it would be held for another while")
             #expect(try await lab.number("select count(*) from receipts where due_at <= now()") == 1)
@@ -148,7 +148,7 @@ import Testing
                     "select concat_ws(' ', g.user_id, g.binding_source, o.reasons[1]) from grants g, outcomes o")
                     == ["u3 support support_decided"])
             #expect(try await lab.texts("select type || ' ' || user_id from events") == ["purchase.granted u3"])
-            #expect(try await repairs.give(Self.gift("t1", to: "u4")).outcome == .granted)
+            #expect(try await repairs.give(Self.supportDecision("t1", to: "u4")).outcome == .granted)
             #expect(try await lab.number("select count(*) from audits where action = 'support.give'") == 3)
             // Whoever posts it next is answered by the grant.
             let own = try await lab.post("u3")
@@ -172,7 +172,7 @@ import Testing
                     for user in ["a", "b"] {
                         group.addTask {
                             let repairs = Repairs(database: lab.ledger.database, actor: user)
-                            _ = try? await repairs.give(Self.gift(id, to: user))
+                            _ = try? await repairs.give(Self.supportDecision(id, to: user))
                         }
                     }
                     for posted in held { group.addTask { await lab.work(posted, id) } }
@@ -192,10 +192,10 @@ import Testing
         try await LedgerLab.with { lab in
             let repairs = Repairs(database: lab.database, actor: "ann")
             for id in ["t1", "t2", "t3"] { try await lab.settle(try await lab.post("u1"), Self.held(id)) }
-            #expect(try await repairs.give(Self.gift("t1", to: "guest")).isDecided)
+            #expect(try await repairs.give(Self.supportDecision("t1", to: "guest")).isDecided)
             #expect(try await lab.merge("guest", into: "account") == .merged)
-            #expect(try await repairs.give(Self.gift("t2", to: "guest")).isDecided)
-            #expect(try await repairs.give(Self.gift("t3", to: "u3")).isDecided)
+            #expect(try await repairs.give(Self.supportDecision("t2", to: "guest")).isDecided)
+            #expect(try await repairs.give(Self.supportDecision("t3", to: "u3")).isDecided)
             let erasure = UserErasure(database: lab.database, keys: nil, actor: "bob")
             #expect(try await erasure.erase(erasure.name(of: "u3", app: "game")), "known by the word alone")
             for id in ["t1", "t2", "t3"] {
@@ -219,43 +219,43 @@ import Testing
             let posted = try await lab.post(key)
             try await lab.settle(posted, Self.held("t1"))
             let repairs = Repairs(database: lab.database, actor: "ann")
-            #expect(try await repairs.give(Self.gift("t1", to: key)).outcome == .stranger)
+            #expect(try await repairs.give(Self.supportDecision("t1", to: key)).outcome == .stranger)
             let entered = EnteredUser(appID: "game", key: key, sealed: keys.seal("u3", key: key, app: "game"))
             try await lab.database.run(Statements.enterUsers, [entered])
-            #expect(try await repairs.give(Self.gift("t1", to: key)).isDecided)
-            let story = try #require(
-                try await Explainer(database: lab.database, keys: keys).story(of: .transaction("t1"), for: .people))
-            #expect(story.text.contains("ann ran support.give") && story.text.contains(", to u3"))
+            #expect(try await repairs.give(Self.supportDecision("t1", to: key)).isDecided)
+            let timeline = try #require(
+                try await Explainer(database: lab.database, keys: keys).timeline(of: .transaction("t1"), for: .people))
+            #expect(timeline.text.contains("ann ran support.give") && timeline.text.contains(", to u3"))
             let erasure = UserErasure(database: lab.database, keys: keys, actor: "bob")
             #expect(try await erasure.erase(UserName(appID: "game", key: key)))
             #expect(try await lab.judge(posted, "t1", attempt: 1, userID: nil) == .held)
-            #expect(try await repairs.give(Self.gift("t1", to: key)).outcome == .stranger, "erased")
+            #expect(try await repairs.give(Self.supportDecision("t1", to: key)).outcome == .stranger, "erased")
             #expect(try await erasure.readmit("u3", app: "game"))
-            #expect(try await repairs.give(Self.gift("t1", to: key)).isDecided)
+            #expect(try await repairs.give(Self.supportDecision("t1", to: key)).isDecided)
             #expect(try await lab.judge(posted, "t1", attempt: 2, userID: nil) == .granted)
         }
     }
 
-    @Test("B14: the word stands in its purchase's story, also after it has ended, and in no other one's")
-    func story() async throws {
+    @Test("B14: the word stands in its purchase's timeline, also after it has ended, and in no other one's")
+    func timeline() async throws {
         try await LedgerLab.with { lab in
             let repairs = Repairs(database: lab.database, actor: "ann")
             let (posted, other) = (try await lab.post("u1"), try await lab.post("u1"))
             try await lab.settle(posted, Self.held("t1"))
             try await lab.settle(other, Self.held("t2"))
             let explainer = Explainer(database: lab.database, keys: nil)
-            let before = try #require(try await explainer.story(of: .transaction("t1"), for: .people))
+            let before = try #require(try await explainer.timeline(of: .transaction("t1"), for: .people))
             #expect(before.next.text.contains("makegood support give"))
-            #expect(try await repairs.give(Self.gift("t1", to: "u1")).isDecided)
+            #expect(try await repairs.give(Self.supportDecision("t1", to: "u1")).isDecided)
             #expect(try await lab.judge(posted, "t1", attempt: 1) == .granted)
             try await lab.run("update audits set at = now()")
-            let told = try #require(try await explainer.story(of: .transaction("t1"), for: .people))
+            let told = try #require(try await explainer.timeline(of: .transaction("t1"), for: .people))
             #expect(told.lines.contains { $0.what == .command })
             #expect(told.text.contains("ticket 7") && told.text.contains(", to u1"))
             #expect(told.text.contains("a person of support decided it (support_decided)"))
-            let neighbour = try #require(try await explainer.story(of: .transaction("t2"), for: .people))
+            let neighbour = try #require(try await explainer.timeline(of: .transaction("t2"), for: .people))
             #expect(!neighbour.lines.contains { $0.what == .command })
-            let own = try #require(try await explainer.story(of: .transaction("t1"), for: .player(["game": "u1"])))
+            let own = try #require(try await explainer.timeline(of: .transaction("t1"), for: .player(["game": "u1"])))
             #expect(!own.text.contains("ann ran") && !own.json.text.contains("ticket"))
         }
     }

@@ -18,7 +18,7 @@ extension NextStep {
     }
 }
 
-extension StoryLine {
+extension TimelineEntry {
     fileprivate var json: JSONValue {
         let said = sentence.map { [JSONValue.Member("sentence", $0.json)] } ?? []
         return .object(
@@ -28,7 +28,7 @@ extension StoryLine {
     }
 }
 
-extension Story {
+extension Timeline {
     /// For programs: `GET …/explain` and `makegood explain --json`.
     package var json: JSONValue {
         var members: [JSONValue.Member] = [
@@ -39,12 +39,12 @@ extension Story {
         members += [
             .init("sentence", standing.sentence.json), .init("next", next.json(audience)),
             .init("receipts", .array(receipts.map(json))),
-            .init("story", .array(lines.map(\.json))),
+            .init("timeline", .array(lines.map(\.json))),
         ]
         return .object(members)
     }
 
-    private func json(_ receipt: StoryRows.Receipt) -> JSONValue {
+    private func json(_ receipt: TimelineRows.Receipt) -> JSONValue {
         var members: [JSONValue.Member] = [
             .init("id", .string(receipt.id.text)),
             .init("state", .string(receipt.shownState.rawValue)),
@@ -65,7 +65,7 @@ extension Story {
         var head = "\(subject.kind) \(subject.id) of \(appID): \(standing.state)"
         if let reason = standing.reason { head += " (\(reason))" }
         let step = "next\(next.at.map { ", by \($0.rfc3339)" } ?? ""): \(next.text)"
-        let width = StoryLine.What.allCases.map(\.rawValue.count).max() ?? 0
+        let width = TimelineEntry.What.allCases.map(\.rawValue.count).max() ?? 0
         let told = lines.map { line in
             "\(line.at.rfc3339)  \(line.what.rawValue.padding(toLength: width, withPad: " ", startingAt: 0))  \(line.text)"
         }

@@ -4,7 +4,7 @@ import Purchases
 
 extension Statements {
     /// A person's word on whose a held purchase is.
-    package struct Gift: Sendable {
+    package struct SupportDecision: Sendable {
         package var appID: String
         package var transactionID: String
         /// As the tables have him.
@@ -37,7 +37,7 @@ extension Statements {
     ///
     /// Said again, the latest word counts while nothing is granted. A verdict that was matched before is stale: it would
     /// hold the purchase for another while.
-    package static let give = Statement<(gift: Gift, actor: String), GiftAnswer>(
+    package static let give = Statement<(supportDecision: SupportDecision, actor: String), SupportDecisionAnswer>(
         "repair.give",
         """
         with shown as (
@@ -98,13 +98,16 @@ extension Statements {
         """,
         bind: {
             [
-                .text($0.gift.appID), .text($0.gift.transactionID), .text($0.gift.userID), .text($0.gift.item),
-                .text($0.gift.because), .text($0.actor), .bool($0.gift.canAsk), .bool($0.gift.isWrittenBack),
+                .text($0.supportDecision.appID), .text($0.supportDecision.transactionID),
+                .text($0.supportDecision.userID), .text($0.supportDecision.item),
+                .text($0.supportDecision.because), .text($0.actor), .bool($0.supportDecision.canAsk),
+                .bool($0.supportDecision.isWrittenBack),
                 .uuid(UUID()),
             ]
         },
         read: { row throws(PostgresError) in
-            GiftAnswer(outcome: try row.word(0), reason: try row.optionalText(1).flatMap(Reason.init(rawValue:)))
+            SupportDecisionAnswer(
+                outcome: try row.word(0), reason: try row.optionalText(1).flatMap(Reason.init(rawValue:)))
         })
 
     private static let givenByPerson = Reason.givenByPerson.map { "'\($0.rawValue)'" }.joined(separator: ", ")

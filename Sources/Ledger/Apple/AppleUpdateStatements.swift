@@ -3,34 +3,34 @@ package import Foundation
 package import Postgres
 package import Purchases
 
-/// An errand that somebody has taken on, for as long as its lease runs.
-package struct ClaimedErrand: Sendable, Equatable {
+/// An Apple update that somebody has taken on, for as long as its lease runs.
+package struct ClaimedAppleUpdate: Sendable, Equatable {
     package let appID: String
     package let environment: String
-    package let kind: Errand.Kind
+    package let kind: AppleUpdate.Kind
     package let transactionID: String
     package let originalTransactionID: String
-    /// Of `Errand/Kind/setToken`.
+    /// Of `AppleUpdate/Kind/setToken`.
     package let token: UUID?
     /// How often Apple was asked before.
     package let attempt: Int
     package let age: Duration
 }
 
-/// What came of a try at an errand.
-package struct ErrandResult: Sendable, Equatable {
+/// What came of a try at an Apple update.
+package struct AppleUpdateResult: Sendable, Equatable {
     package enum State: String, Sendable {
         case open, parked
         /// Nobody tries again.
         case done, refused
     }
 
-    package let errand: ClaimedErrand
+    package let appleUpdate: ClaimedAppleUpdate
     /// Nil: as it was, nobody was asked.
     package let state: State?
     /// Nil: done.
     package let reason: Reason?
-    /// Whether Apple was asked and it was this errand's try.
+    /// Whether Apple was asked and it was this Apple update's try.
     package let counts: Bool
     /// Where nobody is done with it.
     package let dueIn: Duration
@@ -38,10 +38,11 @@ package struct ErrandResult: Sendable, Equatable {
     package let code: Int?
 
     package init(
-        errand: ClaimedErrand, state: State?, reason: Reason?, counts: Bool, dueIn: Duration, httpStatus: Int?,
+        appleUpdate: ClaimedAppleUpdate, state: State?, reason: Reason?, counts: Bool, dueIn: Duration,
+        httpStatus: Int?,
         code: Int?
     ) {
-        self.errand = errand
+        self.appleUpdate = appleUpdate
         self.state = state
         self.reason = reason
         self.counts = counts
@@ -51,15 +52,15 @@ package struct ErrandResult: Sendable, Equatable {
     }
 }
 
-/// An app's errands of one kind in one environment: they share Apple's limit, so they wait for each other alone.
-package struct ErrandLine: Sendable, Hashable {
+/// An app's Apple updates of one kind in one environment: they share Apple's limit, so they wait for each other alone.
+package struct AppleUpdateLine: Sendable, Hashable {
     package let appID: String
     package let environment: String
-    package let kind: Errand.Kind
+    package let kind: AppleUpdate.Kind
     /// What is not granted is left as it is.
     package var needsGrant = false
 
-    package init(appID: String, environment: String, kind: Errand.Kind, needsGrant: Bool = false) {
+    package init(appID: String, environment: String, kind: AppleUpdate.Kind, needsGrant: Bool = false) {
         self.appID = appID
         self.environment = environment
         self.kind = kind
@@ -68,27 +69,27 @@ package struct ErrandLine: Sendable, Hashable {
 }
 
 extension Statements {
-    package struct ErrandClaim: Sendable {
-        package let lines: [ErrandLine]
+    package struct AppleUpdateClaim: Sendable {
+        package let lines: [AppleUpdateLine]
         package let limit: Int
-        /// Longer than any try takes: who dies with an errand leaves it to the next.
+        /// Longer than any try takes: who dies with an Apple update leaves it to the next.
         package let lease: Duration
 
-        package init(lines: [ErrandLine], limit: Int, lease: Duration) {
+        package init(lines: [AppleUpdateLine], limit: Int, lease: Duration) {
             self.lines = lines
             self.limit = limit
             self.lease = lease
         }
     }
 
-    /// Takes on errands that are due: lines in turn, oldest first, those that another process takes are skipped. A token
+    /// Takes on Apple updates that are due: lines in turn, oldest first, those that another process takes are skipped. A token
     /// that a later purchase of its chain has replaced, by ours or by one that the app gave it, is ended instead.
-    package static let claimErrands = Statement<ErrandClaim, ClaimedErrand>(
-        "errands.claim",
+    package static let claimAppleUpdates = Statement<AppleUpdateClaim, ClaimedAppleUpdate>(
+        "apple_updates.claim",
         """
         with due as (
           select c.transaction_id, c.kind, case when c.kind = 'set_token' then coalesce((
-              select true from errands n
+              select true from apple_updates n
               where n.original_transaction_id = c.original_transaction_id and n.kind = 'set_token'
                 and n.app_id = c.app_id and n.environment = c.environment
                 and (n.purchased_at, n.transaction_id) > (c.purchased_at, c.transaction_id) limit 1), (
@@ -96,21 +97,21 @@ extension Statements {
               where t.original_transaction_id = c.original_transaction_id and t.app_id = c.app_id
                 and t.environment = c.environment and t.purchased_at > c.purchased_at
                 and t.app_account_token not in (
-                  select ours from errands cross join lateral unnest(former_tokens || token) ours
+                  select ours from apple_updates cross join lateral unnest(former_tokens || token) ours
                   where original_transaction_id = c.original_transaction_id and kind = 'set_token'
                     and app_id = c.app_id and environment = c.environment) limit 1)) end as is_superseded
           from (
             select e.*, row_number() over (partition by i.app, i.environment, i.kind order by e.due_at) as turn
             from unnest($1::text[], $2::text[], $3::text[], $6::bool[]) as i(app, environment, kind, needs_grant)
             cross join lateral (
-              select transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, due_at from errands
+              select transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, due_at from apple_updates
               where app_id = i.app and environment = i.environment and kind = i.kind
                 and due_at is not null and due_at <= now()
-                and (not i.needs_grant or (select true from grants where transaction_id = errands.transaction_id))
+                and (not i.needs_grant or (select true from grants where transaction_id = apple_updates.transaction_id))
               order by due_at limit $4 for no key update skip locked) e) c
           order by c.turn, c.due_at limit $4),
         taken as (
-          update errands e set
+          update apple_updates e set
             state = case when d.is_superseded then 'superseded' else e.state end,
             ended_at = case when d.is_superseded then now() end,
             due_at = case when d.is_superseded is not true then now() + make_interval(secs => $5) end
@@ -128,7 +129,7 @@ extension Statements {
             ]
         },
         read: { row throws(PostgresError) in
-            ClaimedErrand(
+            ClaimedAppleUpdate(
                 appID: try row.text(0), environment: try row.text(1), kind: try row.word(2),
                 transactionID: try row.text(3), originalTransactionID: try row.text(4),
                 token: try row.optionalUUID(5), attempt: try row.int(6), age: .seconds(try row.double(7)))
@@ -136,10 +137,10 @@ extension Statements {
 
     /// Writes what came of tries. What ended meanwhile stays ended: who was too slow for his lease has lost it. So does
     /// who told another token than the one that counts by now.
-    package static let reportErrands = Statement<[ErrandResult], Void>(
-        "errands.report",
+    package static let reportAppleUpdates = Statement<[AppleUpdateResult], Void>(
+        "apple_updates.report",
         """
-        update errands e set
+        update apple_updates e set
           state = coalesce(i.state, e.state), reason = i.reason, attempt = e.attempt + i.counts::int,
           http_status = coalesce(i.http_status, e.http_status),
           code = case when i.http_status is null then e.code else i.code end,
@@ -154,36 +155,36 @@ extension Statements {
         """,
         bind: { results in
             [
-                .texts(results.map(\.errand.transactionID)), .texts(results.map(\.errand.kind.rawValue)),
+                .texts(results.map(\.appleUpdate.transactionID)), .texts(results.map(\.appleUpdate.kind.rawValue)),
                 .texts(results.map(\.state?.rawValue)), .texts(results.map(\.reason?.rawValue)),
                 .bools(results.map(\.counts)), .doubles(results.map(\.dueIn.inSeconds)),
                 .int32s(results.map(\.httpStatus)), .ints(results.map(\.code)),
-                .texts(results.map(\.errand.token?.text)),
+                .texts(results.map(\.appleUpdate.token?.text)),
             ]
         })
 
-    package struct OpenErrands: Sendable {
+    package struct OpenAppleUpdates: Sendable {
         package let appID: String
         package let kind: String
         package let state: String
-        package let errands: Int
+        package let appleUpdates: Int
         /// How long the oldest of them has been due; 0 where none is.
         package let overdueSeconds: Double
     }
 
     /// What waits for Apple, by app, kind and state, zeros included.
-    package static let openErrands = Statement<Void, OpenErrands>(
-        "errands.open",
+    package static let openAppleUpdates = Statement<Void, OpenAppleUpdates>(
+        "apple_updates.open",
         """
         select a.app_id, k.kind, s.state, count(e.app_id),
           greatest(0, coalesce(extract(epoch from now() - min(e.due_at)), 0))::float8
         from apps a cross join (values ('set_token'), ('finish')) k(kind) cross join (values ('open'), ('parked')) s(state)
-        left join v_errands e on e.app_id = a.app_id and e.kind = k.kind and e.state = s.state and e.due_at is not null
+        left join v_apple_updates e on e.app_id = a.app_id and e.kind = k.kind and e.state = s.state and e.due_at is not null
         group by 1, 2, 3
         """,
         read: { row throws(PostgresError) in
-            OpenErrands(
-                appID: try row.text(0), kind: try row.text(1), state: try row.text(2), errands: try row.int(3),
+            OpenAppleUpdates(
+                appID: try row.text(0), kind: try row.text(1), state: try row.text(2), appleUpdates: try row.int(3),
                 overdueSeconds: try row.double(4))
         })
 }

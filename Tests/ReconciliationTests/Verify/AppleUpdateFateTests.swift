@@ -4,20 +4,20 @@ import Purchases
 import Testing
 
 @testable import AppleGateway
-@testable import Reconciliation
 @testable import Ledger
+@testable import Reconciliation
 
-/// Goal: what Apple answers to an errand ends it, waits or is tried again, as AppleFacts 3.3 and 3.7 say. Method: every
+/// Goal: what Apple answers to an Apple update ends it, waits or is tried again, as AppleFacts 3.3 and 3.7 say. Method: every
 /// code by the sentence about it, and every error that brings no code.
-@Suite struct ErrandFateTests {
-    private static func fate(_ error: AppStoreError, code: Int64? = nil, isAsked: Bool = true) -> ErrandFate {
+@Suite struct AppleUpdateFateTests {
+    private static func fate(_ error: AppStoreError, code: Int64? = nil, isAsked: Bool = true) -> AppleUpdateFate {
         let call = ServiceCall(
             service: .serverApi, environment: .production, httpStatus: code.map { Int($0 / 10_000) }, code: code,
             duration: .seconds(1))
-        return ErrandFate(AppleRefusal(Fate(error), calls: isAsked ? [call] : []))
+        return AppleUpdateFate(AppleRefusal(Fate(error), calls: isAsked ? [call] : []))
     }
 
-    private static func fate(_ code: Int64) -> ErrandFate {
+    private static func fate(_ code: Int64) -> AppleUpdateFate {
         fate(.api(code: APIErrorCode(rawValue: code), httpStatus: Int(code / 10_000)), code: code)
     }
 
@@ -37,7 +37,7 @@ import Testing
             (4_040_001, .refused(.appleRefused)),
             // A person may mend it; Apple may say what we do not know.
             (4_040_003, .retry(.appleAnswer)), (4_999_999, .retry(.appleAnswer)),
-        ] as [(Int64, ErrandFate)] {
+        ] as [(Int64, AppleUpdateFate)] {
             #expect(Self.fate(code) == expected, "\(code)")
         }
     }
@@ -54,7 +54,7 @@ import Testing
             (.credentialsMissing, false, .wait(.credentialsMissing)),
             (.environmentNotServed, false, .refused(.wrongEnvironment)),
             (.api(code: .invalidTransactionId, httpStatus: 400), false, .refused(.invalidTransactionID)),
-        ] as [(AppStoreError, Bool, ErrandFate)] {
+        ] as [(AppStoreError, Bool, AppleUpdateFate)] {
             #expect(Self.fate(error, isAsked: isAsked) == expected, "\(error)")
         }
     }

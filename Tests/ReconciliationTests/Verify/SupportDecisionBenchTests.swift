@@ -4,16 +4,16 @@ import Purchases
 import Testing
 
 @testable import AppleGateway
+@testable import Encoding
 @testable import Intake
 @testable import Ledger
 @testable import Reconciliation
 @testable import Support
-@testable import Encoding
 
 /// Goal: what waits for a person is given by his word as if it had never waited: by its proof, with the right goods, once,
 /// whatever else the receipt holds, and Apple is told (B4, B5). Method: a worker's bench between the simulator over
 /// real HTTP and a real ledger; the command between two of its rounds.
-@Suite(.timeLimit(.minutes(8))) struct GiftBenchTests {
+@Suite(.timeLimit(.minutes(8))) struct SupportDecisionBenchTests {
     private struct Desk {
         let lab: VerifyLab
         let processor: ReceiptProcessor
@@ -46,10 +46,10 @@ import Testing
         }
 
         func give(_ id: String, to user: String, item: String? = nil, writesBack: Bool = false) async throws {
-            let gift = Statements.Gift(
+            let supportDecision = Statements.SupportDecision(
                 appID: VerifyLab.appID, transactionID: id, userID: user, item: item, because: "ticket 7",
                 isWrittenBack: writesBack)
-            let answer = try await Repairs(database: lab.lab.database, actor: "ann").give(gift)
+            let answer = try await Repairs(database: lab.lab.database, actor: "ann").give(supportDecision)
             #expect(answer.isDecided, "\(answer)")
         }
 
@@ -213,7 +213,7 @@ import Testing
             try await desk.work(posted)
             #expect(try await desk.grant(id) == ["u3 coin 60 support"])
             #expect(
-                try await lab.lab.texts("select concat_ws(' ', transaction_id, kind, token) from errands")
+                try await lab.lab.texts("select concat_ws(' ', transaction_id, kind, token) from apple_updates")
                     == ["\(id) set_token \(issued[0])"])
         }
     }

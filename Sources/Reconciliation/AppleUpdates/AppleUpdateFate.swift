@@ -2,9 +2,9 @@ import AppStore
 import AppleGateway
 import Purchases
 
-/// What came of telling Apple about a decided purchase, from Apple's answer: the one switch for errands, as ``Fate`` is
+/// What came of telling Apple about a decided purchase, from Apple's answer: the one switch for Apple updates, as ``Fate`` is
 /// for receipts.
-enum ErrandFate: Equatable {
+enum AppleUpdateFate: Equatable {
     case done
     /// Apple will never take it, and that is no harm to the purchase: it was decided before.
     case refused(Reason)

@@ -5,11 +5,11 @@ import Testing
 
 extension EndToEnd {
     /// What became of a purchase, told from the rows (B14): to support, by HTTP and by command, and to players.
-    @Suite struct Stories {
+    @Suite struct Timelines {
         /// Goal: a granted purchase, somebody else's claim to it, and Apple's refund are told in their order; the player
         /// and the claimant learn nothing of each other.
         /// Method: u1's purchase is granted, player-two posts the same, Apple refunds it, u1 posts it again: Apple, asked
-        /// every time, says so. The story is read by its receipt and by its transaction: with the key of support, by
+        /// every time, says so. The timeline is read by its receipt and by its transaction: with the key of support, by
         /// command, and with the tokens of both players and of a third.
         @Test func grantedClaimedAndRefunded() async throws {
             try await System.run { system in
@@ -22,9 +22,9 @@ extension EndToEnd {
                 #expect(first.state == "granted")
                 let path = "/v1/transactions/\(transaction)/explain"
                 let support = try system.client.with(.support)
-                try await system.wait("the story of a granted purchase") {
-                    let story = try await support.get(path)
-                    return story.status == 200 && story.what == ["bought", "posted", "granted", "told"]
+                try await system.wait("the timeline of a granted purchase") {
+                    let timeline = try await support.get(path)
+                    return timeline.status == 200 && timeline.what == ["bought", "posted", "granted", "told"]
                 }
                 #expect(try await support.get(path).state == "granted")
                 #expect(
@@ -69,8 +69,8 @@ extension EndToEnd {
         }
 
         /// Goal: a receipt that waits for us says for what, and the player is told that nothing is lost.
-        /// Method: a purchase of a product that is not configured is held; its story names the step of the operator; the
-        /// product is added, the purchase is granted, and the story goes on.
+        /// Method: a purchase of a product that is not configured is held; its timeline names the step of the operator; the
+        /// product is added, the purchase is granted, and the timeline goes on.
         @Test func heldUntilItsProductIsThere() async throws {
             try await System.run { system in
                 let gems = try #require(system.file.apps[0].products.first { $0.id == ConfigurationFile.gems })
@@ -99,7 +99,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: what a person found out is given by a worker, once, to whom the person named, and the story says so.
+        /// Goal: what a person found out is given by a worker, once, to whom the person named, and the timeline says so.
         /// Method: a player has nothing but a transaction's id; held, his own post proves nothing. `support give` names
         /// him: the goods are his, the feed tells so once, and a second `give`, to somebody else, is refused.
         @Test func givenByAPersonsWord() async throws {
@@ -167,8 +167,8 @@ extension EndToEnd {
 }
 
 extension Client.Answer {
-    /// What happened, in the order in which a story tells it.
+    /// What happened, in the order in which a timeline tells it.
     fileprivate var what: [String] {
-        (json["story"] as? [[String: Any]] ?? []).compactMap { $0["what"] as? String }
+        (json["timeline"] as? [[String: Any]] ?? []).compactMap { $0["what"] as? String }
     }
 }

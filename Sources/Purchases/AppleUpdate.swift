@@ -3,7 +3,7 @@ package import Foundation
 
 /// Something to be done at Apple for a purchase after it was decided here, never before: told once the decision is
 /// committed, again until Apple has taken it, and harmless to tell twice.
-package struct Errand: Sendable, Equatable {
+package struct AppleUpdate: Sendable, Equatable {
     /// The raw value is the word in SQL.
     package enum Kind: String, Sendable, CaseIterable {
         /// Set App Account Token: what is bought in the purchase's chain carries our order from then on (B5).
@@ -37,20 +37,21 @@ extension AppPolicy {
 
     /// What a verdict leaves to be done at Apple. Nothing for purchases that are shared: they are another customer's; and
     /// nothing in shadow, where they are another system's.
-    package func errands(of finding: Verdict.Finding, claim: Claim) -> [Errand] {
+    package func appleUpdates(of finding: Verdict.Finding, claim: Claim) -> [AppleUpdate] {
         guard mode == .live, writesBackTokens || finishAtApple != .never, case .transactions(let entries) = finding
         else { return [] }
-        var errands: [Errand] = []
+        var appleUpdates: [AppleUpdate] = []
         for entry in entries where !entry.transaction.isShared && Self.isKnownToApple(entry.transaction) {
             if let token = tokenToWrite(entry) {
-                errands.append(
-                    Errand(kind: .setToken, transaction: entry.transaction, token: token, outcome: .granted))
+                appleUpdates.append(
+                    AppleUpdate(kind: .setToken, transaction: entry.transaction, token: token, outcome: .granted))
             }
             if let outcome = outcomeToFinish(entry, claim) {
-                errands.append(Errand(kind: .finish, transaction: entry.transaction, token: nil, outcome: outcome))
+                appleUpdates.append(
+                    AppleUpdate(kind: .finish, transaction: entry.transaction, token: nil, outcome: outcome))
             }
         }
-        return errands
+        return appleUpdates
     }
 
     /// The order, where an order found the owner and not the purchase's own data (rows 5 to 7). A token that the app
@@ -73,7 +74,7 @@ extension AppPolicy {
     }
 
     /// Not what less than proof gives to another user than its poster: the poster's client was told to keep it.
-    private func outcomeToFinish(_ entry: Verdict.Entry, _ claim: Claim) -> Errand.Outcome? {
+    private func outcomeToFinish(_ entry: Verdict.Entry, _ claim: Claim) -> AppleUpdate.Outcome? {
         if let match = entry.match, claim.isPosted, !match.userID.isSameText(as: claim.userID), !match.source.isProof {
             return nil
         }

@@ -2,8 +2,8 @@ import Encoding
 package import Foundation
 package import Purchases
 
-/// What a story is asked for by: one of three kinds of id.
-package enum StorySubject: Sendable, Equatable {
+/// What a timeline is asked for by: one of three kinds of id.
+package enum TimelineSubject: Sendable, Equatable {
     case receipt(UUID)
     case transaction(String)
     case order(UUID)
@@ -24,8 +24,8 @@ package enum StorySubject: Sendable, Equatable {
     }
 }
 
-/// Who reads a story: what he may not see is not found.
-package enum StoryReader: Sendable, Equatable {
+/// Who reads a timeline: what he may not see is not found.
+package enum TimelineReader: Sendable, Equatable {
     /// At the database itself.
     case people
     /// A key with the scope `support`: everything in these apps.
@@ -34,16 +34,16 @@ package enum StoryReader: Sendable, Equatable {
     case player([String: String])
 }
 
-/// The keys of everything that a story is made of, in one app.
-package struct StoryKeys: Sendable, Equatable {
+/// The keys of everything that a timeline is made of, in one app.
+package struct TimelineKeys: Sendable, Equatable {
     package let appID: String
     package let receipts: [UUID]
     package let transactions: [String]
     package let orders: [UUID]
 }
 
-/// The stored rows of a story, all of the same moment. Times are the database's clock.
-package struct StoryRows: Sendable {
+/// The stored rows of a timeline, all of the same moment. Times are the database's clock.
+package struct TimelineRows: Sendable {
     package struct Receipt: Sendable, Decodable {
         package let id: UUID
         /// As the tables name users: the key, where they are protected.
@@ -224,7 +224,7 @@ package struct StoryRows: Sendable {
     }
 
     /// What Apple is told about a purchase.
-    package struct Errand: Sendable, Decodable {
+    package struct AppleUpdate: Sendable, Decodable {
         package let transactionId: String
         package let kind: String
         package let originalTransactionId: String
@@ -239,7 +239,7 @@ package struct StoryRows: Sendable {
         package let endedAt: Date?
     }
 
-    /// What a person did by command: to the whole app, or to a user of the story.
+    /// What a person did by command: to the whole app, or to a user of the timeline.
     package struct Command: Sendable, Decodable {
         package let at: Date
         package let actor: String
@@ -267,7 +267,7 @@ package struct StoryRows: Sendable {
     package let trusts: [Trust]
     package let events: [Event]
     package let orders: [Order]
-    package let errands: [Errand]
+    package let appleUpdates: [AppleUpdate]
     package let commands: [Command]
     package let halts: [Halt]
     package let ownerships: [Ownership]
@@ -277,7 +277,8 @@ package struct StoryRows: Sendable {
 
     package init(
         now: Date, receipts: [Receipt], outcomes: [Outcome], attempts: [Attempt], transactions: [Transaction],
-        grants: [Grant], trusts: [Trust], events: [Event], orders: [Order], errands: [Errand], commands: [Command],
+        grants: [Grant], trusts: [Trust], events: [Event], orders: [Order], appleUpdates: [AppleUpdate],
+        commands: [Command],
         halts: [Halt], ownerships: [Ownership], doubleCharges: [DoubleCharge], reports: [Report], imported: [Imported]
     ) {
         self.now = now
@@ -289,7 +290,7 @@ package struct StoryRows: Sendable {
         self.trusts = trusts
         self.events = events
         self.orders = orders
-        self.errands = errands
+        self.appleUpdates = appleUpdates
         self.commands = commands
         self.halts = halts
         self.ownerships = ownerships
