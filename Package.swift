@@ -173,7 +173,8 @@ let package = Package(
             dependencies: [
                 "Commands", "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "WorkQueue", "Ledger",
                 "Service", "Settings", "AppStoreSimulator", "AppStore", "Purchases", "Encoding", "Postgres", "RabbitMQ",
-                argumentParser, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix, nioHTTP1, nioSSL, log,
+                argumentParser, crypto, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix, nioHTTP1,
+                nioSSL, log,
             ],
             swiftSettings: house),
 
@@ -219,8 +220,10 @@ let package = Package(
         .testTarget(
             name: "CommandTests",
             dependencies: [
-                "makegood", "makegood-lab", "Commands", "Ledger", "WorkQueue", "Settings", "Purchases", "Adversary",
-                "AppStoreSimulator", "Postgres", "RabbitMQ", "TestRandom", "TestServers", hummingbird, httpClient, log,
+                "makegood", "makegood-lab", "Commands", "AppStore", "Ledger", "WorkQueue", "Settings", "Purchases",
+                "Adversary",
+                "AppStoreSimulator", "Postgres", "RabbitMQ", "TestRandom", "TestServers", hummingbird, httpClient,
+                crypto, log,
                 nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
             ],
             swiftSettings: house),

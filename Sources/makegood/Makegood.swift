@@ -13,7 +13,8 @@ struct Makegood: AsyncParsableCommand {
             """,
         version: Version.current,
         subcommands: [
-            IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self, MigrateCommand.self,
+            InitCommand.self, IngestCommand.self, WorkerCommand.self, SchedulerCommand.self, AllCommand.self,
+            MigrateCommand.self,
             RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self,
             ExplainCommand.self, ReasonsCommand.self,
             SupportCommand.self, UsersCommand.self, CatalogCommand.self, ImportCommand.self, ShadowCommand.self,
