@@ -1,9 +1,9 @@
--- Why: a receipt is one proof that one user submitted. The intake writes its row before it answers, and no row is
---   ever deleted: the row is the truth, and messages only point at it. This chapter holds the receipts, what later
---   posts of the same proof say of them, the tries at Apple that ended none, and an independent count of what was
---   received. The services work with roles that own nothing and delete nothing (`makegood roles`). What needs the
---   owner's rights is a function that does this one thing.
---   Every text column of this schema compares by bytes (`collate "C"`): an index that went by the rules of a language
+-- Why: a receipt is one proof that one user submitted. Ingest writes its row before it answers, and no row is ever
+--   deleted: the row is the truth, and messages only point at it. This migration holds the receipts, what later posts
+--   of the same proof say of them, the tries at Apple that ended no receipt, and an independent count of received
+--   receipts. The services work with roles that own nothing and delete nothing (`makegood roles`). Where a service
+--   needs the owner's rights for one thing, a function does this one thing.
+--   Every text column of this schema compares by bytes (`collate "C"`): an index that follows the rules of a language
 --   would be wrong after a move to another C library.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
@@ -23,18 +23,18 @@ create table receipts (
     state text collate "C" not null default 'received',
     reason text collate "C",
     attempt integer not null default 0,         -- tries at Apple that counted; also the guard of every verdict
-    rescues integer not null default 0,         -- times the scheduler queued it again since the last verdict
+    rescues integer not null default 0,         -- times a scheduler published it again since the last verdict
     received_at timestamptz not null default now(),
     judged_at timestamptz,                      -- the last verdict, final or not
-    due_at timestamptz,                         -- open rows: when the scheduler queues it again if nobody settled it
+    due_at timestamptz,                         -- open rows: when a scheduler publishes it again if nobody settled it
     settled_at timestamptz,
-    installation_id text collate "C",           -- of the token that it was posted with; finds orders of the same device
+    installation_id text collate "C",           -- of the post's token; finds orders of the same device
     target jsonb,                               -- where in the game goods without an order go
-    declared jsonb,                             -- what the post says was bought, to be compared with Apple's word
-    claimed_at timestamptz,                     -- the last post by which a refused claim is judged anew; null: none
-    lines integer not null default 0,           -- how often something else was said of it; also guards every verdict
+    declared jsonb,                             -- what the post says was bought, to be compared with Apple's facts
+    claimed_at timestamptz,                     -- the last post for which a refused claim is judged anew; null: none
+    lines integer not null default 0,           -- how often a later post said something else; also guards every verdict
     constraint receipts_kind check (kind in ('signed_transaction', 'receipt', 'identifier')),
-    -- Big receipts wait in `bulk`: a user who shows the past again does not stand before a purchase of this minute.
+    -- Big receipts wait in `bulk`, so that a user who shows all past purchases does not delay the purchase of another.
     constraint receipts_lane check (lane in ('local', 'apple', 'bulk')),
     constraint receipts_state
         check (state in ('received', 'held', 'parked', 'granted', 'already_granted', 'rejected')),
@@ -43,16 +43,16 @@ create table receipts (
     constraint receipts_due check ((settled_at is null) = (due_at is not null)),
     constraint receipts_poster check (user_id is not null or order_id is not null)
 );
--- The scheduler's feed. The predicate is not the guard of the settle statement (settled_at is null): with that the
--- planner would look a receipt up by its id through the whole index.
+-- The scheduler finds due rows here. The predicate differs from the guard of the settle statement (settled_at is null).
+-- With the same predicate the planner would look up a receipt by its id through this whole index.
 create index receipts_due on receipts (lane, app_id, due_at) where due_at is not null;
 create index receipts_by_user on receipts (app_id, user_id, received_at);
--- A BRIN index knows new pages only after a vacuum, which comes after a fifth of the table was written. Until then
--- every question for recent rows would read all new pages. `autosummarize` tells the index of them sooner. All BRIN
--- indexes of this schema have it.
+-- A BRIN index covers new pages only after a vacuum, which comes after a fifth of the table was written. Until then
+-- every query for recent rows would read all new pages. `autosummarize` makes PostgreSQL summarize them sooner. All
+-- BRIN indexes of this schema have it.
 create index receipts_received_at on receipts using brin (received_at) with (autosummarize = on);
 create index receipts_rejected on receipts (app_id, reason, settled_at) where state = 'rejected';
--- A client that polls an order learns of the receipts which named it. The id is text: a client may write anything.
+-- A client that polls an order sees the receipts that named it. The id is text, because a client may write anything.
 create index receipts_of_order on receipts (lower(order_id)) where order_id is not null;
 
 -- A declaration is erased with the details that it was taken from.
@@ -64,31 +64,31 @@ end $$;
 create trigger receipts_forget_declarations before update of details on receipts
     for each row when (new.declared is not null and new.details = '{}') execute function forget_declarations();
 
--- What posts said of a receipt, the first post's words among them. One proof of one user is one receipt, however many
--- orders, items and transactions its posts name: each further post is a bounded line of the receipt and no row to
--- judge. A receipt of which nothing else was said has no line.
+-- What the posts of a receipt say, the first post included. One proof of one user is one receipt, however many orders,
+-- items and transactions its posts name: each further post adds a line to the receipt, up to a limit, and no row to
+-- judge. A receipt whose posts all said the same has no line.
 create table receipt_lines (
     receipt_id uuid not null,
-    line uuid not null,                         -- follows from what it says
-    said_at timestamptz not null default now(), -- the last time
+    line uuid not null,                         -- derived from what the post says
+    said_at timestamptz not null default now(), -- the last time that a post said it
     order_id text collate "C",
-    transaction_id text collate "C",            -- the transaction meant
+    transaction_id text collate "C",            -- the transaction that the post meant
     original_transaction_id text collate "C",
-    installation_id text collate "C",           -- of the token that it came with
+    installation_id text collate "C",           -- of the post's token
     target jsonb,
     declared jsonb,
-    details jsonb not null,                     -- everything that was sent; the first post's stand in receipts
+    details jsonb not null,                     -- everything that was sent; of the first post it is in receipts
     primary key (receipt_id, line)
 );
 create index receipt_lines_of_order on receipt_lines (lower(order_id)) where order_id is not null;
 
--- Adds to a receipt what a later post of the same proof says. The intake calls it, and has no right to change a row.
--- A field that a post leaves out takes nothing away: StoreKit redelivers a purchase without the app's words. The new
--- line counts alone where it means another purchase of the receipt, and where an earlier post's words hold a
--- purchase. Answers:
---   same   nothing else is said; a held or parked row becomes due, at most once a minute
---   taken  an open row goes by the line and becomes due, at most once a minute; an ended row keeps its answer, and has
---          the line among its lines
+-- Adds to a receipt what a later post of the same proof says. Ingest calls it, because ingest may not change a row of
+-- receipts. A field that a post leaves out removes nothing: StoreKit delivers a purchase again without the app's
+-- fields. The new line alone counts if it means another purchase of the receipt, or if an outcome is held because of
+-- what an earlier post said. Answers:
+--   same   the post says nothing new; a held or parked row becomes due, at most once a minute
+--   taken  an open row is judged by the line and becomes due, at most once a minute; an ended row keeps its answer, and
+--          only keeps the line
 --   full   the receipt has as many lines as it may have; the line is not kept
 create function say_line(receipt uuid, ordr text, trans text, orig text, inst text, tgt jsonb, decl jsonb, det jsonb,
     lines_max integer)
@@ -104,12 +104,12 @@ begin
     select user_id, order_id, transaction_id, original_transaction_id, installation_id, target, declared, state, rescues, lines,
         received_at, judged_at, due_at, settled_at
         into r from receipts where id = receipt for no key update;
-    -- Nothing more is stored of who was erased.
+    -- The function stores nothing more about an erased user.
     if not found or r.user_id ~ '^erased_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then
         return 'same';
     end if;
     if r.settled_at is not null then
-        -- The answer is about the transaction that was named last.
+        -- The answer to the poster is about the transaction that was named last.
         update receipts set transaction_id = trans where id = receipt and trans <> coalesce(transaction_id, '');
         if ordr is null or ordr = r.order_id
             or exists (select from receipt_lines where receipt_id = receipt and order_id = ordr)
@@ -130,7 +130,8 @@ begin
         if (n.order_id, n.transaction_id, n.original_transaction_id, n.installation_id, n.target, n.declared)
             is not distinct from
             (r.order_id, r.transaction_id, r.original_transaction_id, r.installation_id, r.target, r.declared)
-            -- Which transaction is meant decides nothing where nothing is said of one alone.
+            -- The meant transaction decides nothing if neither the receipt nor the post says anything about one
+            -- purchase alone.
             or coalesce(ordr, r.order_id) is null and coalesce(decl, r.declared) is null
                 and coalesce(inst, r.installation_id) is not distinct from r.installation_id
                 and coalesce(tgt, r.target) is not distinct from r.target
@@ -143,7 +144,7 @@ begin
             return 'same';
         end if;
     end if;
-    -- What says nothing of its own always comes in: it is how a held purchase is freed of what was said of it.
+    -- A post without fields of its own is always taken: it frees a purchase that is held because of an earlier post.
     if coalesce(ordr, trans, orig, inst, tgt::text, decl::text) is not null
         and not exists (select from receipt_lines where receipt_id = receipt and line = said)
         and greatest((select count(*) from receipt_lines where receipt_id = receipt), 1) >= lines_max
@@ -151,7 +152,7 @@ begin
         return 'full';
     end if;
     if r.settled_at is null then
-        -- One that is held hears of the first line at once. One that is being tried is on its way as a rule.
+        -- A held or parked row is due at once for its first line. A received row is being tried as a rule, so it waits.
         next_at := greatest(now(), case when r.state = 'received' then coalesce(r.judged_at, r.received_at) + interval '1 minute' end,
             (select max(said_at) + interval '1 minute' from receipt_lines where receipt_id = receipt));
     end if;
@@ -176,7 +177,8 @@ begin
     return 'taken';
 end $$;
 
--- The lines of a receipt are emptied with its details, and lose the name of the user with it.
+-- Empties the lines of a receipt together with its details, and removes the user from the lines together with the
+-- user's name.
 create function forget_lines() returns trigger language plpgsql as $$
 begin
     if new.details = '{}' then
@@ -192,15 +194,15 @@ create trigger receipts_forget_lines after update of details, user_id on receipt
     for each row when (new.lines > 0 and (new.details = '{}' or new.user_id is distinct from old.user_id))
     execute function forget_lines();
 
--- Opens a receipt again whose post was told that something is another user's, where the answer may differ by now: the
--- chain has moved since, the poster's account has become part of another one or another one part of it, or the app's
--- policy `moves` what is shown (then at most once a minute). Without this function the same bytes would get the old
--- answer for ever. `proof` is the bytes of the post, taken where those of the row are gone. The intake calls it, and
--- has no right to write a state. Returns whether the receipt is open again.
+-- Opens a receipt again whose poster was told that another user has a purchase, where the answer may differ by now: the
+-- chain has moved since, the poster's account was merged with another one, or the app's policy `moves` what is shown
+-- (then at most once a minute). Without this function the same bytes would get the old answer for ever. `proof` is the
+-- bytes of the post; the function stores them where the row's own are gone. Ingest calls it, because ingest may not
+-- write a state. Returns whether the receipt is open again.
 create function reopen_claim(receipt uuid, proof text, moves boolean) returns boolean
 language plpgsql security definer as $$
 declare
-    -- Two statements that do not see each other may overlap.
+    -- Two statements that do not see each other may overlap for so long.
     slack constant interval := '10 seconds';
     claim receipts;
     poster text;
@@ -214,13 +216,14 @@ begin
         select o.user_id from orders o where o.id::text = lower(claim.order_id) and o.app_id = claim.app_id));
     poster := coalesce((
         select m.into_user_id from merges m where m.app_id = claim.app_id and m.user_id = poster), poster);
-    -- Whose post it was is gone: a tombstone takes nothing from anybody.
+    -- The poster is unknown or erased: nothing moves to a tombstone.
     if poster is null or poster ~ '^erased_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then return false; end if;
     is_merged := exists (
         select from merges m
         where m.app_id = claim.app_id and m.into_user_id = poster and m.merged_at > claim.judged_at - slack);
     if is_merged then
-        -- What his post gave to the other one is his own: nothing to be judged.
+        -- By the merge the poster is the owner of what the post granted to the other account: nothing needs to be
+        -- judged.
         update outcomes o set reason = null from grants g
         where o.receipt_id = receipt and o.state = 'granted' and o.reason = 'owned_by_another_user'
           and g.transaction_id = o.transaction_id and poster = coalesce((
@@ -251,7 +254,7 @@ begin
         on conflict do nothing;
         if not exists (select from kept_payloads k where k.receipt_id = receipt) then return false; end if;
     end if;
-    -- A verdict from before is stale.
+    -- Makes verdicts from before stale.
     update receipts r set state = 'received', reason = null, settled_at = null, due_at = now(), rescues = 0,
         attempt = r.attempt + 1, claimed_at = now()
     where r.id = receipt;
@@ -285,10 +288,10 @@ create table tallies (
     primary key (app_id, day, source, shard)
 );
 
--- A function with its owner's rights has a fixed search_path, so that no caller can slip another table under it: the
--- schema of this installation, then temporary tables, which would come first otherwise. Functions may be executed by
--- everybody unless it is said otherwise; `makegood roles` grants each of them to the roles that need it. Each chapter
--- ends with these two steps for its own functions.
+-- Gives each function with its owner's rights a fixed search_path, so that no caller can put another table in its way:
+-- the schema of this installation, then temporary tables, which would otherwise come first. By default everybody may
+-- execute a function; this block revokes that, and `makegood roles` grants each function to the roles that need it.
+-- Each migration ends with these two steps for its own functions.
 do $$
 declare
     signature text;

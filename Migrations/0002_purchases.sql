@@ -1,11 +1,11 @@
--- Why: a receipt proves transactions. Apple's word on each transaction is stored once, and each purchase is granted
---   at most once: the unique keys of `grants` keep this promise, whatever the programs do. Beside a grant stands what
---   was decided of each transaction of each receipt and why, which user has a chain of purchases since when, which
---   bonuses came with a purchase, and which purchases may be one that was charged twice.
+-- Why: a receipt proves transactions. Apple's facts about each transaction are stored once, and each purchase is
+--   granted at most once: the unique keys of `grants` keep this promise, whatever the programs do. Beside the grants
+--   stand the decisions on each transaction of each receipt with their reasons, the owners of chains of purchases, the
+--   bonuses that came with purchases, and purchases that may have been charged twice.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
 
--- What Apple said about each transaction; the newest word wins.
+-- What Apple said about each transaction; the newest answer wins.
 create table transactions (
     transaction_id text collate "C" primary key,
     app_id text collate "C" not null,
@@ -25,13 +25,13 @@ create table transactions (
     constraint transactions_quantity check (quantity > 0)
 );
 create index transactions_chain on transactions (original_transaction_id);
--- A receipt of a long subscription asks for each of its periods.
+-- The verdict on a receipt of a long subscription looks up each of its periods.
 create index transactions_periods on transactions (original_transaction_id, expires_at) where expires_at is not null;
 create index transactions_chain_revoked on transactions (original_transaction_id) where revoked_at is not null;
--- Few purchases are taken back. This finds them by day and by user.
+-- Finds the few purchases that were taken back, by day and by user.
 create index transactions_revoked_at on transactions (revoked_at) where revoked_at is not null;
 
--- The promise: one grant per Apple transaction, per purchase, per period and per order, in the database. The grant
+-- The promise: one grant per Apple transaction, per purchase, per period and per order, kept by the database. The grant
 -- alone says which purchase an order was bound to, so that a verdict neither locks nor rewrites the order.
 create table grants (
     transaction_id text collate "C" primary key,
@@ -46,7 +46,7 @@ create table grants (
     goods jsonb not null,                       -- computed once, at the time of the grant
     binding_source text collate "C" not null,   -- which rule found the owner
     granted_at timestamptz not null default now(),
-    order_id uuid,                              -- the order that it was bound to; null: given without one
+    order_id uuid,                              -- the order that the purchase binds; null: given without one
     item text collate "C",                      -- what limits count; null: the item that the product is by default
     period_key text collate "C",                -- a period's second key, its chain and its end; null: no period
     constraint grants_purchase_key unique (purchase_key),
@@ -54,17 +54,17 @@ create table grants (
 );
 create unique index grants_of_order on grants (order_id) where order_id is not null;
 -- Apple lists one period of a subscription under several ids, and not each of them names the billing event that
--- `purchase_key` is made of. A grant under either key is the purchase.
+-- `purchase_key` is made of. A grant under either key counts as the grant of the purchase.
 create unique index grants_period_key on grants (period_key) where period_key is not null;
--- There is no index by receipt: the outcomes of a receipt name its transactions, and these find the grants. Receipt
--- ids are random, so beside a long history each entry would be a page of its own.
+-- There is no index by receipt: the outcomes of a receipt name its transactions, and the transactions lead to the
+-- grants. Receipt ids are random, so beside a long history an index would write each entry to a page of its own.
 create index grants_by_user on grants (app_id, user_id, granted_at);
--- The users of a customer are found without their grants.
+-- Finds the users of a customer without reading their grants.
 create index grants_of_customer on grants (customer_id, user_id) where customer_id is not null;
 create index grants_of_sandbox on grants (app_id, granted_at) where environment <> 'Production';
 create index grants_granted_at on grants using brin (granted_at) with (autosummarize = on);
 
--- What became of each transaction of each receipt.
+-- The decision on each transaction of each receipt.
 create table outcomes (
     receipt_id uuid not null,
     transaction_id text collate "C" not null,
@@ -72,20 +72,20 @@ create table outcomes (
     reason text collate "C",
     binding_source text collate "C",
     decided_at timestamptz not null default now(),
-    reasons text[] collate "C",                 -- of the decision; null: nothing but the proof spoke for anybody
+    reasons text[] collate "C",                 -- of the decision; null: only the proof spoke for an owner
     granted_as text collate "C",                -- of already_granted: the grant's transaction, if that is another id
-    safe_at timestamptz,                        -- another user has it by less than proof; the poster may finish it then
+    safe_at timestamptz,                        -- another user has it by less than proof: when the poster may finish it
     primary key (receipt_id, transaction_id),
     constraint outcomes_state check (state in ('open', 'held', 'granted', 'already_granted', 'rejected'))
 );
 create index outcomes_decided_at on outcomes using brin (decided_at) with (autosummarize = on);
 create index outcomes_held on outcomes (reason, receipt_id) where state = 'held';
--- Finds the receipts that posted a transaction, but for the one that was granted it, which stands in grants. Nearly
+-- Finds the receipts that posted a transaction, except the one that was granted it, which stands in grants. Nearly
 -- every transaction is granted at its first verdict, and writes nothing into this index.
 create index outcomes_not_granted on outcomes (transaction_id) where state <> 'granted';
 
--- Whose a chain (one originalTransactionId) is, from which purchase on, and by which rule. The latest purchase says
--- whose it is now. No row is ever changed: a chain that moves has one row more.
+-- The owners of a chain (one originalTransactionId): from which purchase on, and by which rule. The latest purchase
+-- decides the current owner. No row is ever changed: a move adds a row.
 create table ownerships (
     app_id text collate "C" not null,
     environment text collate "C" not null,
@@ -95,20 +95,20 @@ create table ownerships (
     user_id text collate "C" not null,
     binding_source text collate "C" not null,
     decided_at timestamptz not null default now(),
-    move integer not null default 0,            -- 0: whose it was when it was granted; the greatest: whose it is
+    move integer not null default 0,            -- 0: the owner at the grant; the greatest: the current owner
     primary key (app_id, environment, original_transaction_id, purchased_at, transaction_id, move),
     constraint ownerships_move check (move >= 0)
 );
 create index ownerships_by_user on ownerships (app_id, user_id);
 create index ownerships_moved on ownerships (transaction_id, move) where move > 0;
 
--- Which users got purchases with a token, for tokens that are no order's and that nobody registered.
+-- The users who got purchases with a token, for tokens that name no order and that nobody registered.
 create table granted_tokens (
     app_id text collate "C" not null,
     token uuid not null,
     user_id text collate "C" not null,
     granted_at timestamptz not null default now(),
-    transaction_id text collate "C",            -- the purchase behind it: once refunded, the token says nothing
+    transaction_id text collate "C",            -- the purchase with the token: once refunded, it proves nothing
     primary key (app_id, token, user_id)
 );
 create index granted_tokens_by_user on granted_tokens (app_id, user_id);
@@ -123,14 +123,14 @@ create table given_bonuses (
     transaction_id text collate "C",            -- null: given by the system before this one
     goods jsonb,                                -- as they stand among the goods of the grant
     given_at timestamptz not null default now(),
-    freed_at timestamptz,                       -- taken back, or its user was erased: it may be given again
+    freed_at timestamptz,                       -- when it was taken back, or its user erased: it may be given again
     constraint given_bonuses_here check ((transaction_id is null) = (goods is null))
 );
 create unique index given_bonuses_once on given_bonuses (app_id, user_id, bonus, period) where freed_at is null;
 create index given_bonuses_of_transaction on given_bonuses (transaction_id);
 
--- A bonus is one with its grant. Two statements that give the same purchase do not see each other: the one that lost
--- the grant must not keep the bonus, and is sent back to look again.
+-- Keeps a bonus only with its grant. Two statements that grant the same purchase do not see each other. The statement
+-- that lost the grant must not keep the bonus: it fails and is run again.
 create function hold_bonus_to_its_grant() returns trigger language plpgsql as $$
 begin
     perform from grants where transaction_id = new.transaction_id
@@ -143,7 +143,7 @@ end $$;
 create trigger given_bonuses_have_grants after insert on given_bonuses
     for each row when (new.transaction_id is not null) execute function hold_bonus_to_its_grant();
 
--- Only the erasure of a user changes whose a grant is.
+-- Only the erasure of a user changes the user of a grant.
 create function move_bonuses_with_their_grant() returns trigger language plpgsql as $$
 begin
     update given_bonuses set user_id = new.user_id where transaction_id = new.transaction_id;
@@ -152,18 +152,18 @@ end $$;
 create trigger grants_move_bonuses after update of user_id on grants
     for each row when (old.user_id <> new.user_id) execute function move_bonuses_with_their_grant();
 
--- Purchases that may be one purchase charged twice. All of them are given; a person looks.
+-- Purchases that may be one purchase charged twice. All of them are granted; a person looks at them.
 create table double_charges (
     transaction_id text collate "C" primary key, -- the later of the two
     app_id text collate "C" not null,
     user_id text collate "C" not null,
     product_id text collate "C" not null,
-    first_transaction_id text collate "C",      -- null: the order's grant says it
+    first_transaction_id text collate "C",      -- null: the order's grant is the first purchase
     order_id uuid,                              -- both were bought on this order; null: only shortly after each other
     flagged_at timestamptz not null default now()
 );
 create index double_charges_by_user on double_charges (app_id, user_id);
--- The timeline of a purchase also tells of the one that was charged after it.
+-- The timeline of a purchase also shows the purchase that was charged after it.
 create index double_charges_of_first on double_charges (first_transaction_id) where first_transaction_id is not null;
 
 revoke execute on function hold_bonus_to_its_grant(), move_bonuses_with_their_grant() from public;

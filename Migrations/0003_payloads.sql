@@ -1,25 +1,25 @@
 -- Why: a payload is a proof as it was posted, byte for byte. Payloads have tables of their own, by day, so that
---   retention drops whole days and receipts stay small. Payloads that must stay longer are moved first; hashes and
---   decoded facts stay for ever. Four fifths of a signed transaction are its header, Apple's certificates, which are
---   the same in every purchase for a year or longer. A header is stored once: payloads then take a fifth of the
---   space, and of what an insert writes. This chapter comes after the purchases because retention asks which of them
---   a payload still serves.
+--   retention drops whole days and receipts stay small. Retention first moves the payloads that must stay longer;
+--   hashes and decoded facts stay for ever. Four fifths of a signed transaction are its header, Apple's certificates,
+--   which are the same in every purchase for a year or longer. Makegood stores a header once: payloads then take a
+--   fifth of the space, and of what an insert writes. This migration comes after the purchases because retention reads
+--   which of them a payload still serves.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
 
--- Headers that many proofs share. They are never deleted or changed: they are certificates and nobody's data. They
--- are few, because the intake shares a header only after it has seen it again and again.
+-- Headers that many proofs share. No row is ever deleted or changed: a header holds certificates and nobody's data.
+-- There are few, because ingest shares a header only after it has seen the header again and again.
 create table proof_headers (
     sha256 bytea primary key,
     header text collate "C" not null,           -- the first part of a JWS, with the dot that follows it
     constraint proof_headers_sha256 check (sha256 = sha256(convert_to(header, 'UTF8')))
 ) with (toast_tuple_target = 8160);
--- In its row, as payloads are: every proof that is read needs it.
+-- Stored in its row, as payloads are, because every read of a proof needs it.
 alter table proof_headers alter column header set storage external;
 
--- The proofs by day. A signed transaction has about 4 kB. By default PostgreSQL would compress such a value, in vain
--- because it is base64, and move it to a table with an index of its own: 40 % of what an insert costs. Here a value
--- stays in its row up to 8 kB, and a larger one is moved without an attempt to compress it.
+-- The proofs by day. A signed transaction has about 4 kB. By default PostgreSQL would try to compress such a value, in
+-- vain because it is base64, and move it to a table with an index of its own: 40 % of the cost of an insert. With these
+-- settings a value stays in its row up to 8 kB, and PostgreSQL moves a larger one without compressing it.
 create table stored_payloads (
     receipt_id uuid not null,
     received_on date not null,
@@ -29,12 +29,11 @@ create table stored_payloads (
 ) partition by range (received_on);
 alter table stored_payloads alter column body set storage external;
 
--- Holds what comes while a day has no partition. Retention empties it row by row.
+-- Holds payloads of days without a partition. Retention empties it row by row.
 create table payloads_default partition of stored_payloads default with (toast_tuple_target = 8160);
 create index payloads_default_received_on on payloads_default (received_on);
 
--- Every proof as it was posted, whichever way it is stored. A header that is missing makes its proofs missing, not
--- shorter.
+-- Every proof as it was posted, however it is stored. Where a header is missing, its proofs are missing, not shorter.
 create view payloads as
 select p.receipt_id, p.received_on,
     case when p.header_sha256 is null then p.body else h.header || p.body end as body
@@ -46,18 +45,18 @@ select to_date(right(c.relname, 8), 'YYYYMMDD') as day, c.relname::text as name,
 from pg_inherits i join pg_class c on c.oid = i.inhrelid
 where i.inhparent = 'stored_payloads'::regclass and c.relname ~ '^payloads_[0-9]{8}$';
 
--- Payloads that must stay though their day has left, or may leave.
+-- Payloads that must stay though the partition of their day is dropped.
 create table kept_payloads (
     receipt_id uuid primary key,
     body text collate "C" not null,
     reason text collate "C" not null,
-    kept_until timestamptz not null,            -- when it is asked again whether a reason is left
+    kept_until timestamptz not null,            -- when retention looks again for a reason to keep it
     constraint kept_payloads_reason check (reason in ('open', 'rejected', 'chain'))
 ) with (toast_tuple_target = 8160);
 alter table kept_payloads alter column body set storage external;
 create index kept_payloads_until on kept_payloads (kept_until);
 
--- The newest receipt of each subscription chain among those that were judged: the one by which Apple can be asked.
+-- For each subscription chain the newest judged receipt: the one with which Apple can be asked.
 create table kept_chains (
     app_id text collate "C" not null,
     environment text collate "C" not null,
@@ -68,24 +67,24 @@ create table kept_chains (
 );
 create index kept_chains_by_receipt on kept_chains (receipt_id);
 
--- How far the payloads of a day have been judged: a step that dies is repeated, a day that is judged whole is
+-- How far retention has judged the payloads of a day. A step that dies is repeated. A day that was judged whole is
 -- dropped.
 create table payload_passes (
     day date primary key,
     judged_to uuid not null
 );
 
--- Creates the partitions of today and the days after it that do not exist yet. The scheduler calls it, which has no
--- DDL of its own: the function has its owner's rights, and creates no more than a year of partitions.
+-- Creates the partitions of today and the days after it that do not exist yet. The scheduler calls it and may not run
+-- DDL itself: the function has its owner's rights, and creates at most a year of partitions.
 --
--- It creates with PARTITION OF, not with ATTACH: an insert that waits for an ATTACH has chosen the default partition
--- already and fails (23514). With PARTITION OF an insert waits at the parent for a change of the catalogue, and then
--- chooses. Readers of many hours make the function give up after lock_timeout; the next call tries again, days before
--- it matters.
+-- The function uses PARTITION OF, not ATTACH: an insert that waits for an ATTACH has already chosen the default
+-- partition and fails (23514). With PARTITION OF an insert waits at the parent until the catalogue has changed, and
+-- then chooses. If a reader holds its locks for hours, the function gives up after lock_timeout; the next call tries
+-- again, days before it matters.
 --
--- The check of the default partition reads all of it under that lock. So no day is tried that has payloads there.
--- Where earlier days lie there (no scheduler ran for a week) one day a call is enough, and their payloads leave row
--- by row.
+-- Under that lock PostgreSQL checks the default partition by reading all of it. So the function skips days that have
+-- payloads there. If payloads of earlier days lie there (no scheduler ran for a week), the function creates one day a
+-- call, and retention moves those payloads row by row.
 create function create_payload_partitions(days integer) returns void
 language plpgsql security definer set lock_timeout = '100ms' as $$
 declare
@@ -93,7 +92,7 @@ declare
     day date;
     name text;
 begin
-    -- Another scheduler is at it.
+    -- Another scheduler runs it.
     if not pg_try_advisory_xact_lock(hashtext('makegood.payload_partitions')) then return; end if;
     for day in select d::date from generate_series(today, today + least(days, 366), interval '1 day') d loop
         name := 'payloads_' || to_char(day, 'YYYYMMDD');
@@ -103,18 +102,18 @@ begin
             execute format('create table %I partition of stored_payloads for values from (%L) to (%L)
                 with (toast_tuple_target = 8160)', name, day, day + 1);
         exception when check_violation then
-            -- Its first payload came to the default partition just now: the others follow it.
+            -- The day's first payload came to the default partition just now: the day's other payloads go there too.
             null;
         end;
         exit when exists (select from payloads_default d where d.received_on < today);
     end loop;
 end $$;
 
--- Enters the given receipts for their chains. Only receipts by which Apple must be asked, because nothing else can
--- ask: app receipts (StoreKit 1) that brought a subscription, of apps without credentials for the App Store Server
--- API. (An app that has them asks by the original transaction id, which stays for ever.) Only chains that expired
--- less than 60 days ago, by the newest facts of any source. A newer receipt takes the place of an older one, which is
--- judged again.
+-- Enters the given receipts for their chains, but only receipts without which Apple cannot be asked: app receipts
+-- (StoreKit 1) that brought a subscription, of apps without credentials for the App Store Server API. (An app with
+-- credentials asks by the original transaction id, which stays for ever.) Only chains count that have not been expired
+-- for more than 60 days, by the newest facts of any source. A newer receipt replaces an older one, and retention judges
+-- the older one again.
 create function enter_payload_chains(receipt_ids uuid[], apps_asking_by_id text[]) returns void
 language sql as $$
     with newest as (
@@ -140,8 +139,8 @@ language sql as $$
         where excluded.received_at > c.received_at
 $$;
 
--- Why the payloads of these receipts must stay, and until when. The payload of a receipt that is missing from the
--- result may go.
+-- The reasons why the payloads of these receipts must stay, and until when. The payload of a receipt that is missing
+-- from the result may be dropped.
 create function payload_reasons(receipt_ids uuid[], apps_asking_by_id text[])
 returns table (receipt_id uuid, reason text, kept_until timestamptz)
 language sql stable as $$
@@ -159,7 +158,7 @@ language sql stable as $$
             when r.state = 'rejected' and r.settled_at > now() - interval '180 days' then 'rejected'
             when chain.kept_until > now() then 'chain' end as reason,
         case
-            -- How long it stays open nobody knows: asked again each day.
+            -- Nobody knows how long it stays open, so retention looks again each day.
             when r.settled_at is null then now() + interval '1 day'
             when r.state = 'rejected' and r.settled_at > now() - interval '180 days'
                 then r.settled_at + interval '180 days'
@@ -167,8 +166,8 @@ language sql stable as $$
     where w.reason is not null
 $$;
 
--- Copies those payloads of a partition that must stay to the kept ones, each of them whole, and returns how many must
--- stay. Where a header is missing the body is null, and nothing is kept nor dropped.
+-- Copies the payloads of a partition that must stay to kept_payloads, each of them whole, and returns how many must
+-- stay. Where a header is missing the body is null, and nothing is kept or dropped.
 create function keep_payloads(place text, receipt_ids uuid[], apps_asking_by_id text[]) returns integer
 language plpgsql as $$
 declare
@@ -186,22 +185,22 @@ begin
     return moved;
 end $$;
 
--- One step of retention: it looks again at kept payloads whose time has come, empties the default partition, judges
--- the oldest day that is due, and drops the day when it is judged whole. Each at most `batch` rows. The scheduler
--- calls it, which has no DDL and no DELETE of its own: the function has its owner's rights.
+-- One step of retention: looks again at kept payloads whose time has come, empties the default partition, judges the
+-- oldest day that is due, and drops the day when it is judged whole; at most `batch` rows of each. The scheduler calls
+-- it and may not run DDL or DELETE itself: the function has its owner's rights.
 --
--- Of any number of schedulers one works and the others return at once. Everything of a step commits together, so a
--- step that dies is repeated. A payload that was judged to go stays so until the drop: only `makegood support reopen`
--- and `reopen_claim` open an ended receipt again, and they keep its payload themselves.
+-- Of several schedulers one works, and for the others the function returns at once. Everything of a step commits
+-- together, so a step that dies is repeated. A payload that was judged droppable stays so until the drop: only
+-- `makegood support rejudge` and `reopen_claim` open an ended receipt again, and both keep its payload themselves.
 --
--- DROP takes ACCESS EXCLUSIVE on the parent for the moment of a catalogue change. Inserts stand behind it for
--- lock_timeout at most, then the drop gives up until the next step. DETACH CONCURRENTLY does not work beside a
--- default partition.
+-- DROP takes ACCESS EXCLUSIVE on the parent for the moment of a catalogue change. Inserts wait behind it for
+-- lock_timeout at most; then the drop gives up until the next step. DETACH CONCURRENTLY does not work beside a default
+-- partition.
 create function retain_payloads(keep_days integer, apps_asking_by_id text[], batch integer)
 returns table (judged integer, kept integer, released integer, dropped_day date, is_more boolean)
 language plpgsql security definer set lock_timeout = '100ms' as $$
 declare
-    -- Whatever the caller says, today and yesterday stay.
+    -- Whatever the caller asks for, today and yesterday stay.
     first_kept_day constant date := (now() at time zone 'UTC')::date - greatest(keep_days, 1);
     ids uuid[];
     place text;
@@ -211,7 +210,7 @@ begin
     judged := 0; kept := 0; released := 0; is_more := false;
     if not pg_try_advisory_xact_lock(hashtext('makegood.payload_retention')) then return next; return; end if;
 
-    -- Reasons that may have ended.
+    -- Kept payloads whose reasons may have ended.
     select array_agg(k.receipt_id) into ids from (
         select due.receipt_id from kept_payloads due where due.kept_until <= now()
         order by due.kept_until limit batch for update skip locked) k;
@@ -219,7 +218,7 @@ begin
         perform enter_payload_chains(ids, apps_asking_by_id);
         update kept_payloads k set reason = w.reason, kept_until = w.kept_until
         from payload_reasons(ids, apps_asking_by_id) w where k.receipt_id = w.receipt_id;
-        -- Every reason that is left ends later than now.
+        -- Every reason that still holds ends later than now.
         delete from kept_payloads k where k.receipt_id = any(ids) and k.kept_until <= now();
         get diagnostics released = row_count;
         delete from kept_chains c where c.receipt_id = any(ids)
@@ -228,7 +227,7 @@ begin
         is_more := judged = batch;
     end if;
 
-    -- What lies in no day's partition.
+    -- Payloads in the default partition.
     select array_agg(p.receipt_id) into ids from (
         select d.receipt_id from payloads_default d where d.received_on < first_kept_day
         order by d.received_on limit batch) p;
@@ -239,7 +238,7 @@ begin
         is_more := is_more or cardinality(ids) = batch;
     end if;
 
-    -- The oldest day.
+    -- The payloads of the oldest day.
     select d.day, d.name into day_due, place from payload_days d where d.day < first_kept_day order by d.day limit 1;
     if place is not null then
         execute format('select array_agg(receipt_id) from (select receipt_id from %I where receipt_id > $1
@@ -261,7 +260,7 @@ begin
                 dropped_day := day_due;
                 is_more := true;
             exception when lock_not_available then
-                -- Somebody reads for long. What was judged stays judged.
+                -- A reader holds its lock for long. What was judged stays judged.
                 null;
             end;
         end if;
@@ -269,8 +268,8 @@ begin
     return next;
 end $$;
 
--- Keeps the payloads of receipts that are about to be opened again, whatever the step of retention that runs beside
--- it has judged, and returns the receipts that have one. Support calls it and reads no payload.
+-- Keeps the payloads of receipts that are about to be opened again, whatever a step of retention that runs at the same
+-- time has judged. Returns the receipts that have a payload. Support calls it, because support may not read payloads.
 create function keep_reopened_payloads(receipt_ids uuid[]) returns setof uuid
 language sql security definer as $$
     insert into kept_payloads (receipt_id, body, reason, kept_until)
@@ -286,8 +285,8 @@ language sql security definer as $$
     returning receipt_id
 $$;
 
--- The receipts of the last seconds whose stored proof is not what was posted, or whose header is missing. A function
--- with its owner's rights, so that a role that keeps the books need not be able to read proofs.
+-- The receipts of the last seconds whose stored proof differs from what was posted, or whose header is missing. The
+-- function has its owner's rights, so that a role that checks the invariants need not read proofs.
 create function changed_proofs(since_seconds double precision) returns setof uuid
 language sql stable security definer as $$
     select r.id from receipts r

@@ -1,10 +1,10 @@
--- Why: what this database knows of the apps that it serves: when each app was first seen and when it went live, what
---   it sells for which goods and when, and whether the database takes purchases of production or data that nobody
---   signed. Here also stands what people did by command.
+-- Why: this migration holds what the database knows of the apps that it serves: when each app was first seen and when
+--   it went live, what it sells for which goods and when, and whether the database takes purchases of production or
+--   data that nobody signed. Here also stand the commands that people ran.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
 
--- What the services remember of an app between starts.
+-- What the services remember of an app between two starts.
 create table apps (
     app_id text collate "C" primary key,
     first_started_at timestamptz not null default now(),
@@ -14,9 +14,9 @@ create table apps (
 comment on column apps.live_since is
     'Since when the app''s goods are given here: the default of grantFrom. Null: it is in shadow.';
 
--- A catalogue says what an app sells. It changes more often than a configuration file, by the hands of other people,
--- and must never change what was promised. Each `makegood catalog apply` writes a whole catalogue of one app; the
--- newest is in force. No row is ever changed: what was valid when can always be read again.
+-- The catalogues: what an app sells. A catalogue changes more often than a configuration file, by other people, and
+-- must never change what was promised. Each `makegood catalog apply` writes a whole catalogue of one app; the newest is
+-- in force. No row is ever changed, so earlier catalogues can always be read again.
 create table catalogues (
     app_id text collate "C" not null,
     revision bigint not null,
@@ -34,7 +34,7 @@ create table record_apps (
 );
 
 -- Whether this database takes purchases of production, or data that nobody signed: never both, because a client that
--- writes unsigned data writes any transaction id. The first process that has one of the two in its configuration
+-- writes unsigned data may write any transaction id. The first process that has one of the two in its configuration
 -- writes the row. A database of signed sandbox purchases alone has no row.
 create table database_purpose (
     is_only boolean primary key default true,
@@ -44,7 +44,7 @@ create table database_purpose (
     constraint database_purpose_known check (purpose in ('production', 'unsigned'))
 );
 
--- What people did by command: who, what, to how many.
+-- The commands that people ran: who, what, to how many.
 create table audits (
     id bigint primary key generated always as identity,
     at timestamptz not null default now(),

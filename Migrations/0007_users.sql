@@ -1,14 +1,15 @@
--- Why: who a user is, and how a user leaves. With `users.protect` every table holds a keyed hash instead of the
---   user's id; the id lies here, encrypted, for delivery and support alone, and can be erased without touching what
---   was bought. Accounts that became one are merged here and in no other table. An installation shows by a token from
+-- Why: this migration holds who a user is, and how a user is erased. With `users.protect` every table holds a keyed
+--   hash instead of the user's id. The id lies only here, encrypted, for delivery and support alone, and can be erased
+--   without a change to what was bought. Merged accounts are recorded only here. An installation shows by a token from
 --   which copy of the app a post comes, so that no client's text can claim it.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
 
--- One row per user of a protected database. Erased: a tombstone, which a later post of the user does not fill again.
+-- One row per user of a protected database. An erased user's row is a tombstone; a later post of the user does not fill
+-- it.
 create table users (
     app_id text collate "C" not null,
-    user_key text collate "C" not null,         -- HMAC-SHA256 of the id, by app: what stands in all other tables
+    user_key text collate "C" not null,         -- HMAC-SHA256 of the id, by app: the user's name in all other tables
     sealed bytea,                               -- the id, AES-256-GCM: nonce, text, tag
     key_id text collate "C",                    -- which key sealed it
     first_seen_at timestamptz not null default now(),
@@ -17,42 +18,41 @@ create table users (
     constraint users_sealed check ((sealed is null) = (erased_at is not null) and (sealed is null) = (key_id is null))
 );
 
--- Which key names the users of this database: one for all processes, for ever. The first process that starts writes
--- it.
+-- The key by which this database names users: one for all processes, for ever. The first process that starts writes it.
 create table user_protection (
     is_only boolean primary key default true,
-    fingerprint text collate "C" not null,      -- of the key; empty: ids stand here as they are
+    fingerprint text collate "C" not null,      -- of the key; empty: the tables hold the ids themselves
     since timestamptz not null default now(),
     log_secret bytea not null default (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())),
     constraint user_protection_is_only check (is_only)
 );
--- The security log says who was refused without an id that a reader of logs may know: a hash with a secret that all
--- processes of this database share and that no log holds.
+-- The security log must name a refused user without an id that a reader of logs may know. The log therefore has a hash
+-- with a secret that all processes of this database share and that no log holds.
 comment on column user_protection.log_secret is
     'user.hash in the security log is left(encode(sha256(log_secret || convert_to(user_id, ''UTF8'')), ''hex''), 16).';
 
--- Accounts that are part of another one, as a guest's is once the guest registers. A merge changes no other row: a
--- statement that reads whose something is reads here who that is by now, and so also finds what is written at the
+-- Accounts that are part of another one, as a guest's account is once the guest registers. A merge changes no other
+-- row. A statement that reads an owner reads here who that is by now, and so it also finds rows that are written at the
 -- same moment.
 create table merges (
     app_id text collate "C" not null,
     user_id text collate "C" not null,
-    into_user_id text collate "C" not null,     -- never merged itself: whoever it is merged into takes its place here
+    into_user_id text collate "C" not null,     -- never merged itself: if it is merged, its new account is written here
     merged_at timestamptz not null default now(),
     primary key (app_id, user_id),
     constraint merges_of_two check (user_id <> into_user_id)
 );
 create index merges_by_into on merges (app_id, into_user_id);
 
--- `POST /v1/users/{id}/merge`. Answers `merged`, `known` (done before), or why not: `cycle`, `elsewhere` (part of
--- another account already), `erased`, `too_many` (accounts of one person).
+-- `POST /v1/users/{id}/merge`. Answers `merged`, `known` (merged before), or the reason of a refusal: `cycle`,
+-- `elsewhere` (part of another account already), `erased`, `too_many` (accounts of one person).
 create function merge_users(app text, old_id text, new_id text, ids_max integer, actor text) returns text
 language plpgsql security definer as $$
 declare
     target text;
     before text;
 begin
-    -- One at a time, or two could make each other part of themselves.
+    -- One merge of an app at a time; otherwise two merges could make each account part of the other.
     perform pg_advisory_xact_lock(hashtext('makegood.merges'), hashtext(app));
     target := coalesce((select m.into_user_id from merges m where m.app_id = app and m.user_id = new_id), new_id);
     if target = old_id then return 'cycle'; end if;
@@ -73,15 +73,15 @@ begin
     return 'merged';
 end $$;
 
--- A copy of the app on a device. Its id is never told to anybody, so that no client's text can be one.
+-- A copy of the app on a device. The server tells its id to nobody, so that no client's text can be such an id.
 create table installations (
     id text collate "C" primary key,
     app_id text collate "C" not null,
     issued_at timestamptz not null default now(),
-    revoked_at timestamptz                      -- it proves nothing any more, also for what it brought before
+    revoked_at timestamptz                      -- since then its posts prove nothing, also the earlier ones
 );
 
--- What an installation shows itself by: one token, and for a while the one before it.
+-- The tokens by which an installation shows itself: the newest, and for a while the one before it.
 create table installation_tokens (
     token_sha256 bytea primary key,
     installation_id text collate "C" not null references installations,
@@ -92,7 +92,8 @@ create table installation_tokens (
 );
 create index installation_tokens_of_installation on installation_tokens (installation_id);
 
--- Whose purchases an installation has shown, by Apple's own word. Two of one environment: it proves nothing.
+-- Apple's customers whose purchases an installation has shown. An installation with two customers of one environment
+-- proves nothing.
 create table installation_customers (
     installation_id text collate "C" not null references installations,
     environment text collate "C" not null,
@@ -101,22 +102,22 @@ create table installation_customers (
     primary key (installation_id, environment, customer_id)
 );
 
--- Users that no verdict may name which was matched until `erased_at`: the hash of the id, for the day after it. Where
--- ids stand as they are, such a verdict would write the erased id again. The next erasure clears old rows away.
+-- Users whom no verdict may name that was matched until `erased_at`: the hash of the id, kept for a day after that.
+-- Where users are not protected, such a verdict would write the erased id again. The next erasure deletes old rows.
 create table erasures (
     app_id text collate "C" not null,
     user_sha256 bytea not null,
     erased_at timestamptz not null default now(),
     primary key (app_id, user_sha256)
 );
--- Verdicts ask once for a batch, and by time, whether any user was erased meanwhile.
+-- A verdict statement asks once for its batch, by time, whether any user was erased meanwhile.
 create index erasures_erased_at on erasures (erased_at);
 
--- Comes before `erase_clear_user`, which may begin once every statement that has not seen this row has ended: from
--- then on no statement writes the id that was matched before.
+-- Begins the erasure of an id, before `erase_clear_user`, which may begin once every statement that has not seen this
+-- row has ended: from then on no statement writes an id that was matched before.
 --
--- Until `end_erasure` no purchase is matched to the id either, because the tables still have it. Where `end_erasure`
--- never comes, five minutes.
+-- Until `end_erasure` no purchase is matched to the id either, because the tables still have it; if `end_erasure` never
+-- comes, for five minutes.
 create function begin_erasure(app text, clear_id text) returns void
 language plpgsql security definer as $$
 begin
@@ -126,20 +127,20 @@ begin
     on conflict (app_id, user_sha256) do update set erased_at = excluded.erased_at;
 end $$;
 
--- The tables have the id no more: a purchase that is matched from now on does not find it.
+-- Ends the erasure: the tables have the id no more, so a purchase that is matched from now on does not find it.
 create function end_erasure(app text, clear_id text) returns void
 language sql security definer as $$
     update erasures set erased_at = clock_timestamp()
     where app_id = app and user_sha256 = sha256(convert_to(clear_id, 'UTF8'))
 $$;
 
--- `makegood users erase` where ids stand as they are: a tombstone takes the id's place in all tables. Returns how
+-- `makegood users erase` where users are not protected: puts a tombstone in the id's place in all tables. Returns how
 -- many receipts and other rows had the id.
 --
--- A verdict that is being written ends first, or finds that its attempt has moved on, so no worker brings the id
--- back. The lock is that of `take_provisional_place`. The word of support for the user is deleted and its audit does
--- not name the user; bonuses count for nobody any more; an order that has ended forgets where in the game its goods
--- went. Reads all events once: they are in no order by user.
+-- A verdict that is being written ends first, or finds that the receipt's attempt has changed, so no worker brings the
+-- id back. The lock is that of `take_provisional_place`. The function deletes support decisions for the user, and
+-- removes the user from their audits. Bonuses of the user count for nobody any more. An order that has ended loses its
+-- target. The function reads all events once, because no index finds them by user.
 create function erase_clear_user(app text, clear_id text, tombstone text, actor text) returns bigint
 language plpgsql security definer as $$
 declare
@@ -150,7 +151,7 @@ declare
     decisions bigint;
 begin
     perform pg_advisory_xact_lock(hashtext('makegood.provisional'), hashtext(app));
-    -- Before the receipts, as whoever says a word locks them.
+    -- Before the receipts, in the order in which `makegood support give` locks them.
     delete from support_decisions d where d.app_id = app and d.user_id = clear_id;
     get diagnostics decisions = row_count;
     update receipts r set user_id = tombstone,
@@ -165,7 +166,7 @@ begin
             when (select true from grants g where g.transaction_id = o.reserved_for) then '{}' else o.target end
     where o.app_id = app and o.user_id = clear_id;
     get diagnostics others = row_count;
-    -- Not to the tombstone: who comes back uses the same tokens, and what he buys then is his again.
+    -- Deleted, not moved to the tombstone: a user who comes back uses the same tokens, and owns what is bought then.
     delete from user_tokens t where t.app_id = app and t.user_id = clear_id;
     delete from granted_tokens t where t.app_id = app and t.user_id = clear_id;
     update audits a set details = a.details || jsonb_build_object('receiver', tombstone)
@@ -188,8 +189,8 @@ begin
     return erased + others + imported + bonuses + decisions;
 end $$;
 
--- Beside `erase_clear_user`, for each id of a person: forgets that the id was merged, and its name in the audits of
--- it.
+-- Runs after `erase_clear_user`, for each id of a person: deletes the id's merges, and removes the id from their
+-- audits.
 create function forget_merges(app text, clear_id text, tombstone text) returns bigint
 language plpgsql security definer as $$
 declare
@@ -206,10 +207,10 @@ begin
     return forgotten;
 end $$;
 
--- `makegood users erase` in a protected database: the id goes, and with it what was sent beside ended purchases and
--- orders, in lines and in reports, which may name the user in words of its own, and from which installation it was
--- posted. An order that waits keeps where its goods go. Returns how many rows of users were there: 0 or 1. May be
--- repeated.
+-- `makegood users erase` in a protected database: deletes the id. The function also empties what was sent beside ended
+-- purchases and orders, in lines and in reports, because these may name the user in free text, and removes from which
+-- installation they were posted. An order that waits keeps its target. Returns how many rows of users there were: 0 or
+-- 1. May be repeated.
 create function erase_protected_user(app text, key text, actor text) returns bigint
 language sql security definer as $$
     with erased as (
@@ -242,7 +243,7 @@ language sql security definer as $$
     select count(*) from erased
 $$;
 
--- `makegood users readmit`: an erased user is a customer again, and the id is stored anew.
+-- `makegood users readmit`: makes an erased user a customer again, and stores the id anew.
 create function readmit_user(app text, key text, sealed_id bytea, sealed_by text, actor text) returns bigint
 language sql security definer as $$
     with readmitted as (

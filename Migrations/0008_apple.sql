@@ -1,10 +1,11 @@
--- Why: what all workers together must know of Apple: which of its services wait because of our own mistake, how many
---   calls are left within Apple's limits, which hosts are down, how far a customer's purchase history was read, and
---   what Apple is still to be told after a purchase was decided.
+-- Why: this migration holds what all workers together must know of Apple: which of its services are halted because of
+--   our own mistake, how many calls are left within Apple's limits, which hosts are down, how far a customer's purchase
+--   history was read, and what Apple is still to be told after a purchase was decided.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
 
--- Our own misconfiguration, or a pause by hand: what needs this service waits, and no receipt is to blame.
+-- Halts for our own misconfiguration, or pauses by hand: receipts that need this service wait, and none is rejected for
+-- it.
 create table halts (
     app_id text collate "C" not null,
     service text collate "C" not null,          -- verifyReceipt, serverApi, or * for a pause
@@ -16,7 +17,7 @@ create table halts (
     primary key (app_id, service, environment, credential)
 );
 
--- Ends one halt and makes the rows that waited for it due. Returns how many.
+-- Ends one halt and makes the rows that waited for it due. Returns how many rows.
 create function end_halt(app text, service text, environment text, credential text) returns bigint
 language sql security definer as $$
     with ended as (
@@ -31,7 +32,8 @@ language sql security definer as $$
     select count(*) from freed
 $$;
 
--- Ends the halts of an app whose credential is none of these, pauses excepted, and makes the rows that waited due.
+-- Ends the halts of an app with other credentials than these, except pauses, and makes the rows that waited for them
+-- due.
 create function end_stale_halts(app text, credentials text[]) returns bigint
 language sql security definer as $$
     with ended as (
@@ -45,30 +47,31 @@ language sql security definer as $$
     select count(*) from freed
 $$;
 
--- Apple limits the calls of an app per endpoint, and all workers together must keep to the limit. They lease calls
--- for a slice of time, a quarter of a second as a rule: one statement per worker and slice, not per call. One row per
--- app, environment and endpoint: the slice in which calls were leased last. Where `lane_orders` says another order,
--- the columns fresh_… count the first lane, repair_… the second and sweep_… the third.
+-- The calls that workers have leased. Apple limits the calls of an app per endpoint, and all workers together must keep
+-- to the limit. The workers lease calls for a slice of time, a quarter of a second as a rule: one statement per worker
+-- and slice, not per call. One row per app, environment and endpoint: the slice in which calls were leased last. Where
+-- `lane_orders` sets another order, the columns fresh_… count the first lane, repair_… the second and sweep_… the
+-- third.
 create table call_budgets (
     app_id text collate "C" not null,
     environment text collate "C" not null,
     endpoint text collate "C" not null,
-    slice_at timestamptz not null default '-infinity',  -- when it began
+    slice_at timestamptz not null default '-infinity',  -- when the slice began
     slice_seconds double precision not null default 1,
-    calls integer not null default 0,           -- that Apple allows in it
-    fresh_leased integer not null default 0,    -- in this slice: for purchases nobody looked at yet,
-    repair_leased integer not null default 0,   -- for those that come again,
-    sweep_leased integer not null default 0,    -- and to look for what no message told us
+    calls integer not null default 0,           -- how many Apple allows in it
+    fresh_leased integer not null default 0,    -- in this slice: for purchases that no worker looked at yet,
+    repair_leased integer not null default 0,   -- for purchases that were tried before,
+    sweep_leased integer not null default 0,    -- and for the search for purchases that no message told us of
     fresh_asked integer not null default 0,
     repair_asked integer not null default 0,
-    fresh_expected integer not null default 0,  -- what the slice before asked for
+    fresh_expected integer not null default 0,  -- how many the slice before asked for
     repair_expected integer not null default 0,
-    stopped_until timestamptz,                  -- Apple's Retry-After, for everybody
+    stopped_until timestamptz,                  -- Apple's Retry-After, for all workers
     primary key (app_id, environment, endpoint)
 ) with (fillfactor = 50);
 
--- Which lane goes first where Apple limits an app's calls, for the time of an incident. After that, and without a
--- row: fresh, then repair, then sweep. The others keep this order among them.
+-- The lane that goes first where Apple limits an app's calls, for the time of an incident. After that time, and without
+-- a row, the order is fresh, repair, sweep. The other lanes keep this order among them.
 create table lane_orders (
     app_id text collate "C" primary key,
     first_lane text collate "C" not null,
@@ -76,21 +79,21 @@ create table lane_orders (
     constraint lane_orders_first check (first_lane in ('fresh', 'repair', 'sweep'))
 );
 
--- Which place a lane has: 1 to 3.
+-- The place of a lane: 1 to 3.
 create function lane_place(app text, lane text) returns integer language sql stable as $$
     select array_position(array_prepend(first, array_remove('{fresh,repair,sweep}', first)), $2)
     from (select coalesce((select o.first_lane from lane_orders o where o.app_id = $1 and o.until > clock_timestamp()),
         'fresh') as first) f
 $$;
 
--- Leases up to `wanted` calls of this lane until the slice ends. A lane leaves what the lanes before it asked for in
--- the slice before, and takes what they leave. A tenth is kept for the second lane, so that purchases which were put
--- off end under a load that never lets up: of each slice, or every tenth slice where it is small. `leased_before` is
--- how many calls of the slice anybody leased before these, so that calls leave at even distances. After a stop the
--- budget comes back over ten seconds; without that all callers that Apple sent away would come back at once.
+-- Leases up to `wanted` calls of this lane until the slice ends. A lane leaves as many calls to the lanes before it as
+-- they asked for in the slice before, and may lease the rest. A tenth of the calls is kept for the second lane, so that
+-- purchases which were put off end even under constant load: a tenth of each slice, or one call of every tenth slice
+-- where slices are small. `leased_before` is how many calls of the slice were leased before these; with it the worker
+-- spaces its calls evenly. After a stop the budget comes back over ten seconds; without that all callers that Apple
+-- sent away would come back at once.
 --
--- A crash may forget a slice (synchronous_commit is off): then so many calls may be made twice in a quarter of a
--- second.
+-- A crash may lose a slice (synchronous_commit is off): then workers may make the calls of a quarter of a second twice.
 create function lease_calls(
     app text, env text, place text, lane text, wanted integer, per_slice integer, seconds double precision)
 returns table (leased integer, leased_before integer, ends_in double precision, stopped_for double precision)
@@ -108,10 +111,10 @@ begin
         exit when found;
         insert into call_budgets (app_id, environment, endpoint) values (app, env, place) on conflict do nothing;
     end loop;
-    -- The clock is read after the lock: who waited for it may be in a later slice.
+    -- The clock is read after the lock, because a caller that waited for the lock may be in a later slice.
     at := date_bin(make_interval(secs => seconds), clock_timestamp(), timestamptz 'epoch');
-    -- A slice of another length (half of the workers have a new configuration) is over when it is over; one that lies
-    -- ahead is of a clock that was set back.
+    -- A slice of another length (half of the workers have a new configuration) ends at its own end. A slice that lies
+    -- ahead is of a clock that was set back, and is replaced.
     if clock_timestamp() < b.slice_at or clock_timestamp() >= b.slice_at + make_interval(secs => b.slice_seconds) then
         b.fresh_expected := case when b.slice_at = at - make_interval(secs => seconds) then b.fresh_asked else 0 end;
         b.repair_expected := case when b.slice_at = at - make_interval(secs => seconds) then b.repair_asked else 0 end;
@@ -145,13 +148,14 @@ begin
     return next;
 end $$;
 
--- How each worker sees each host. The worker writes it every few seconds while it calls there or is kept from it.
+-- How each worker sees each of Apple's hosts. A worker writes its rows every few seconds while it calls the host or is
+-- kept from it.
 create table apple_hosts (
     worker text collate "C" not null,           -- host name and process id
     service text collate "C" not null,
     environment text collate "C" not null,
     breaker text collate "C" not null,
-    probe_at timestamptz,                       -- of an open breaker: the next call that may find out
+    probe_at timestamptz,                       -- of an open breaker: when the next call may test the host
     concurrency_limit integer not null,
     in_flight integer not null,
     reported_at timestamptz not null,
@@ -159,8 +163,8 @@ create table apple_hosts (
     constraint apple_hosts_breaker check (breaker in ('closed', 'half_open', 'open'))
 ) with (fillfactor = 50);
 
--- Writes one worker's hosts. A row that no worker has written for ten minutes goes: its worker is gone, or has
--- nothing to say.
+-- Writes one worker's hosts. Deletes rows that no worker has written for ten minutes: their worker is gone, or has
+-- nothing to report.
 create function report_apple_hosts(
     worker text, services text[], environments text[], breakers text[], probes_in double precision[],
     concurrency_limits integer[], in_flights integer[])
@@ -177,42 +181,43 @@ returns void language sql security definer as $$
             concurrency_limit = excluded.concurrency_limit, reported_at = excluded.reported_at
 $$;
 
--- A legacy receipt may list hundreds of purchases. Those that are unknown here are read from Apple's history, page by
--- page, at most once per customer and hour, whoever posts how many receipts; every receipt uses what a walk reads.
--- One row per customer whose history was ever read: the last walk through it.
+-- The last walk through each customer's purchase history. A legacy receipt may list hundreds of purchases. A worker
+-- reads those that are unknown here from Apple's history, page by page, at most once per customer and hour, whoever
+-- posts how many receipts; every receipt uses what a walk has read. One row per customer whose history was ever read.
 create table history_walks (
     app_id text collate "C" not null,
     environment text collate "C" not null,
     customer text collate "C" not null,         -- Apple's appTransactionId, or an original transaction id
-    asked_id text collate "C" not null,         -- the id that Apple was asked with: every page of a walk with the same
+    asked_id text collate "C" not null,         -- the id that Apple was asked with; the same for all pages
     begun_at timestamptz not null default now(),
-    busy_until timestamptz not null,            -- until then nobody else reads on: the reader may still be at work
-    revision text collate "C",                  -- behind the last page that was stored; null: none yet, or it has ended
+    busy_until timestamptz not null,            -- until then no other reader reads on: this one may still work
+    revision text collate "C",                  -- behind the last stored page; null: none yet, or it has ended
     ended_at timestamptz,                       -- all pages are stored
     reader bigint not null default 1,           -- counts the claims: a reader that lost the walk stores no page
     primary key (app_id, environment, customer),
     constraint history_walks_ended check (ended_at is null or revision is null)
 );
 
--- What is to be done at Apple for a purchase after it was decided: our order is set as its token, so that renewals
--- and refunds carry the right account, and it is finished. The statement that decides the purchase writes it.
+-- What Apple is to be told of a purchase after it was decided: our order becomes its token, so that renewals and
+-- refunds carry the right account, and the purchase is finished. The statement that decides the purchase writes the
+-- row.
 create table apple_updates (
     transaction_id text collate "C" not null,
     kind text collate "C" not null,
     app_id text collate "C" not null,
     environment text collate "C" not null,
     original_transaction_id text collate "C" not null,
-    purchased_at timestamptz not null,          -- of a chain's purchases the latest says which token counts
+    purchased_at timestamptz not null,          -- the latest purchase of a chain decides which token counts
     token uuid,
     state text collate "C" not null default 'open',
     attempt int not null default 0,
-    reason text collate "C",                    -- of the last try, or why it ended without being done
+    reason text collate "C",                    -- of the last try, or why it ended without success
     http_status int,                            -- the last answer
     code bigint,
     created_at timestamptz not null default now(),
     due_at timestamptz default now(),
     ended_at timestamptz,
-    former_tokens uuid[] not null default '{}', -- replaced by a person's decision; still ours where Apple sends them
+    former_tokens uuid[] not null default '{}', -- replaced by a support decision; still ours if Apple sends them
     primary key (transaction_id, kind),
     constraint apple_updates_kind check (kind in ('set_token', 'finish')),
     constraint apple_updates_token check ((kind = 'set_token') = (token is not null)),
@@ -222,7 +227,7 @@ create table apple_updates (
 );
 create index apple_updates_due on apple_updates (app_id, environment, kind, due_at) where due_at is not null;
 create index apple_updates_created_at on apple_updates using brin (created_at) with (autosummarize = on);
--- Which tokens of a chain are ours, and which of them counts.
+-- Finds the tokens of a chain that are ours, and which of them counts.
 create index apple_updates_of_chain on apple_updates (original_transaction_id, token) where kind = 'set_token';
 
 -- As at the end of 0001_receipts.sql.

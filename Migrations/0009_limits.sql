@@ -1,25 +1,25 @@
--- Why: an operator limits what is given on less than Apple's word (while Apple cannot be reached, or by a post
---   alone), what is given in the sandbox, what one user may buy of an item, and how often bare ids are asked about.
---   Where one statement reads a limit and another one reaches it, purchases that come at once pass it: a batch of two
---   hundred with a limit of two would give two hundred. So each thing that a limit counts has a place of its own, a
---   unique row, and the transaction that gives it takes the place.
+-- Why: an operator limits what is given before Apple confirms it (while Apple cannot be reached, or by a post alone),
+--   what is given in the sandbox, what one user may buy of an item, and how often bare ids are asked about. If one
+--   statement reads a limit and another one uses it up, purchases that come at once exceed it: with a limit of two, a
+--   batch of two hundred would give two hundred. So each thing that a limit counts has a place of its own, a unique
+--   row, and the transaction that gives the thing takes the place.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
 
--- Purchases that were verified here and given while Apple could not be reached, until Apple has confirmed them or
--- denied them. A row is a place within the limits of a day: it is taken before anything is given, and the verdict
--- that gives writes when. No row is ever deleted.
+-- Purchases that were verified here and given while Apple could not be reached, until Apple has confirmed or denied
+-- them. A row is a place within the limits of a day. The place is taken before anything is given, and the verdict that
+-- grants the purchase writes `granted_at`. No row is ever deleted.
 create table provisional_grants (
     transaction_id text collate "C" primary key,
     receipt_id uuid not null,
     app_id text collate "C" not null,
     user_id text collate "C" not null,
     product_id text collate "C" not null,
-    event_id uuid not null,                     -- what tells of Apple's word: confirmed, until it is the other one
+    event_id uuid not null,                     -- of the event about Apple's answer: confirmed, until Apple denies it
     taken_at timestamptz not null default now(),
-    granted_at timestamptz,                     -- null: nothing was given, the place is only counted
+    granted_at timestamptz,                     -- null: nothing was given, the place only counts
     confirmed_at timestamptz,
-    revoked_at timestamptz,                     -- Apple denies it; the grant stays where it is, and is told to be void
+    revoked_at timestamptz,                     -- Apple denied it; the grant stays, and an event says it is void
     constraint provisional_grants_order check (granted_at is not null or confirmed_at is null and revoked_at is null),
     constraint provisional_grants_ending check (confirmed_at is null or revoked_at is null)
 );
@@ -28,10 +28,10 @@ create index provisional_grants_by_app on provisional_grants (app_id, taken_at);
 create index provisional_grants_granted_at on provisional_grants using brin (granted_at) with (autosummarize = on);
 create index provisional_grants_unconfirmed on provisional_grants (app_id, granted_at)
     where granted_at is not null and confirmed_at is null and revoked_at is null;
--- Nothing ends a receipt before Apple's word on what was given by it.
+-- Finds what a receipt was given on trust. Nothing ends a receipt before Apple's answer about that.
 create index provisional_grants_by_receipt on provisional_grants (receipt_id);
 
--- A purchase that is taken back takes its bonus with it, and the user may have the bonus again.
+-- Frees the bonus of a purchase that is taken back: the user may have the bonus again.
 create function free_bonuses_taken_back() returns trigger language plpgsql security definer as $$
 begin
     update given_bonuses set freed_at = now() where transaction_id = new.transaction_id and freed_at is null;
@@ -41,12 +41,12 @@ create trigger provisional_grants_free_bonuses after update of revoked_at on pro
     for each row when (old.revoked_at is null and new.revoked_at is not null)
     execute function free_bonuses_taken_back();
 
--- Takes a place for one purchase of one receipt. Says that there is none where the day's limit of the receipt's user
--- or of the app is reached (days by UTC), where another receipt has the purchase's place, or where the purchase is
--- granted already, also under another id. The same receipt has its place for ever. The place is the receipt's user's,
--- also where that user is erased at the same moment.
+-- Takes a place for one purchase of one receipt. Returns false where the limit of the receipt's user or of the app is
+-- reached for the day (UTC), where another receipt has the purchase's place, or where the purchase is granted already,
+-- also under another id. A receipt keeps its place for ever. The place belongs to the receipt's user, even if the user
+-- is erased at the same moment.
 --
--- One at a time for each app, so the limits hold however many workers ask at once.
+-- One call at a time for each app, so the limits hold however many workers ask at once.
 create function take_provisional_place(
     purchase text, granted_key text, receipt uuid, product text, confirmation uuid, per_user integer, per_app integer)
 returns boolean language plpgsql as $$
@@ -58,7 +58,8 @@ declare
 begin
     select r.app_id into app from receipts r where r.id = receipt;
     perform pg_advisory_xact_lock(hashtext('makegood.provisional'), hashtext(app));
-    -- Only now: who erases the user has the lock as well, so we see the tombstone, or he sees our place.
+    -- Read under the lock. An erasure takes the same lock, so either this function sees the tombstone, or the erasure
+    -- sees this place.
     select coalesce(r.user_id, (
             select o.user_id from orders o where o.id::text = lower(r.order_id) and o.app_id = r.app_id))
         into usr from receipts r where r.id = receipt;
@@ -69,7 +70,7 @@ begin
     if found then
         return holder = receipt;
     end if;
-    -- Granted before: there is nothing to give.
+    -- Granted before: nothing is to be given on trust.
     if exists (select from grants g where g.transaction_id = purchase)
         or exists (select from grants g where g.purchase_key = granted_key) then
         return false;
@@ -91,7 +92,7 @@ create table limit_places (
     holder text collate "C" not null,           -- SHA-256 of the user; Apple's customer; a receipt; '' = the app
     day date not null,                          -- UTC; -infinity: for ever
     n integer not null,
-    taken_for text collate "C" not null,        -- the purchase's key; of a customer SHA-256 of the user
+    taken_for text collate "C" not null,        -- the purchase's key; of a customer: SHA-256 of the user
     taken_at timestamptz not null default now(),
     primary key (app_id, limit_name, holder, day, n),
     constraint limit_places_once unique (app_id, limit_name, holder, day, taken_for),
@@ -101,17 +102,18 @@ create index limit_places_by_day on limit_places (day);
 create index limit_places_of_answers on limit_places (taken_at)
     where limit_name = 'bare_id_answers' and day = '-infinity' and n = 1;
 
--- Takes a place, or says that there is none. There are no gaps, so n is the count: a statement that takes n has seen
--- 1 to n - 1, committed or its own. A rival that has n is waited for, and then looked at anew: each query of a
--- volatile function has a snapshot of its own. There is no lock but the row's. The same purpose has its place
--- already.
+-- Takes a place; returns false if there is none. There are no gaps, so n is the count: a statement that takes n has
+-- seen 1 to n - 1, committed or its own. If another statement has taken n, the function waits for that statement and
+-- looks again: each query of a volatile function has a snapshot of its own. There is no lock but the row's. A purpose
+-- that has a place already keeps it.
 --
 -- An Apple customer's first place also enters the users that the customer's purchases of production went to before.
--- The limit is not about sandbox purchases: testers on one device would use it up.
+-- Sandbox purchases are left out: testers on one device would use the limit up.
 --
--- The holder of an item's limit comes as ["user", "product", "item", whether it is the product's default], and is
--- stored as SHA-256 of the first three. A month's place is of the month's last day, until which nothing drops it. A
--- purchase beyond such a limit is paid, and so it is given: its grant finds no place and says so.
+-- The caller names the holder of an item's limit as ["user", "product", "item", whether it is the product's default],
+-- and the function stores SHA-256 of the first three. A month's place has the month's last day as its day, so that
+-- nothing drops it before. A purchase beyond such a limit is paid, and so it is granted: the grant finds no place and
+-- records that.
 create function take_limit_place(app text, name text, owner text, on_day date, purpose text, places integer)
 returns boolean language plpgsql as $$
 declare
@@ -134,7 +136,7 @@ begin
         select p.n into taken from limit_places p
             where p.app_id = app and p.limit_name = name and p.holder = owner and p.day = on_day order by p.n desc limit 1;
         if taken is null and name = 'make_up_customer' then
-            -- Whom this customer's purchases went to before there were places; once for each customer.
+            -- The users to whom this customer's purchases went before there were places; once for each customer.
             insert into limit_places (app_id, limit_name, holder, day, n, taken_for)
                 select app, name, owner, on_day, row_number() over (order by u.usr), u.usr
                 from (select distinct encode(sha256(convert_to(g.user_id, 'UTF8')), 'hex') as usr
@@ -146,7 +148,7 @@ begin
             end if;
         end if;
         if taken is null and bought is not null then
-            -- What the user was given before there were places, also under ids that became part of this one; once for each period.
+            -- What the user was given before there were places, also under merged ids; once for each period.
             insert into limit_places (app_id, limit_name, holder, day, n, taken_for)
                 select app, name, owner, on_day, row_number() over (order by u.given_at, u.unit_of), u.unit_of
                 from (
@@ -183,8 +185,8 @@ begin
     end loop;
 end $$;
 
--- Takes a place for a question about a bare id. Only those ids count that lead nowhere, and whether one does is known
--- later: n keeps the takers apart, and the count is read after that. An id that is stored already needs no place.
+-- Takes a place for a question about a bare id. Only ids that lead nowhere count, which is known only later. So n only
+-- keeps concurrent callers apart: a caller whose n is taken counts again. An id that is stored already needs no place.
 create function take_question_place(app text, owner text, receipt uuid, places integer) returns boolean
 language plpgsql as $$
 declare
@@ -220,10 +222,10 @@ begin
     end loop;
 end $$;
 
--- Drops places of days that are over, and Apple's answers about bare ids of which the last is thirty days old, a
--- thousand at a time of each. Answers only bound calls to Apple: a receipt whose answers are forgotten may ask three
--- times more, once for each time that a post or a person brings it back. All answers about an id go together: some of
--- them alone would have a gap, and n is the count.
+-- Drops places of past days, and Apple's answers about bare ids of which the last is thirty days old, a thousand of
+-- each at a time. The answers only limit calls to Apple: a receipt whose answers were dropped may cause three more
+-- calls, one each time that a post or a person makes it due again. All answers about an id are dropped together:
+-- otherwise there would be gaps, and n is the count.
 create function drop_limit_places() returns bigint language plpgsql security definer as $$
 declare
     dropped bigint;

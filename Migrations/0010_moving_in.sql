@@ -1,12 +1,12 @@
--- Why: an app that moves in brings what the system before it has given (`makegood import`), and may run beside that
---   system for a while, deciding without giving (`mode: shadow`). Imported purchases have a table of their own and no
---   row in grants: a grant is what was given here, with its receipt, its goods and its event, and every invariant
---   says so. A purchase that another system gave has none of them: its row only answers.
+-- Why: an app that moves in brings what the former system has given (`makegood import`), and may run beside that system
+--   for a while, deciding without giving (`mode: shadow`). Imported purchases have a table of their own and no row in
+--   grants: a grant is a purchase that was given here, with its receipt, its goods and its event, and the invariants
+--   check that. A purchase that another system gave has none of them: its row only says that it was given.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
 
--- What the system before this one has given. The purchase is already granted here: nothing is given for it again,
--- under whatever id Apple lists it. The schema's owner alone writes a row, once, and no row is ever changed.
+-- What the former system has given. The purchase counts as granted here: nothing is given for it again, under whatever
+-- id Apple lists it. Only the schema's owner writes a row, once, and no row is ever changed.
 create table imported_grants (
     transaction_id text collate "C" primary key,
     app_id text collate "C" not null,
@@ -17,14 +17,14 @@ create table imported_grants (
     purchased_at timestamptz not null,
     imported_at timestamptz not null default now()
 );
--- Another id of the same purchase: of a restore, of a period on another device.
+-- Finds an imported purchase under another id: of a restore, or of a period on another device.
 create index imported_grants_chain on imported_grants (original_transaction_id);
 create index imported_grants_by_user on imported_grants (app_id, user_id);
 
--- An imported purchase cannot be granted, whatever a program knows of it. A verdict on such a purchase is "already
--- granted", and a grant is refused as by any constraint: its batch is taken apart until the one purchase is alone,
--- its neighbours are settled, and the receipt stays open. Each statement that grants looks once whether anything was
--- imported, and only then for each of its grants.
+-- Refuses a grant of an imported purchase, whatever a program knows of it. The verdict on such a purchase is "already
+-- granted", and a grant of it fails as by any constraint: the worker splits its batch until the one purchase is alone,
+-- its neighbours are settled, and the receipt stays open. Each statement that grants checks once whether anything was
+-- imported, and only then checks each of its grants.
 create function refuse_imported_purchases() returns trigger language plpgsql security definer as $$
 begin
     perform from imported_grants limit 1;
@@ -32,7 +32,7 @@ begin
     perform from written w cross join lateral (
         (select from imported_grants where transaction_id = w.transaction_id)
         union all
-        -- The same purchase under another id, as `makegood import` is read everywhere else.
+        -- The same purchase under another id, as all other statements look up imported grants.
         (select from transactions t cross join lateral (
             select purchased_at from imported_grants
             where original_transaction_id = t.original_transaction_id offset 0) i
@@ -47,13 +47,13 @@ begin
     end if;
     return null;
 end $$;
--- Whatever the statistics say: the table is empty until the day it holds millions.
+-- Never a sequential scan, whatever the statistics say: the table is empty until the day it holds millions.
 alter function refuse_imported_purchases() set enable_seqscan = off;
 create trigger grants_are_not_imported after insert on grants
     referencing new table as written for each statement execute function refuse_imported_purchases();
 
--- What would have been given while the app was in shadow. The receipt that decided first may decide anew, and no
--- other.
+-- What would have been given while the app was in shadow. The receipt that decided a purchase first may decide it anew,
+-- and no other.
 create table shadow_decisions (
     transaction_id text collate "C" primary key,
     purchase_key text collate "C" not null,
@@ -64,15 +64,15 @@ create table shadow_decisions (
     product_id text collate "C" not null,
     goods jsonb not null,
     binding_source text collate "C" not null,
-    order_id uuid,                              -- would have been bound by it
+    order_id uuid,                              -- would have been bound by the purchase
     token uuid,
     purchased_at timestamptz not null,
     receipt_id uuid not null,
     decided_at timestamptz not null default now()
 );
--- An index by which a purchase is looked up begins with the key and not with the app. A worker keeps its plans, and
--- while an app moves in they are of an empty table, where an index of the app's decisions looks as good as one that
--- names the purchase: each look-up would then read all that has been decided.
+-- Finds a purchase. Its key comes first, not the app: a worker keeps its plans, and while an app moves in they are
+-- plans of an empty table, in which an index by app looks as good as one that names the purchase. Each look-up would
+-- then read all decisions of the app.
 create index shadow_decisions_of_purchase on shadow_decisions (purchase_key);
 create index shadow_decisions_chain on shadow_decisions (original_transaction_id);
 create index shadow_decisions_of_order on shadow_decisions (order_id) where order_id is not null;

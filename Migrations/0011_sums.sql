@@ -1,11 +1,11 @@
 -- Why: two questions would read long spans of grants each time: what was given by day, and which purchases may be one
---   that was charged twice. The schedulers answer them step by step and note here how far they are, so that each
---   grant is looked at once, whichever scheduler does it.
+--   that was charged twice. The schedulers answer them step by step and note their progress here, so that one of them
+--   looks at each grant, once.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
 
--- What was given: every grant before `goods_by_day_progress.summed_to`, and none after. A row: day (UTC), app,
--- environment, product. Rows stay for ever: they are few.
+-- What was given by day: the sums of all grants before `goods_by_day_progress.summed_to`, and of none after. A row: day
+-- (UTC), app, environment, product. Rows stay for ever: they are few.
 create table goods_by_day (
     day date not null,
     app_id text collate "C" not null,
@@ -18,11 +18,11 @@ create table goods_by_day (
 
 -- How far the sums are. One row.
 --
--- A grant's `granted_at` is when its transaction began. It is seen when the transaction has ended, which no clock
--- bounds: a commit may wait for a standby. But a transaction that began before `complete_to` had its number soon
--- after, at the latest when `complete_xid` was given out after it. So once all before `complete_xid` have ended, no
--- grant before `complete_to` can come any more, and the grants that are there may be summed once and for all. (A
--- snapshot's xmax would not do: it is the number after the last that has ended, and transactions with later numbers
+-- A grant's `granted_at` is when its transaction began. Other transactions see the grant when its transaction has
+-- ended, and no clock bounds that: a commit may wait for a standby. But a transaction that began before `complete_to`
+-- got its number soon after, and before `complete_xid` was given out. So once all transactions before `complete_xid`
+-- have ended, no grant before `complete_to` can come any more, and a scheduler may sum these grants once and for all.
+-- (A snapshot's xmax would not do: it is the number after the last that has ended, and transactions with later numbers
 -- may run.)
 create table goods_by_day_progress (
     is_only boolean primary key default true,
@@ -33,16 +33,16 @@ create table goods_by_day_progress (
     constraint goods_by_day_progress_order check (summed_to <= complete_to)
 );
 
--- From the first day that `v_goods_by_day` shows.
+-- The sums begin with the first day that `v_goods_by_day` shows.
 insert into goods_by_day_progress (summed_to, complete_to, complete_xid)
 select at, at, pg_current_xact_id()
 from (select (date_trunc('day', now() at time zone 'UTC') - interval '13 days') at time zone 'UTC') first_day(at);
 
--- How far purchases have been compared with those before them: a place in the events, of which each grant has one.
--- All schedulers share it, and a step has so many events at most. One row.
+-- How far purchases have been compared with those before them: a place in the events, because each grant has an event.
+-- All schedulers share it, and a step has a limited number of events. One row.
 create table double_charge_progress (
     is_only boolean primary key default true,
-    taken_at timestamptz not null,              -- when a scheduler last began; the others leave it alone for a while
+    taken_at timestamptz not null,              -- when a scheduler last began a step; the others wait for a while
     searched_xid xid8 not null,                 -- with `searched_id`: the last event that was looked at
     searched_id bigint not null,
     constraint double_charge_progress_one_row check (is_only)

@@ -1,8 +1,7 @@
--- Why: whoever watches sees whether money waits, where, for how long and for what reason. The views are what
---   dashboards may read. Each view says in its comment what a row is and in which units. A view of a span of time
---   reads it by an index, or reads the open rows alone, so that it stays cheap beside ten million ended ones. No view
---   shows a proof. Of what was sent beside a proof they show the app's version, and of what else Apple said the
---   storefront.
+-- Why: an operator must see whether purchases wait, where, for how long and for what reason. Dashboards may read only
+--   these views. Each view's comment says what a row is and in which units. A view of a span of time reads the span by
+--   an index, or reads only the open rows, so that it stays cheap beside ten million ended rows. No view shows a proof.
+--   Of what was sent beside a proof the views show the app's version, and of the rest of Apple's facts the storefront.
 -- Locks: none, everything is new.
 -- Cost: none: an empty database.
 
@@ -71,7 +70,7 @@ where r.due_at is not null and r.received_at < now() - interval '5 minutes'
 comment on view v_paid_not_granted is
     'Paid by Apple''s word, not refunded, not granted, posted more than 5 minutes ago; must be empty (S1-1) but for what a policy holds, which the reason says. Nothing of apps in shadow, whose goods another system gives. A row: a transaction of an open receipt. Seconds.';
 
--- As many rows as were received, and every row is ended or open, by app and day.
+-- Whether as many rows exist as were received, and every row is ended or open; by app and day.
 create view v_conservation as
 select app_id, day, coalesce(received, 0) as received, coalesce(receipts, 0) as receipts,
     coalesce(granted, 0) as granted, coalesce(already_granted, 0) as already_granted,
@@ -91,7 +90,8 @@ full join (
 comment on view v_conservation is
     'A row: app, day (UTC). Receipts, by two independent counts. Reads every receipt; v_conservation_recent does not.';
 
--- `is_exact` goes by the two parts, which stand in no index: so the span alone is read, whatever is asked for.
+-- `is_exact` compares two parts that stand in no index, so the view reads only its span, whatever columns a query asks
+-- for.
 create view v_conservation_recent as
 select app_id, day, coalesce(received, 0) as received, coalesce(receipts, 0) as receipts,
     coalesce(ended, 0) as ended, coalesce(open, 0) as open,
@@ -109,7 +109,7 @@ full join (
 comment on view v_conservation_recent is
     'Whether yesterday and today hold exactly what was received. A row: app, day (UTC). Receipts, by two independent counts; v_conservation is the same for all days, and reads them all.';
 
--- Sizes include indexes.
+-- Bytes include indexes.
 create view v_payloads as
 select 'day' as place, day, pg_total_relation_size(relation) as bytes from payload_days
 union all select 'default', null, pg_total_relation_size('payloads_default'::regclass)
@@ -139,7 +139,7 @@ left join transactions t on t.transaction_id = g.transaction_id;
 comment on view v_grant_times is
     'How long each grant took. A row: a granted transaction. seconds: from the post of the receipt that was granted it to the grant. app_version: as the client says; country: Apple''s storefront, three letters; empty: not said. Ask for a span of granted_at.';
 
--- Receipts that wait for longer than the span are looked up one by one; they are few.
+-- Receipts that were received before the span are looked up one by one; they are few.
 create view v_time_to_grant as
 select app_id, environment, date_trunc('hour', granted_at) as at, count(*) as grants,
     percentile_cont(0.5) within group (order by seconds) as p50_seconds,
@@ -169,9 +169,9 @@ group by 1, 2, 3, 4;
 comment on view v_time_to_grant_by_client is
     'Time from post to grant in the last 6 hours (B15). A row: app, environment, app version as the client says, Apple''s storefront. Seconds.';
 
--- Sums and progress are read in one snapshot, so each grant counts once at any moment. The last hour is apart, so
--- that its index finds it, whatever the planner makes of a bound that it does not know. The hours before are not
--- looked at where the sums reach as far as that; without a scheduler that sums, the view reads two weeks of grants.
+-- The query reads sums and progress in one snapshot, so each grant counts once at any moment. The last hour is a part
+-- of its own, so that its index finds it: the planner does not know the other bound. The hours before are not read
+-- where the sums reach that far. If no scheduler sums, the view reads two weeks of grants.
 create view v_goods_by_day as
 select app_id, environment, product_id, day, sum(granted)::bigint as granted, sum(units)::bigint as units,
     sum(revoked)::bigint as revoked
@@ -191,7 +191,7 @@ from (
         and granted_at >= (select summed_to from goods_by_day_progress) and granted_at < now() - interval '1 hour'
     group by 1, 2, 3, 4
     union all
-    -- Apple's date, which may lie days back when it is heard of: not summed. They are few.
+    -- By Apple's date, which may lie days back when the refund becomes known, so these are not summed. They are few.
     select app_id, environment, product_id, (revoked_at at time zone 'UTC')::date, 0, 0, count(*)
     from transactions
     where revoked_at >= (date_trunc('day', now() at time zone 'UTC') - interval '13 days') at time zone 'UTC'
@@ -231,7 +231,7 @@ where o.safe_at is not null or o.state = 'held' and o.reason in ('token_disputed
 comment on view v_disputes is
     'One row for each purchase that one user shows and another has, or may have, by less than proof: held, or not safe to finish until safe_at.';
 
--- The grant of the order is looked up one by one: never all grants.
+-- The grant of the order is looked up one by one, so that no plan reads all grants.
 create view v_double_charges as
 select d.transaction_id, d.app_id, d.user_id, d.product_id,
     coalesce(d.first_transaction_id, g.transaction_id) as first_transaction_id, d.order_id, d.flagged_at
@@ -247,7 +247,7 @@ from (
         (array_agg(g.receipt_id order by t.revoked_at desc))[1] as last_receipt_id
     from transactions t join grants g on g.transaction_id = t.transaction_id
     where t.revoked_at > now() - interval '30 days' and g.binding_source <> 'record'
-        -- Where an upgrade or a family ended it, nobody gave money back.
+        -- Apple gave no money back where an upgrade or a family ended the purchase.
         and t.facts ->> 'isUpgraded' is distinct from 'true' and t.ownership is distinct from 'FAMILY_SHARED'
         and t.ownership is distinct from 'ASSIGNED'
         and coalesce(t.facts ->> 'revocationType', '') not in ('FAMILY_REVOKE', 'ASSIGNMENT_REVOKE')
@@ -278,13 +278,14 @@ comment on view v_customers_by_users is
 
 -- Orders and what is sold.
 
--- An order has ended with its own grant. An order that was asked for by a purchase, after this was given without one,
--- has ended with the purchase's grant, which names no order.
+-- An order has ended if a grant names it. An order that was asked for by a purchase, after the purchase was granted
+-- without an order, has ended with that grant, which names no order.
 create view v_orders as
 select o.id, o.app_id, o.user_id, coalesce(g.product_id, o.product_id) as product_id, o.item, o.quantity, o.promotion,
     o.channel, o.environment, o.goods, o.bonuses, o.price_milliunits, o.currency, o.placed_at, o.pay_by, o.reserved_for,
     g.transaction_id, g.granted_at as bound_at
--- Looked up one by one: never all grants for the orders of a day. Whose the made-up grant is: as GET /v1/orders/{id} has it.
+-- Grants are looked up one by one, so that no plan reads all grants for the orders of a day. The owner of the made-up
+-- grant is checked as in GET /v1/orders/{id}.
 from orders o left join lateral (
     select transaction_id, product_id, granted_at from grants where order_id = o.id
     union all
@@ -299,7 +300,7 @@ from orders o left join lateral (
     limit 1) g on true;
 comment on view v_orders is 'A row: an order. Milliunits. Ask for a span of placed_at, or one user.';
 
--- By when an order was placed, which an index knows, and not by when it was bound.
+-- By the time when an order was placed, which an index knows, and not by the time when it was bound.
 create view v_storefronts as
 select app_id, environment, order_country, storefront, purchases,
     purchases = max(purchases) over (partition by app_id, environment, order_country) as is_usual
@@ -352,7 +353,7 @@ group by 1, 2, 3, 4, 5, 6, 7;
 comment on view v_apple_failures is
     'Tries at Apple that ended no receipt, of the last 24 hours. A row: app, service, environment, reason, HTTP status and Apple''s code (null: none came), hour. Tries; seconds. Calls that brought a verdict are in Prometheus alone (makegood_apple_calls_total).';
 
--- By lane, whatever order of the lanes is in force.
+-- By lane, whichever order of the lanes is in force.
 create view v_call_budgets as
 select app_id, environment, endpoint, calls / slice_seconds as calls_per_second, slice_at as leased_at,
     leased[array_position(lanes, 'fresh')] / slice_seconds as fresh_per_second,
@@ -366,7 +367,8 @@ from (
     from call_budgets b left join lane_orders o on o.app_id = b.app_id and o.until > now()) b;
 comment on view v_call_budgets is 'A row: app, environment, endpoint of Apple''s. Calls per second, by lane.';
 
--- Hosts as the workers saw them within the last minute, budgets that were used in it or are stopped, halts.
+-- Hosts as the workers saw them within the last minute, budgets that were used within it or are stopped, orders of
+-- lanes, and halts.
 create view v_apple as
 select 'host' as what, null as app_id, service, environment, null as endpoint,
     case when bool_and(breaker <> 'closed') then 'down' when bool_or(breaker <> 'closed') then 'partly down'

@@ -3,13 +3,13 @@ package import Postgres
 package import Purchases
 import Settings
 
-/// Why the ledger did not take something. Nothing was half-written: every write is one statement.
+/// Why the ledger did not take a write or answer a read. Nothing was half-written: every write is one statement.
 package enum LedgerError: Error, Sendable, Equatable {
-    /// More is waiting than the limits allow; retryable after a moment.
+    /// More calls are queued than the limits allow; retryable after a moment.
     case busy
     /// The database cannot be reached, is read-only or did not answer in time; retryable.
     case unavailable(PostgresError)
-    /// The database refuses these values; our bug. Not retryable as it is.
+    /// The database refuses these values, which is our bug. Not retryable with the same values.
     case refused(PostgresError)
 
     package var isRetryable: Bool {
@@ -20,22 +20,24 @@ package enum LedgerError: Error, Sendable, Equatable {
     }
 }
 
-/// All reads and writes of the business, batched: what arrived while the last statement ran is the next batch.
+/// All reads and writes of the business, batched: the calls that arrive while a statement runs are the next batch.
 ///
-/// One per process. Call `close` when nobody calls any more; it flushes what is queued.
+/// One per process. Call `close` when no caller is left; `close` flushes the queued calls.
 package final class Ledger: Sendable {
     package let database: Database
     package let schedule: RetrySchedule
     private static let serializationTriesMax = 3
-    /// From so many purchases on a verdict goes apart: sixteen of those below still share a batch.
+    /// A verdict with at least this many purchases goes to `bulkSettlements`. Sixteen verdicts below this size still
+    /// share a batch.
     private static let bulkRowsMin = 32
-    /// A post of several is one item: all of it is in one statement.
+    /// All submissions of one post are one item, so that one statement stores all of them.
     private let insertions: GroupCommit<[Submission], [StoredSubmission]>
     private let views: GroupCommit<UUID, ReceiptView?>
     private let lines: GroupCommit<SaidLine, SaidResult>
     private let fetches: GroupCommit<UUID, StoredReceipt?>
     private let settlements: GroupCommit<Verdict, Settlement?>
-    /// Verdicts about many purchases: each takes as long as a batch of the others, which would wait behind all of them.
+    /// Verdicts about many purchases. Each takes as long as a batch of small verdicts, which would otherwise wait
+    /// behind it.
     private let bulkSettlements: GroupCommit<Verdict, Settlement?>
     private let postponements: GroupCommit<Postponement, Bool>
     private let reroutes: GroupCommit<Postponement, Bool>
@@ -68,7 +70,7 @@ package final class Ledger: Sendable {
                 let inserted = try await database.run(
                     Statements.insertReceipts,
                     Statements.Insertion(submissions: unique, schedule: schedule, headers: headers))
-                // New once: the others of the batch find it there.
+                // A row is new for the first submission of the batch that names it; for the others it is known.
                 var byID = Dictionary(inserted, uniquingKeysWith: { first, _ in first })
                 var rows = ids.map { (id) -> StoredSubmission in
                     switch byID[id] {
@@ -92,7 +94,7 @@ package final class Ledger: Sendable {
                 }
             })
         lines = GroupCommit(
-            // One writer: what one process is told of a receipt it says in order.
+            // One writer, so that the lines which one process says of a receipt keep their order.
             name: "lines", writers: 1, pace: .clients,
             size: { (rows: 1, bytes: $0.submission.details.utf8.count + 512) },
             flush: { lines throws(PostgresError) in
@@ -110,11 +112,12 @@ package final class Ledger: Sendable {
             })
         let settlements = { (name: String, writers: Int) in
             GroupCommit<Verdict, Settlement?>(
-                // One receipt may hold thousands of entries, and must still fit.
+                // The queue is large because one receipt may hold thousands of entries and must still fit.
                 name: name, limits: .init(queueRows: 65_536), writers: writers,
                 size: { (rows: $0.rowCount, bytes: $0.rowCount * 512) },
                 flush: { verdicts throws(PostgresError) in
-                    // One verdict per receipt and statement; a second one reads the row again like any late-comer.
+                    // One verdict per receipt and statement. The caller of a second verdict gets nil and reads the row
+                    // again.
                     var seen: Set<UUID> = []
                     let isFirst = verdicts.map { seen.insert($0.receiptID).inserted }
                     let batch = SettleBatch(
@@ -163,7 +166,7 @@ package final class Ledger: Sendable {
                 try await EvidenceQuestion.answers(to: questions, in: database)
             })
         placements = GroupCommit(
-            // One writer: of two taps of one process the second finds the first.
+            // One writer, so that of two taps in one process the second finds the order of the first.
             name: "orders", writers: 1, pace: .clients,
             size: { (rows: 1, bytes: $0.details.utf8.count + $0.target.utf8.count + 1024) },
             flush: { orders throws(PostgresError) in try await OrderBatch.place(orders, in: database) })
@@ -181,7 +184,8 @@ package final class Ledger: Sendable {
         try await store([submission])[0]
     }
 
-    /// Stores submissions in one statement: what is new is committed when this returns, or nothing is. In order.
+    /// Stores submissions in one statement, and returns one result for each, in order. When this returns, either all
+    /// new submissions are committed or none.
     package func store(_ submissions: [Submission]) async throws(LedgerError) -> [StoredSubmission] {
         submissions.isEmpty ? [] : try await submit(submissions, to: insertions)
     }
@@ -191,8 +195,8 @@ package final class Ledger: Sendable {
         try await submit(id, to: views)
     }
 
-    /// Says of a receipt that is stored what a later post of its proof says: it is committed when this returns, unless it
-    /// is full. Where there is no such receipt, nothing is said.
+    /// Adds to a stored receipt what a later post of the same proof says. The line is committed when this returns,
+    /// unless the receipt has `linesMax` lines already. Without such a receipt nothing is written.
     package func say(_ submission: Submission, linesMax: Int) async throws(LedgerError) -> SaidResult {
         try await submit(SaidLine(submission: submission, linesMax: linesMax), to: lines)
     }
@@ -202,37 +206,40 @@ package final class Ledger: Sendable {
         try await submit(id, to: fetches)
     }
 
-    /// Writes a verdict. Nil: the row is settled, has moved on, or is held by someone; read it again.
+    /// Writes a verdict. Nil: the row is settled, was changed since it was read, or is locked by another process; read
+    /// it again.
     package func settle(_ verdict: Verdict) async throws(LedgerError) -> Settlement? {
         try await submit(verdict, to: verdict.rowCount < Self.bulkRowsMin ? settlements : bulkSettlements)
     }
 
-    /// Moves a due time without counting an attempt. False: the row has moved on.
+    /// Moves a due time without counting an attempt. False: the row was changed since it was read, or is locked.
     package func postpone(_ postponement: Postponement) async throws(LedgerError) -> Bool {
         try await submit(postponement, to: postponements)
     }
 
-    /// Moves a row to Apple's lane, due after a rescue delay. False: the row has moved on.
+    /// Moves a row to the lane `apple`, due after a rescue delay. False: the row was changed since it was read, or is
+    /// locked.
     package func reroute(_ postponement: Postponement) async throws(LedgerError) -> Bool {
         try await submit(postponement, to: reroutes)
     }
 
-    /// Counts a message that came again. Nil: the row has moved on; 0: it was parked just now.
+    /// Counts a redelivered message, and returns how often the receipt was rescued. Nil: the row was changed since it
+    /// was read; 0: the ledger has just parked it.
     package func strike(_ pointer: Pointer) async throws(LedgerError) -> Int? {
         try await submit(pointer, to: strikes)
     }
 
-    /// Enters a protected user: committed when this returns. Known ones stay as they are.
+    /// Enters a protected user: committed when this returns. A user who is entered already stays unchanged.
     package func enter(_ user: EnteredUser) async throws(LedgerError) {
         try await submit(user, to: entries)
     }
 
-    /// What is known about whose a purchase is.
+    /// What the database knows about the owner of a purchase.
     package func evidence(_ question: EvidenceQuestion) async throws(LedgerError) -> Evidence {
         try await submit(question, to: evidences)
     }
 
-    /// The same of several purchases, in order, in statements of their own.
+    /// What the database knows about the owners of several purchases, in order, in statements of their own.
     package func evidence(_ questions: [EvidenceQuestion]) async throws(LedgerError) -> [Evidence] {
         do {
             return try await EvidenceQuestion.answers(to: questions, in: database)
@@ -241,8 +248,9 @@ package final class Ledger: Sendable {
         }
     }
 
-    /// Places an order: it is committed when this returns. The order that stands for it, and whether it is this one: the
-    /// same tap, key or reservation again is the order that was there. Nil: its user has placed too many today.
+    /// Places an order; the order is committed when this returns. Returns the order that now counts, and whether it is
+    /// this one: the same tap, key or reservation again returns the order that was placed before. Nil: the user has
+    /// placed too many orders today.
     package func place(_ order: NewOrder) async throws(LedgerError) -> (view: OrderView, isNew: Bool)? {
         try await submit(order, to: placements)
     }
@@ -252,7 +260,7 @@ package final class Ledger: Sendable {
         try await submit(id, to: orderViews)
     }
 
-    /// Any other statement, alone. Each is idempotent, so a conflict with a neighbour is tried again at once.
+    /// Runs any other statement, alone. Each is idempotent, so after a serialization conflict it is run again at once.
     package func run<Parameters: Sendable, Row: Sendable>(
         _ statement: Statement<Parameters, Row>, _ parameters: Parameters
     ) async throws(LedgerError) -> [Row] {
@@ -261,7 +269,7 @@ package final class Ledger: Sendable {
             do throws(PostgresError) {
                 return try await database.run(statement, parameters)
             } catch {
-                // Rolled back for a neighbour's sake: nobody need hear of it.
+                // The database rolled this back because of a concurrent transaction. Callers need not know.
                 tries += 1
                 guard case .serialization = error, tries < Self.serializationTriesMax else { throw LedgerError(error) }
             }
@@ -321,6 +329,6 @@ extension LedgerError {
 }
 
 extension CommitPace {
-    /// Clients wait for their answers, and come again with the next: sixteen share a statement well.
+    /// Clients wait for their answers before they send the next post. Sixteen items share a statement well.
     fileprivate static let clients = CommitPace(shortest: .milliseconds(2), longest: .milliseconds(8), items: 16)
 }

@@ -1,7 +1,8 @@
-/// Who works on the database: one PostgreSQL role each. The owner of the schema, who runs the migrations, is none of
-/// them: nobody here may create, change or drop anything.
+/// The PostgreSQL roles that work on the database, one for each kind of user. The owner of the schema, who runs the
+/// migrations, is not among them: none of these roles may create, change or drop anything.
 package enum DatabaseRole: String, CaseIterable, Sendable {
-    /// The three services. `all` is the process that is all three, and a member of their roles.
+    /// The three services. `all` is the role of a process that runs all three services; `all` is a member of their
+    /// roles.
     case ingest, worker, scheduler, all
     /// People: the commands `check`, `queue` and `support`.
     case support
@@ -9,7 +10,8 @@ package enum DatabaseRole: String, CaseIterable, Sendable {
     case dashboard
 }
 
-/// One right of one role on one object. Without columns: all of them, also those a later migration adds.
+/// One right of one role on one object. Without columns the right covers all columns, also those that a later migration
+/// adds.
 package struct Right: Sendable, Hashable {
     package enum Verb: String, Sendable {
         case select, insert, update, execute
@@ -26,7 +28,7 @@ package struct Right: Sendable, Hashable {
     static func insert(_ columns: String...) -> Right { Right(verb: .insert, columns: columns) }
     static func update(_ columns: String...) -> Right { Right(verb: .update, columns: columns) }
 
-    /// As GRANT and a person read it: `update (due_at, lane)`.
+    /// The right as GRANT and a person read it: `update (due_at, lane)`.
     package var text: String {
         columns.isEmpty ? verb.rawValue : "\(verb.rawValue) (\(columns.joined(separator: ", ")))"
     }

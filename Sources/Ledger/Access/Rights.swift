@@ -1,9 +1,11 @@
-/// Who may do what, one line for each table, view and function of the schema: what a migration adds has its line here,
-/// or a test fails. `makegood roles` and `makegood migrate` grant it, services look at their start whether they have it.
+/// The rights of every role, one line for each table, view and function of the schema. A migration that adds an object
+/// adds a line here, or a test fails. `makegood roles` and `makegood migrate` grant the rights, and each service checks
+/// at its start that its role has them.
 ///
-/// Nobody deletes, nobody changes a grant. Partitions need no line: rights are asked of the table they belong to.
+/// No role may delete a row or change a grant. Partitions need no line: PostgreSQL checks the rights of the parent
+/// table.
 package struct Rights: Sendable {
-    /// As GRANT wants it: `table receipts`, `function end_halt(text, text, text, text)`. A view is a table here.
+    /// As GRANT writes it: `table receipts`, `function end_halt(text, text, text, text)`. A view is a table here.
     package let object: String
     package let ofRoles: [DatabaseRole: [Right]]
 
@@ -11,7 +13,7 @@ package struct Rights: Sendable {
         table(
             "receipts",
             [
-                // The state and its times are not for ingest to say: a row begins as received.
+                // Ingest may not write the state and its times: a row begins as received.
                 .ingest: [
                     .insert(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
@@ -46,9 +48,9 @@ package struct Rights: Sendable {
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),
-        // Written by its function. What else was sent with a post nobody reads.
+        // Only `say_line` writes it. No role reads the rest of what was sent with a post.
         table("receipt_lines", [.ingest: timelinesOfLines, .worker: timelinesOfLines, .support: timelinesOfLines]),
-        // That a proof is there may be seen; the proof itself only by who judges it.
+        // Support may see that a proof is stored. Only the worker, which judges proofs, may read them.
         table(
             "stored_payloads",
             [.ingest: [.insert], .support: [.select("receipt_id", "received_on", "header_sha256")]]),
@@ -66,7 +68,7 @@ package struct Rights: Sendable {
             "users",
             [
                 .ingest: [.select, .insert("app_id", "user_key", "sealed", "key_id")],
-                // Whose renewals are nobody's any more.
+                // Renewals of an erased user belong to nobody any more.
                 .worker: [.select("app_id", "user_key", "erased_at")], .support: [.select],
             ]),
         table(
@@ -81,7 +83,7 @@ package struct Rights: Sendable {
                 .ingest: [.select, .insert("purpose")], .worker: [.select, .insert("purpose")],
                 .scheduler: [.select, .insert("purpose")], .support: [.select],
             ]),
-        // What retention remembers between its steps: its functions', which have their owner's rights.
+        // What retention remembers between its steps. Only the retention functions use it, with their owner's rights.
         table("kept_chains", [:]),
         table("payload_passes", [:]),
         table("payload_days", [:]),
@@ -105,7 +107,7 @@ package struct Rights: Sendable {
         table(
             "grants",
             [
-                // GET …/explain and …/purchases are ingest's.
+                // Ingest serves GET …/explain and …/purchases.
                 .ingest: timelinesOfGrants,
                 .worker: [.select, .insert],
                 .scheduler: booksOfGrants + [.select("product_id", "environment", "goods", "quantity")],
@@ -133,7 +135,8 @@ package struct Rights: Sendable {
         table(
             "events",
             [
-                // GET /v1/events is ingest's. Which types a role may tell of says a trigger: those whose facts it writes.
+                // Ingest serves GET /v1/events. A trigger decides which event types a role may insert: those whose
+                // facts the role may write.
                 .ingest: [.select],
                 .worker: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
@@ -148,7 +151,7 @@ package struct Rights: Sendable {
                     .select("xid", "event_id", "app_id", "type", "transaction_id", "receipt_id", "at"),
                 ],
             ]),
-        // Written by the events' trigger.
+        // Only the trigger of `events` writes it.
         table("feed_eras", [.ingest: [.select("first_xid", "shift")]]),
         table(
             "halts",
@@ -179,10 +182,10 @@ package struct Rights: Sendable {
         table(
             "ownerships",
             [.ingest: timelinesOfOwnerships, .worker: [.select, .insert], .support: timelinesOfOwnerships + [.insert]]),
-        // Who is who. Written by its function.
+        // Which accounts are one person. Only `merge_users` and `forget_merges` write it.
         table("merges", [.ingest: [.select], .worker: [.select], .scheduler: [.select], .support: [.select]]),
         table("erasures", [.worker: [.select]]),
-        // Written by their owner alone, by command: nobody else may say what was given elsewhere.
+        // Only the schema's owner writes it, by command: no service may say what another system gave.
         table(
             "imported_grants",
             [
@@ -198,7 +201,7 @@ package struct Rights: Sendable {
                 ],
                 .support: [.select],
             ]),
-        // A person's word.
+        // A support decision about the owner of a purchase.
         table(
             "support_decisions",
             [
@@ -225,14 +228,14 @@ package struct Rights: Sendable {
                 ]
             ]),
         table("limit_places", [.ingest: [.select, .insert], .worker: [.select, .insert]]),
-        // Apple's customers are nobody else's business.
+        // Only the worker needs to know Apple's customers.
         table("installation_customers", [.worker: [.select, .insert]]),
         table("record_apps", [.ingest: [.select, .insert("app_id")], .worker: [.select]]),
         table(
             "apple_updates",
             [
                 .ingest: [.select], .scheduler: [.select("transaction_id", "kind", "created_at")],
-                // Whose a chain is is told Apple as well.
+                // Support writes an Apple update when it decides the owner of a chain.
                 .support: [
                     .select,
                     .insert(
@@ -313,7 +316,7 @@ package struct Rights: Sendable {
                     .update("asked_id", "begun_at", "busy_until", "revision", "ended_at", "reader"),
                 ]
             ]),
-        // Written by its function.
+        // Only `report_apple_hosts` writes it.
         table("apple_hosts", [:]),
         table(
             "lane_orders",
@@ -419,7 +422,7 @@ package struct Rights: Sendable {
         function("end_stale_halts(text, text[])", [.worker: [.execute]]),
     ]
 
-    /// What the invariants compare (Operations/Invariants).
+    /// The columns that the invariants compare (Operations/Invariants).
     private static let booksOfGrants = [
         Right.select(
             "transaction_id", "purchase_key", "period_key", "receipt_id", "app_id", "user_id", "binding_source",
@@ -428,7 +431,8 @@ package struct Rights: Sendable {
     private static let timelinesOfLines = [
         Right.select("receipt_id", "said_at", "order_id", "transaction_id", "target", "declared")
     ]
-    /// What is told of a purchase (Support/Timeline.swift), and never which customer of Apple's it is.
+    /// The columns that a timeline shows of a purchase (Support/Timeline.swift); they never say which customer of
+    /// Apple's bought it.
     private static let timelinesOfTransactions = [
         Right.select(
             "transaction_id", "app_id", "environment", "original_transaction_id", "product_id", "kind", "quantity",

@@ -1,19 +1,21 @@
 package import Postgres
 
-/// The SQL behind `makegood roles` and the end of `makegood migrate`. Safe to repeat; every right that is not listed
-/// any more is taken back in the same transaction.
+/// The SQL behind `makegood roles` and the end of `makegood migrate`. Safe to repeat. The same transaction revokes
+/// every right that is not listed any more.
 ///
-/// The roles log in themselves and get no password here: without one PostgreSQL refuses every login by password, and
-/// none ever passes through this program, its logs or its command line. Give each its own with psql's `\password`, or
-/// let certificates or the host decide (pg_hba.conf). Not groups without login, because the limits of the dashboard are
-/// settings of the role that logs in and are not inherited by members. To change a password without a gap, make a
-/// second login and drop it afterwards: `create role makegood_worker_b login in role makegood_worker`.
+/// The roles can log in and get no password here. PostgreSQL refuses every login by password to a role without one, and
+/// no password passes through this program, its logs or its command line. The operator gives each role its own password
+/// with psql's `\password`, or lets certificates or the host decide (pg_hba.conf). The roles are not groups without
+/// login, because the limits of the dashboard are settings of the role that logs in, and members do not inherit them.
+/// To change a password without a gap, the operator makes a second login and drops it afterwards:
+/// `create role makegood_worker_b login in role makegood_worker`.
 package struct RoleScript: Sendable {
-    /// Names of the roles begin with it.
+    /// The prefix of the roles' names.
     package let prefix: String
 
     package static let dashboardConnectionsMax = 5
-    /// Without jit: PostgreSQL takes the views for costly and compiles for up to half a second what then runs for as long.
+    /// Without jit: PostgreSQL takes the views for costly, and compiles for up to half a second a query that then runs
+    /// for as long.
     package static let dashboardSettings = [
         "default_transaction_read_only=on", "statement_timeout=5s", "idle_in_transaction_session_timeout=10s",
         "jit=off",
@@ -24,8 +26,8 @@ package struct RoleScript: Sendable {
 
     package func name(_ role: DatabaseRole) -> String { "\(prefix)_\(role.rawValue)" }
 
-    /// Makes the roles, and closes database and schema to everybody else. For whoever may create roles and owns the
-    /// database. Roles belong to the whole server, so another database's run may be under way.
+    /// SQL that creates the roles, and closes database and schema to all others. A role that may create roles and owns
+    /// the database runs it. Roles belong to the whole server, so a run for another database may be under way.
     package var roles: String {
         let made = DatabaseRole.allCases.map { role in
             """
@@ -61,7 +63,7 @@ package struct RoleScript: Sendable {
             """
     }
 
-    /// The rights of these roles on everything in the schema. For the owner of the schema.
+    /// SQL that grants these roles their rights on everything in the schema. The owner of the schema runs it.
     package func rights(of roles: [DatabaseRole]) -> String {
         Rights.all.map { line in
             let granted = roles.compactMap { role in
@@ -73,13 +75,13 @@ package struct RoleScript: Sendable {
         }.joined()
     }
 
-    /// Which of these names are roles of the server.
+    /// The names among these that are roles of the server.
     package static let existing = Statement<[String], String>(
         "roles.existing", "select rolname::text from pg_roles where rolname = any($1::text[])",
         bind: { [.texts($0)] },
         read: { row throws(PostgresError) in try row.text(0) })
 
-    /// Those of our roles that are there.
+    /// Our roles that exist on the server.
     package func existing(in database: Database) async throws(PostgresError) -> [DatabaseRole] {
         let names = Set(try await database.run(Self.existing, DatabaseRole.allCases.map(name)))
         return DatabaseRole.allCases.filter { names.contains(name($0)) }
@@ -88,11 +90,11 @@ package struct RoleScript: Sendable {
     private func names(_ roles: [DatabaseRole]) -> String { roles.map(name).joined(separator: ", ") }
 }
 
-/// A role lacks what its service needs: nothing but a change of the database helps.
+/// A role lacks a right that its service needs. Not retryable: only a change of the database helps.
 package struct MissingRight: Error, Sendable, Equatable, CustomStringConvertible {
     /// The role that logged in.
     package let role: String
-    /// `update (due_at) on table receipts`: one column, where it is a matter of columns.
+    /// `update (due_at) on table receipts`; one column, where the right is limited to columns.
     package let right: String
 
     package var description: String {
@@ -104,7 +106,7 @@ extension MissingRight {
     private struct Question: Sendable {
         let text: String
         let verb: Right.Verb
-        /// Without arguments of GRANT: `receipts`, `end_halt(text, text, text, text)`.
+        /// As in GRANT, without the kind of object: `receipts`, `end_halt(text, text, text, text)`.
         let name: String
         let column: String?
     }

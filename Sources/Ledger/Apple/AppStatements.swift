@@ -6,11 +6,12 @@ extension Statements {
     package struct AppStart: Sendable {
         package var appID: String
         package var configurationHash: [UInt8]
-        /// False: in shadow (`AppPolicy/Mode`).
+        /// False: the app is in shadow (`AppPolicy/Mode`).
         package var isLive = true
-        /// Only who judges takes an app back into shadow: any other process may have started on a file of yesterday.
+        /// Whether this process judges purchases. Only such a process takes an app back into shadow, because another
+        /// process may have started with an older file.
         package var judges = true
-        /// This process had another configuration until now: its held rows may have been judged by it.
+        /// Whether this process had another configuration until now. Then it may have judged held rows by that one.
         package var isChanged = false
 
         package init(
@@ -25,16 +26,17 @@ extension Statements {
     }
 
     package struct AppDates: Sendable, Equatable {
-        /// The first start.
+        /// The app's first start.
         package var first: Date
-        /// Where the configuration does not say it.
+        /// `grantFrom` where the configuration does not set it.
         package var grantFrom: Date
     }
 
-    /// Remembers an app's first start, once and for ever, and since when it is live: the default of `grantFrom`, in shadow
-    /// the first start. Who goes back into shadow is live since he leaves it again: what comes meanwhile is the other
-    /// system's, as the first time. A process that sees neither, because another one stores it at this moment, takes the
-    /// time of now.
+    /// Remembers an app's first start for ever, and since when the app is live. The default of `grantFrom` is the time
+    /// when the app went live, and the first start while the app is in shadow. An app that goes back into shadow counts
+    /// as live from when it leaves shadow again, because the other system gives the purchases that come meanwhile, as
+    /// the first time. Where another process stores the row at this moment, and the statement sees none, the times are
+    /// now.
     package static let rememberApp = Statement<AppStart, AppDates>(
         "ledger.remember_app",
         """
@@ -54,11 +56,12 @@ extension Statements {
         bind: { [.text($0.appID), .bytes($0.configurationHash), .bool($0.isLive), .bool($0.judges)] },
         read: { row throws(PostgresError) in AppDates(first: try row.date(0), grantFrom: try row.date(1)) })
 
-    /// Stores which configuration is in force, and makes an app's held rows due where it is another than before: a
-    /// product that was missing may be there now. Call when this process judges by it.
+    /// Stores which configuration is in force, and makes an app's held rows due where the configuration has changed: a
+    /// product that was missing may be there now. The caller must already judge by the configuration. Returns how many
+    /// rows became due.
     ///
-    /// What waits for the end of shadow is not woken: it may be all that was bought in weeks, too much for one statement,
-    /// and what the former system gave has to be imported first.
+    /// Rows that are held in shadow do not become due: they may be all purchases of weeks, too many for one statement,
+    /// and an operator must first import what the former system gave.
     package static let takeConfiguration = Statement<AppStart, Int>(
         "ledger.take_configuration",
         """
@@ -79,7 +82,7 @@ extension Statements {
     package struct StaleQuestion: Sendable {
         package var receiptID: UUID
         package var appID: String
-        /// Of the configuration that the receipt was judged by.
+        /// The hash of the configuration that the receipt was judged by.
         package var hash: [UInt8]
         package var dueIn: Duration
 
@@ -91,7 +94,8 @@ extension Statements {
         }
     }
 
-    /// Makes a held receipt due earlier if its app's configuration in force is not the one that it was judged by.
+    /// Makes a held receipt due earlier if it was judged by another configuration than its app's configuration in
+    /// force.
     package static let wakeIfStale = Statement<StaleQuestion, Void>(
         "ledger.wake_if_stale",
         """

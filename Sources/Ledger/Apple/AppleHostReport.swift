@@ -1,13 +1,13 @@
 package import AppStore
 
-/// How one process sees one of Apple's hosts: a row of `apple_hosts`, and three metrics.
+/// The state of one of Apple's hosts as one process sees it: a row of `apple_hosts`, and three metrics.
 package struct AppleHostReport: Sendable, Equatable {
     package enum BreakerWord: String, Sendable {
         case closed
         case halfOpen = "half_open"
         case open
 
-        /// As a gauge.
+        /// The state as the value of a gauge.
         package var number: Int {
             switch self {
             case .closed: 0
@@ -19,11 +19,11 @@ package struct AppleHostReport: Sendable, Equatable {
 
     package let host: AppleHost
     package let breaker: BreakerWord
-    /// Until the next probe; zero unless open.
+    /// The time until the next probe; zero unless open.
     package let probeIn: Duration
     package let concurrencyLimit: Int
     package let inFlight: Int
-    /// Let out since the report before.
+    /// How many calls were made since the last report.
     package let calls: Int
 
     package init(
@@ -37,6 +37,6 @@ package struct AppleHostReport: Sendable, Equatable {
         self.calls = calls
     }
 
-    /// Nothing happens there and nothing is wrong: nobody need hear of it.
+    /// Whether the process makes no calls there and nothing is wrong: the report may be left out.
     package var isQuiet: Bool { calls == 0 && inFlight == 0 && breaker == .closed }
 }

@@ -3,36 +3,36 @@ package import Foundation
 package import Postgres
 package import Purchases
 
-/// An Apple update that somebody has taken on, for as long as its lease runs.
+/// An Apple update that a process has claimed, until its lease ends.
 package struct ClaimedAppleUpdate: Sendable, Equatable {
     package let appID: String
     package let environment: String
     package let kind: AppleUpdate.Kind
     package let transactionID: String
     package let originalTransactionID: String
-    /// Of `AppleUpdate/Kind/setToken`.
+    /// The token of a `AppleUpdate/Kind/setToken`.
     package let token: UUID?
     /// How often Apple was asked before.
     package let attempt: Int
     package let age: Duration
 }
 
-/// What came of a try at an Apple update.
+/// The result of a try at an Apple update.
 package struct AppleUpdateResult: Sendable, Equatable {
     package enum State: String, Sendable {
         case open, parked
-        /// Nobody tries again.
+        /// Ended: no process tries again.
         case done, refused
     }
 
     package let appleUpdate: ClaimedAppleUpdate
-    /// Nil: as it was, nobody was asked.
+    /// Nil: unchanged, because Apple was not asked.
     package let state: State?
-    /// Nil: done.
+    /// Nil: the update is done.
     package let reason: Reason?
-    /// Whether Apple was asked and it was this Apple update's try.
+    /// Whether the try counts as an attempt: Apple was asked, and the answer was about this Apple update.
     package let counts: Bool
-    /// Where nobody is done with it.
+    /// When the update is due again, unless it has ended.
     package let dueIn: Duration
     package let httpStatus: Int?
     package let code: Int?
@@ -52,12 +52,13 @@ package struct AppleUpdateResult: Sendable, Equatable {
     }
 }
 
-/// An app's Apple updates of one kind in one environment: they share Apple's limit, so they wait for each other alone.
+/// An app's Apple updates of one kind in one environment. The updates of a line share one limit of Apple's, so they
+/// wait only for each other.
 package struct AppleUpdateLine: Sendable, Hashable {
     package let appID: String
     package let environment: String
     package let kind: AppleUpdate.Kind
-    /// What is not granted is left as it is.
+    /// Whether only updates of granted purchases are claimed.
     package var needsGrant = false
 
     package init(appID: String, environment: String, kind: AppleUpdate.Kind, needsGrant: Bool = false) {
@@ -72,7 +73,8 @@ extension Statements {
     package struct AppleUpdateClaim: Sendable {
         package let lines: [AppleUpdateLine]
         package let limit: Int
-        /// Longer than any try takes: who dies with an Apple update leaves it to the next.
+        /// Longer than any try takes. If a process dies with an Apple update, another process claims it after the
+        /// lease.
         package let lease: Duration
 
         package init(lines: [AppleUpdateLine], limit: Int, lease: Duration) {
@@ -82,8 +84,9 @@ extension Statements {
         }
     }
 
-    /// Takes on Apple updates that are due: lines in turn, oldest first, those that another process takes are skipped. A token
-    /// that a later purchase of its chain has replaced, by ours or by one that the app gave it, is ended instead.
+    /// Claims Apple updates that are due: lines in turn, oldest first, skipping those that another process claims at
+    /// this moment. A token that a later purchase of its chain has replaced, with a token of ours or one that the app
+    /// gave that purchase, is ended as superseded instead.
     package static let claimAppleUpdates = Statement<AppleUpdateClaim, ClaimedAppleUpdate>(
         "apple_updates.claim",
         """
@@ -135,8 +138,8 @@ extension Statements {
                 token: try row.optionalUUID(5), attempt: try row.int(6), age: .seconds(try row.double(7)))
         })
 
-    /// Writes what came of tries. What ended meanwhile stays ended: who was too slow for his lease has lost it. So does
-    /// who told another token than the one that counts by now.
+    /// Writes the results of tries. An update that has ended meanwhile stays ended: a process that exceeded its lease
+    /// has lost it. A result about another token than the current one is dropped as well.
     package static let reportAppleUpdates = Statement<[AppleUpdateResult], Void>(
         "apple_updates.report",
         """
@@ -168,11 +171,11 @@ extension Statements {
         package let kind: String
         package let state: String
         package let appleUpdates: Int
-        /// How long the oldest of them has been due; 0 where none is.
+        /// How long the oldest of these updates has been due; 0 where none is.
         package let overdueSeconds: Double
     }
 
-    /// What waits for Apple, by app, kind and state, zeros included.
+    /// The open and parked Apple updates by app, kind and state, zeros included.
     package static let openAppleUpdates = Statement<Void, OpenAppleUpdates>(
         "apple_updates.open",
         """

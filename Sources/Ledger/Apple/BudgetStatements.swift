@@ -2,7 +2,7 @@ import AppStore
 package import Postgres
 import Purchases
 
-/// Whose calls to Apple are counted together: Apple limits each app's by endpoint (AppleFacts 3.8).
+/// The calls to Apple that are counted together: Apple limits each app's calls by endpoint (AppleFacts 3.8).
 package struct CallBudget: Sendable, Hashable {
     package let appID: String
     /// As Apple writes it.
@@ -16,13 +16,13 @@ package struct CallBudget: Sendable, Hashable {
     }
 }
 
-/// Who goes first where Apple limits calls: in this order.
+/// The lanes of calls to Apple, in the order in which they go first where Apple limits calls.
 package enum CallLane: String, Sendable, CaseIterable, Comparable {
-    /// A purchase that nobody looked at yet: a customer waits.
+    /// For a purchase that no worker has looked at yet: a user waits.
     case fresh
-    /// One that comes again.
+    /// For a purchase that was tried before.
     case repair
-    /// Looking for what no message told us.
+    /// For a search for purchases that no message told us of.
     case sweep
 
     private var rank: Int {
@@ -36,18 +36,19 @@ package enum CallLane: String, Sendable, CaseIterable, Comparable {
     package static func < (one: CallLane, other: CallLane) -> Bool { one.rank < other.rank }
 }
 
-/// A part of the time in which Apple counts calls, the same for every process: they begin with the database's clock.
+/// A slice of the time in which Apple counts calls. Slices begin by the database's clock, so they are the same for
+/// every process.
 package struct CallSlice: Sendable, Equatable {
     package let calls: Int
     package let length: Duration
 
-    /// Below Apple's limit, so that a call that is late does not fall into the next slice's number.
+    /// Below Apple's limit, so that a call that leaves late does not exceed the limit of the next slice.
     static let share = 0.8
     static let lengths: [Duration] = [.milliseconds(250), .seconds(1), .seconds(4), .seconds(16), .seconds(64)]
 
-    /// The shortest slice in which one call is allowed; one in the longest, however rarely Apple allows it.
+    /// The shortest slice in which one call is allowed. The longest slice has one call, however rarely Apple allows it.
     ///
-    /// - Parameter callsPerSecond: at most a million; what lies beyond is taken for that.
+    /// - Parameter callsPerSecond: at most a million; a higher value counts as a million.
     package init(callsPerSecond: Double) {
         let rate = min(max(callsPerSecond, 0), 1_000_000) * Self.share
         length = Self.lengths.first { rate * $0.inSeconds >= 1 } ?? Self.lengths[Self.lengths.count - 1]
@@ -71,12 +72,12 @@ extension Statements {
     }
 
     package struct Lease: Sendable, Equatable {
-        /// Calls that may be made until the slice ends.
+        /// How many calls the process may make until the slice ends.
         package let calls: Int
-        /// How many of the slice anybody had before.
+        /// How many calls of the slice were leased before these.
         package let first: Int
         package let endsIn: Duration
-        /// Until Apple's Retry-After is over; zero where nothing is stopped.
+        /// The time until Apple's Retry-After is over; zero where calls are not stopped.
         package let stoppedFor: Duration
 
         package init(calls: Int, first: Int = 0, endsIn: Duration, stoppedFor: Duration) {
@@ -87,7 +88,7 @@ extension Statements {
         }
     }
 
-    /// Leases calls of one lane for the rest of the slice that the database's clock is in.
+    /// Leases calls of one lane for the current slice by the database's clock.
     package static let leaseCalls = Statement<LeaseQuestion, Lease>(
         "budgets.lease_calls",
         "select leased, leased_before, ends_in, stopped_for from lease_calls($1, $2, $3, $4, $5, $6, $7)",
@@ -116,7 +117,7 @@ extension Statements {
         }
     }
 
-    /// Who goes first from now on, in every process at once.
+    /// Sets the lane that goes first, in every process at once.
     package static let setLaneOrder = Statement<LaneOrder, Void>(
         "budgets.set_lane_order",
         """
@@ -125,7 +126,7 @@ extension Statements {
         """,
         bind: { [.text($0.appID), .text($0.first.rawValue), .double($0.length.inSeconds)] })
 
-    /// How a worker sees Apple's hosts, for the view `v_apple`.
+    /// Stores how a worker sees Apple's hosts, for the view `v_apple`.
     package static let reportAppleHosts = Statement<(worker: String, hosts: [AppleHostReport]), Void>(
         "budgets.report_apple_hosts", "select report_apple_hosts($1, $2, $3, $4, $5, $6, $7)",
         bind: { report in
@@ -137,7 +138,7 @@ extension Statements {
             ]
         })
 
-    /// Apple said 429: nobody asks there for so long. A longer stop stands.
+    /// Stops all calls of a budget for so long, because Apple answered 429. A longer stop stays in force.
     package static let stopCalls = Statement<(budget: CallBudget, wait: Duration), Void>(
         "budgets.stop_calls",
         """

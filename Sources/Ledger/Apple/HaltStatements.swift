@@ -2,13 +2,13 @@ import Foundation
 package import Postgres
 import Purchases
 
-/// Our own misconfiguration, or a pause by hand. A row of the halts table.
+/// A halt for our own misconfiguration, or a pause by hand; a row of the table `halts`.
 package struct Halt: Sendable, Hashable {
     package let appID: String
     /// `verifyReceipt`, `serverApi`, or `*` for a pause by hand.
     package let service: String
     package let environment: String
-    /// A hash of the key or secret: a corrected configuration is not halted.
+    /// A hash of the key or secret. A corrected configuration has another hash, so the halt does not apply to it.
     package let credential: String
     package let reason: String
 
@@ -21,12 +21,12 @@ package struct Halt: Sendable, Hashable {
     }
 
     package static let everyService = "*"
-    /// A pause by hand: nothing of this app is judged until it is resumed.
+    /// A pause by hand: no purchase of this app is judged until an operator resumes it.
     package static func pause(_ appID: String) -> Halt {
         Halt(appID: appID, service: everyService, environment: "*", credential: "operator", reason: "paused")
     }
 
-    /// One call a minute asks whether the halt is over.
+    /// How often one call tests whether the halt is over.
     package static let probeInterval: Duration = .seconds(60)
 }
 
@@ -55,7 +55,7 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.bool(0) })
 
-    /// One process a minute may probe: the row says who.
+    /// Reserves the next probe for this process: one process a minute may probe. No row: it is not this process's turn.
     package static let takeProbe = Statement<Halt, Bool>(
         "ledger.take_probe",
         """
@@ -71,7 +71,7 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.bool(0) })
 
-    /// Whoever comes next may probe.
+    /// Gives a reserved probe back: any process may probe now.
     package static let returnProbe = Statement<Halt, Void>(
         "ledger.return_probe",
         """
@@ -104,7 +104,8 @@ extension Statements {
         }
     }
 
-    /// Ends the halts of credentials that the configuration no longer names, and makes the rows that waited due.
+    /// Ends the halts of credentials that the configuration no longer names, and makes the rows that waited for them
+    /// due.
     package static let endStaleHalts = Statement<Credentials, Int>(
         "ledger.end_stale_halts", "select end_stale_halts($1, $2)",
         bind: { [.text($0.appID), .texts($0.hashes)] },

@@ -4,12 +4,12 @@ package import Postgres
 package import Purchases
 
 extension Statements {
-    /// What `insert into transactions as t` names, and what it does where older facts are stored: the newest word of
-    /// Apple's wins, and a customer or token once known stays.
+    /// The columns of `insert into transactions as t`. Where older facts are stored, ``onOlderFacts`` replaces them
+    /// with Apple's newest, but keeps a known customer or token.
     static let factColumns =
         "transaction_id, app_id, environment, original_transaction_id, product_id, kind, quantity, purchased_at, "
         + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts"
-    /// What `RowReader.transaction(from:)` reads.
+    /// The columns that `RowReader.transaction(from:)` reads.
     static let storedFacts =
         "transaction_id, original_transaction_id, product_id, kind, environment, quantity, purchased_at, "
         + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts, "
@@ -28,7 +28,7 @@ extension Statements {
     package struct ListedQuestion: Sendable {
         package let receiptID: UUID
         package let appID: String
-        /// As the receipt has them, of one environment, each id once.
+        /// The transactions that the receipt lists, of one environment, each id once.
         package let transactions: [Transaction]
 
         package init(receiptID: UUID, appID: String, transactions: [Transaction]) {
@@ -40,8 +40,8 @@ extension Statements {
 
     package typealias KnownPurchase = (stored: Transaction?, isGranted: Bool, isOnTrust: Bool, before: Decision?)
 
-    /// What is known of every purchase that a receipt lists: one row each, in order. Key look-ups only. What this receipt
-    /// was given on trust is not granted here: Apple has yet to be asked.
+    /// What is stored about every purchase that a receipt lists: one row each, in order. Key look-ups only. A purchase
+    /// that this receipt was given on trust does not count as granted: Apple has yet to be asked.
     package static let knownPurchases = Statement<ListedQuestion, KnownPurchase>(
         "history.known_purchases",
         """
@@ -82,7 +82,7 @@ extension Statements {
     package struct Walk: Sendable, Hashable {
         package let appID: String
         package let environment: String
-        /// Apple's appTransactionId, or an original transaction id where Apple says none.
+        /// Apple's appTransactionId, or an original transaction id where Apple does not give one.
         package let customer: String
 
         package init(appID: String, environment: String, customer: String) {
@@ -96,11 +96,11 @@ extension Statements {
 
     package struct WalkClaim: Sendable {
         package let walk: Walk
-        /// What Apple is asked with, if the walk begins now.
+        /// The id that Apple is asked with, if the walk begins now.
         package let askedID: String
-        /// Nobody else reads on until then; a reader that dies leaves the walk to the next.
+        /// How long no other reader may read on. If a reader dies, the next one goes on after that.
         package let lease: Duration
-        /// From the beginning of a walk to that of the next.
+        /// The shortest time between the beginnings of two walks.
         package let interval: Duration
 
         package init(walk: Walk, askedID: String, lease: Duration, interval: Duration) {
@@ -112,16 +112,16 @@ extension Statements {
     }
 
     package enum WalkStart: Sendable, Equatable {
-        /// Read on behind this revision, or from the first page; `reader` says that it is ours to store.
+        /// The caller reads on behind this revision, or from the first page. The caller needs `reader` to store pages.
         case claimed(askedID: String, revision: String?, begunAt: Date, reader: Int)
-        /// Somebody reads, until then at most before the next page is stored.
+        /// Another reader reads, and has until then to store the next page.
         case busy(until: Date)
-        /// All was read within the interval.
+        /// A walk that began within the interval has read all pages.
         case ended(begunAt: Date)
     }
 
-    /// Begins a customer's walk, or goes on with one that was left: one reader at a time, one walk per interval, over
-    /// all workers. No row: somebody began it a moment ago.
+    /// Begins a customer's walk, or goes on with one that was left unfinished: over all workers one reader at a time
+    /// and one walk per interval. No row: another reader began it a moment ago.
     package static let claimWalk = Statement<WalkClaim, WalkStart>(
         "history.claim_walk",
         """
@@ -157,12 +157,12 @@ extension Statements {
 
     package struct WalkPage: Sendable {
         package let walk: Walk
-        /// Who read it, as the claim said.
+        /// The reader that read the page, as the claim said.
         package let reader: Int
         package let transactions: [Transaction]
-        /// Behind this page; nil on the last one.
+        /// The revision behind this page; nil on the last page.
         package let revision: String?
-        /// The reader goes on until then; zero: whoever comes next may.
+        /// How long the reader may take for the next page; zero: any reader may go on.
         package let lease: Duration
 
         package init(walk: Walk, reader: Int, transactions: [Transaction], revision: String?, lease: Duration) {
@@ -174,8 +174,9 @@ extension Statements {
         }
     }
 
-    /// Stores the facts of a page and how far the walk is, in one: a page counts as read only with its facts. Apple's
-    /// word is kept whoever brings it; the walk stays as it is where somebody else reads on by now: no row then.
+    /// Stores the facts of a page and the progress of the walk in one statement, so that a page counts as read only
+    /// with its facts. The statement stores Apple's facts in any case. No row: another reader has the walk by now, and
+    /// the progress stays as it is.
     package static let storePage = Statement<WalkPage, Int>(
         "history.store_page",
         """
@@ -228,7 +229,7 @@ extension RowReader {
             facts: try json(column + 13))
     }
 
-    /// An outcome that gave nothing; nil for any other, and where there is no such row.
+    /// The decision of an outcome that gave nothing; nil for any other outcome, and where there is no outcome.
     func waitingDecision(_ state: Int, _ reason: Int) throws(PostgresError) -> Decision? {
         guard let reason = try optionalText(reason).flatMap(Reason.init(rawValue:)) else { return nil }
         return switch try text(state) {

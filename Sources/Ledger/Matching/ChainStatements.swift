@@ -1,12 +1,12 @@
 import Purchases
 
-// Whose a purchase's chain is: parts of `Statements/evidence`, of a question `i`.
+// The owner of a purchase's chain: parts of `Statements/evidence`, for a question `i`.
 extension Statements {
-    /// The ids that the chain is known by: one, or two after a migration or a change between a subscription and a bundle.
-    /// Each is looked up by itself, so that the latest of both costs two walks of an index.
+    /// The ids by which Apple knows the chain: one, or two after a migration or a change between a subscription and a
+    /// bundle. The SQL looks up each id by itself, so that the latest purchase of both costs two walks of an index.
     private static let names = "unnest(array[i.original, i.previous]) as chain(id)"
 
-    /// One row, `user_id` and `is_moved`, or none.
+    /// The owner of the chain: one row, `user_id` and `is_moved`, or none.
     static let ownerOfChain = """
         select h.user_id, o.is_moved and h.user_id = \(person("o.user_id", of: "i.app")) as is_moved
           from (

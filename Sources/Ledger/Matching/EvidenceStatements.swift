@@ -3,24 +3,26 @@ package import Foundation
 package import Postgres
 package import Purchases
 
-/// Whose is this purchase? Asked for one purchase of one receipt.
+/// The question who owns a purchase, for one purchase of one receipt.
 package struct EvidenceQuestion: Sendable {
     package let appID: String
     /// The poster.
     package let userID: String?
     package let namedOrderID: UUID?
-    /// Of the token that the submission carries; never a client's text.
+    /// The installation of the token that the submission carries; never a client's text.
     package let installationID: String?
-    /// Whom the record that was posted names, where that is not the poster.
+    /// The user whom the posted record names, where that is not the poster.
     package let recordUserID: String?
     package let transaction: Transaction
-    /// It may have been given by this receipt, on trust: the order that it has bound is to be found again.
+    /// Whether this receipt may have been given the purchase on trust: then the order that the purchase has bound must
+    /// be found again.
     package let isOnTrust: Bool
-    /// False: nobody posted it, and the users of its Apple customer are looked for.
+    /// False: nobody posted it, so the evidence includes the users of its Apple customer.
     package let isPosted: Bool
-    /// Of a receipt with others, an order that is named may be another one's: whether this one is granted tells.
+    /// Whether the receipt has other purchases. Then a named order may belong to one of them, and the answer must say
+    /// whether this purchase is granted.
     package let isOneOfSeveral: Bool
-    /// What its product is sold as, where Apple does not say it.
+    /// The kind of its product by the configuration, where Apple does not say it.
     package let kind: Transaction.Kind?
 
     package init(
@@ -42,22 +44,24 @@ package struct EvidenceQuestion: Sendable {
 }
 
 extension EvidenceQuestion {
-    /// No chain speaks of it, nothing that was given before, and nobody but the poster was looked for.
+    /// Whether no chain and no earlier grant can answer, and a user posted it.
     private var isPlain: Bool { !transaction.isOfChain && !isOnTrust && isPosted }
 
-    /// Its token may be an order, and no other order is named for it: where that order is unbound, row 2 of Ownership
-    /// decides by it alone.
+    /// Whether the order of its token may be the only answer: its token may be an order, and no other order is named.
+    /// If that order is unbound, row 2 of Ownership decides by it alone.
     private var mayEndWithToken: Bool {
         guard let token = transaction.appAccountToken else { return false }
         return isPlain && !isOneOfSeveral && (namedOrderID == nil || namedOrderID == token)
     }
 
-    /// Without a token, and without an order that is named: an open order may answer, or a person, and nothing else.
+    /// Whether there may be no answer: it has no token and no named order, so only an open order or a support decision
+    /// may answer.
     private var mayHaveNone: Bool {
         isPlain && transaction.appAccountToken == nil && namedOrderID == nil && recordUserID == nil
     }
 
-    /// What is known of each, in order: by its token alone, that there is nothing, or by everything that could answer.
+    /// The evidence for each question, in order. The cheap statements come first: for the order of the token, and for
+    /// questions without any evidence. Only the rest are asked for everything that could answer.
     package static func answers(
         to questions: [EvidenceQuestion], in database: Database
     ) async throws(PostgresError) -> [Evidence] {
@@ -83,18 +87,18 @@ extension EvidenceQuestion {
 }
 
 extension Statements {
-    /// Open orders of one user and product, and of one installation, that are looked at; the latest.
+    /// How many open orders of one user and product, and of one installation, are read; the latest.
     package static let ordersMax = 16
-    /// Among so many of the newest, bound ones counted.
+    /// How many of the newest orders are searched for open ones, bound orders included.
     private static let ordersReadMax = 256
-    /// Users of one token that are looked at: more than two stand for many, but several may be one person.
+    /// How many users of one token are read: more than two count as many, but several may be one person.
     private static let tokenUsersMax = 8
-    /// Users of one Apple customer that are looked at: two stand for many, but each may have the order.
+    /// How many users of one Apple customer are read: two count as many, but each may have the order.
     private static let customerUsersMax = 16
 
-    /// Of an order `o` that is asked for by a question `i`.
+    /// The SQL of the columns of an order `o` for a question `i`.
     ///
-    /// - Parameter isProven: whether it was placed on the installation that posted the purchase.
+    /// - Parameter isProven: SQL: whether the order was placed on the installation that posted the purchase.
     private static func orderColumns(isProven: String) -> String {
         """
         o.id, o.user_id, o.product_id, o.quantity, o.environment, o.placed_at, o.pay_by, o.goods,
@@ -106,12 +110,12 @@ extension Statements {
               placed_at, pay_by, goods, item, bonuses, target, installation_id, reserved_for, bound_by
         """
 
-    /// The ids of a user's open orders that may fit the purchase of a question `i`, the latest first. Those that are bound
-    /// stand in the same index: no more of them are passed over than anybody places.
+    /// SQL: the ids of a user's open orders that may fit the purchase of a question `i`, the latest first. Bound orders
+    /// stand in the same index, so at most `ordersReadMax` orders are read, bound ones included.
     private static func openOrders(of user: String) -> String {
         openOrders("user_id = \(user)", placedBefore: placedBeforeMax)
     }
-    /// As ``openOrders(of:)``, of the installation that posted the purchase: placed near it.
+    /// As ``openOrders(of:)``, for orders on the installation that posted the purchase, placed near it in time.
     private static let openOrdersNearby = openOrders("installation_id = i.installation", placedBefore: nearMax)
 
     private static func openOrders(_ condition: String, placedBefore: String) -> String {
@@ -130,10 +134,9 @@ extension Statements {
     private static let isOfApple =
         "lower(channel) in (\(NewOrder.channelsOfApple.map { "'\($0)'" }.joined(separator: ", ")))"
 
-    /// The unbound order that the token of each question names; no row for a question without one, or of a purchase that
-    /// a person has decided about. Where
-    /// ``EvidenceQuestion/mayEndWithToken`` says so, nothing else need be known: this is what nearly every purchase of
-    /// an app with orders asks, for a seventh of what `evidence` costs.
+    /// The unbound order that the token of each question names. No row for a question without one, or with a purchase
+    /// that a support decision exists for. Where ``EvidenceQuestion/mayEndWithToken`` is true, nothing else need be
+    /// read. Nearly every purchase of an app with orders is asked this way, for a seventh of what `evidence` costs.
     package static let orderOfToken = Statement<[EvidenceQuestion], EvidenceRow>(
         "matching.order_of_token",
         """
@@ -157,8 +160,9 @@ extension Statements {
             return EvidenceRow(question: try row.int(0) - 1, evidence: evidence)
         })
 
-    /// Which questions, counted from nought, have an answer at all, of those that ``EvidenceQuestion/mayHaveNone`` says it
-    /// of. Mostly none: what is bought without an order, in an app with orders, pays for this look and no more.
+    /// The indexes, from 0, of the questions that have any evidence, among questions for which
+    /// ``EvidenceQuestion/mayHaveNone`` is true. Mostly none: a purchase without an order, in an app with orders, costs
+    /// only this look-up.
     package static let hasEvidence = Statement<[EvidenceQuestion], Int>(
         "matching.has_evidence",
         """
@@ -181,15 +185,15 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.int(0) })
 
-    /// One row for each order that may matter, and one for a question without any: which question, what is known beside
-    /// the orders, the order. Key look-ups only.
+    /// The evidence: one row for each order that may matter, and one for a question without any order. A row names its
+    /// question, what is known beside the orders, and the order. Key look-ups only.
     ///
-    /// An order of another way of payment (S3-21) is found where the token or the submission names it, and not otherwise.
+    /// An order of another way of payment (S3-21) is found only where the token or the submission names it.
     ///
-    /// Orders are looked up by one index each, behind limits and `offset 0`, so that no plan reads the table, whatever
-    /// its statistics say: an order by its id alone, and its app compared outside, because the plan of an empty table
-    /// takes any index of the app for as good, and is kept. Nothing is asked by EXISTS, which a plan may answer by reading
-    /// all of the other table.
+    /// The SQL looks up orders by one index each, behind limits and `offset 0`, so that no plan reads the whole table,
+    /// whatever its statistics say. The SQL looks up an order by its id alone and compares the app outside: a service
+    /// keeps the plan of an empty table, in which any index of the app looks as good. The SQL avoids EXISTS, which a
+    /// plan may answer by reading the whole other table.
     package static let evidence = Statement<[EvidenceQuestion], EvidenceRow>(
         "matching.evidence",
         """
@@ -373,7 +377,7 @@ extension Statements {
             return EvidenceRow(question: try row.int(0) - 1, evidence: evidence)
         })
 
-    /// The evidence of each question, in order. An order that was found in two ways is one.
+    /// Joins rows to the evidence of each question, in order. An order that was found in two ways counts once.
     package static func join(_ rows: [EvidenceRow], count: Int) -> [Evidence] {
         var all = Array(repeating: Evidence?.none, count: count)
         for row in rows {
@@ -387,7 +391,8 @@ extension Statements {
         return all.map { $0 ?? .none }
     }
 
-    /// Whether a user was erased after this was his. In a protected database his name is what it was.
+    /// SQL: whether a user was erased after becoming the owner at `since`. In a protected database the user's name in
+    /// the tables outlives the erasure.
     static func isForgotten(_ user: String, since: String) -> String {
         """
         (\(user) ~ '\(UserErasure.tombstonePattern)'
@@ -396,7 +401,8 @@ extension Statements {
     }
 
     private static let placedAfterMax = "interval '\(Int(Matcher.placedAfterMax)) seconds'"
-    /// No offer counts for longer: an older order is nobody's by row 7, and a user has no end of bound ones.
+    /// No offer is valid for longer: by row 7 an older order decides nothing. Without this bound a user's bound orders
+    /// have no end.
     private static let placedBeforeMax = "interval '366 days'"
     private static let nearMax = "interval '\(Int(Matcher.nearMax)) seconds'"
 }
@@ -408,7 +414,7 @@ package struct EvidenceRow: Sendable {
 }
 
 extension RowReader {
-    /// The columns of `orderColumns` from here on; nil where there is no such row.
+    /// The order in the columns of `orderColumns` from this column on; nil where there is no order.
     fileprivate func order(from column: Int) throws(PostgresError) -> PlacedOrder? {
         guard let id = try optionalUUID(column) else { return nil }
         return PlacedOrder(

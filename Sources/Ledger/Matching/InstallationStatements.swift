@@ -1,23 +1,24 @@
 package import Postgres
 
 extension Statements {
-    /// How long the token before the newest one still counts, in days: an answer that was lost must not end an installation.
+    /// How long the token before the newest one still counts, in days: an installation must survive the loss of an
+    /// answer.
     package static let installationTokenOverlapDays = 7
-    /// Tokens of one installation that count side by side.
+    /// How many tokens of one installation count side by side.
     package static let installationTokensMax = 4
 
-    /// Tokens that one user is issued in a day of UTC.
+    /// How many tokens one user is issued in a UTC day.
     package static let installationTokensPerUserMax = 20
 
     package struct InstallationWish: Sendable {
         package var appID: String
-        /// Of a new installation; ignored where the token that is shown leads to one.
+        /// The id of a new installation; ignored where the shown token leads to an installation.
         package var id: String
         /// SHA-256 of the token that is issued.
         package var token: [UInt8]
         /// SHA-256 of the token that the installation has.
         package var shown: [UInt8]?
-        /// Whose day counts it; nil where nobody said who the user is.
+        /// The user whose daily limit counts the token; nil where the caller named no user.
         package var userID: String?
 
         package init(appID: String, id: String, token: [UInt8], shown: [UInt8]? = nil, userID: String? = nil) {
@@ -29,8 +30,9 @@ extension Statements {
         }
     }
 
-    /// Issues a token: to the installation whose token is shown, whose older ones then end, or to a new one. Whoever shows a
-    /// token that counts no more gets a new installation: a client that lost everything must not be stuck. No row: the user's day is full.
+    /// Issues a token: to the installation whose token is shown, whose older tokens then end, or to a new installation.
+    /// A client that shows a token which does not count any more gets a new installation, so that a client that lost
+    /// everything is not stuck. No row: the user has reached the day's limit.
     package static let issueInstallationToken = Statement<InstallationWish, Bool>(
         "installations.issue",
         """
@@ -59,8 +61,8 @@ extension Statements {
         bind: { [.text($0.appID), .text($0.id), .bytes($0.token), .bytes($0.shown), .text($0.userID)] },
         read: { row throws(PostgresError) in try row.bool(0) })
 
-    /// Ends an installation: what its tokens brought proves nothing any more, also what waits for a verdict. The result is
-    /// its id; none: nobody knows the token.
+    /// Ends an installation: posts with its tokens prove nothing any more, also those that wait for a verdict. Returns
+    /// the installation's id; no row: no such token is known.
     package static let revokeInstallation = Statement<(appID: String, token: [UInt8]), String>(
         "installations.revoke",
         """
@@ -83,7 +85,7 @@ extension Statements {
         }
     }
 
-    /// Notes whose purchases installations have shown. What is no installation of ours is passed over.
+    /// Notes the Apple customers whose purchases installations have shown. Passes over unknown installations.
     package static let showCustomers = Statement<[ShownCustomer], Void>(
         "installations.show",
         """
@@ -99,7 +101,8 @@ extension Statements {
             ]
         })
 
-    /// Which installation a token leads to, in the statement that stores: so that it was issued before is certain.
+    /// The SQL of the installation that a token leads to. The statement that stores a submission looks it up, so that
+    /// the token was certainly issued before.
     ///
     /// - Parameter token: SHA-256 of the token of a row `i`, or null.
     static func installation(ofToken token: String) -> String {
@@ -109,7 +112,7 @@ extension Statements {
         """
     }
 
-    /// An app's records name their users as `userId` does.
+    /// Notes that an app's records name their users as `userId` does.
     package static let noteRecordApp = Statement<String, Void>(
         "records.note_app", "insert into record_apps (app_id) values ($1) on conflict do nothing", bind: { [.text($0)] }
     )

@@ -4,7 +4,7 @@ import Postgres
 import Purchases
 import Settings
 
-/// What the settle statement takes of each row's match, by columns.
+/// The columns that the settle statement takes from each row's match.
 struct MatchColumns {
     private var owners: [String?] = []
     private var orders: [String?] = []
@@ -35,19 +35,19 @@ struct MatchColumns {
         orderFacts.append(Self.facts(match, verdict.claim, posted: target))
         chains.append(match?.takesChain ?? false)
         beside.append(transaction.flatMap { transaction in match.flatMap { Self.beside($0, transaction, appID) } })
-        // What a token proves is worth telling where somebody else has it (note 2); one that was only used before proves
-        // nothing.
+        // Only a token that names an order or a registered user proves the owner. Where another user has the purchase,
+        // that proof is told (note 2). A token that was only used before proves nothing.
         proofs.append(match?.source == .orderToken || match?.source == .userToken)
         transfers.append(transfer?.rawValue)
         bonuses.append(transaction.flatMap { Self.bonuses(match?.bonuses ?? [], $0) })
         judgedAt.append(verdict.claim.judgedAt)
-        // An order is wanted by one purchase of a batch: the first.
+        // Of the purchases of a batch that want the same order, the first gets it.
         yields.append(match?.order.map { source != nil && !wantedOrders.insert($0.id).inserted } ?? false)
         remembers.append(Self.remembers(match, transaction, source))
         items.append(match?.item)
     }
 
-    /// Whether an unregistered token is its owner's from now on: not one that we set ourselves.
+    /// Whether an unregistered token belongs to this owner from now on: not for a token that we set ourselves.
     private static func remembers(_ match: Match?, _ transaction: Transaction?, _ source: BindingSource?) -> Bool {
         guard transaction?.appAccountToken != nil, match?.reasons.contains(.tokenWritten) != true else { return false }
         return switch source {
@@ -56,19 +56,20 @@ struct MatchColumns {
         }
     }
 
-    /// What the event of the grant says of its order: its id, and where in the game the goods go. What the order, or the
-    /// one that the purchase's token names, does not say of that, the post does: its own user's, or his record (S0-9).
+    /// The JSON that the grant's event says of its order: the order's id, and where in the game the goods go. Members
+    /// that the order (or the order that the purchase's token names) leaves out come from the post, if the owner posted
+    /// it or the post is the owner's record (S0-9).
     private static func facts(_ match: Match?, _ claim: Claim, posted: String?) -> String? {
         let isOwners =
             match.map { claim.userID == nil || $0.userID.isSameText(as: claim.userID) || $0.source == .record } ?? true
         let ordered = (match?.order ?? match?.orderOfToken)?.target
         guard let target = Self.target(ordered, completedBy: isOwners ? posted : nil) else { return nil }
-        // As it came from the database: JSON.
+        // `target` is JSON as it came from the database.
         let orderID = match?.order.map { #","orderId":"\#($0.id.text)""# } ?? ""
         return #"{"target":\#(target)\#(orderID)}"#
     }
 
-    /// Member by member: what is not there, null or "" says nothing.
+    /// The order's target, completed member by member. A member that is missing, null or "" says nothing.
     private static func target(_ ordered: String?, completedBy posted: String?) -> String? {
         guard let ordered, !ordered.isSameText(as: "{}") else { return posted ?? ordered }
         guard let posted, !posted.isSameText(as: "{}"),
@@ -83,7 +84,7 @@ struct MatchColumns {
         return JSONValue.object(members).text
     }
 
-    /// What is told beside the grant: that a chain changed hands, to both users; that somebody may have paid twice.
+    /// The events beside the grant: that a chain changed hands, to both users; that the user may have paid twice.
     private static func beside(_ match: Match, _ transaction: Transaction, _ appID: String) -> String? {
         var events: [JSONValue] = []
         func tell(_ type: String, _ userID: String, _ body: [JSONValue.Member]) {
@@ -107,7 +108,8 @@ struct MatchColumns {
         return events.isEmpty ? nil : JSONValue.array(events).text
     }
 
-    /// Each with the period that the purchase belongs to, its goods marked as they will stand in the grant.
+    /// The bonuses, each with the period that the purchase belongs to, and with its goods as they will stand in the
+    /// grant.
     private static func bonuses(_ bonuses: [Catalogue.Bonus], _ transaction: Transaction) -> String? {
         guard !bonuses.isEmpty else { return nil }
         return JSONValue.array(
@@ -121,7 +123,7 @@ struct MatchColumns {
         ).text
     }
 
-    /// `$36` to `$49`.
+    /// The parameters `$36` to `$49`.
     var values: [Value] {
         [
             .texts(owners), .texts(orders), .texts(reasons), .texts(chargedOrders), .jsons(orderFacts), .bools(chains),

@@ -4,9 +4,9 @@ package import Postgres
 /// A token that an app uses as `appAccountToken` for all purchases of a user.
 package struct UserToken: Sendable, Equatable {
     package enum Source: String, Sendable, CaseIterable {
-        /// The app uses it already.
+        /// The app uses the token already.
         case registered
-        /// Made here; one per user.
+        /// This server made the token; one per user.
         case issued
     }
 
@@ -21,7 +21,7 @@ extension Statements {
     package struct TokenWish: Sendable {
         package var appID: String
         package var userID: String
-        /// For an issued one: what it is if the user has none.
+        /// The token to register; or the token to issue if the user has none.
         package var token: UUID
 
         package init(appID: String, userID: String, token: UUID) {
@@ -31,10 +31,11 @@ extension Statements {
         }
     }
 
-    /// Tokens of one user and app; one more is answered 409.
+    /// Tokens of one user and app; the next one is answered 409.
     package static let tokensPerUserMax = 100
 
-    /// Enters a token, or finds whose it is. No row: the user has too many, or somebody enters it at this moment.
+    /// Registers a token, or returns the one that is there with its user. No row: the user has too many, or another
+    /// request registers it at this moment.
     package static let registerToken = Statement<TokenWish, UserToken>(
         "tokens.register",
         """
@@ -50,7 +51,7 @@ extension Statements {
         """,
         bind: { [.text($0.appID), .uuid($0.token), .text($0.userID)] }, read: readToken)
 
-    /// Issues a token, or finds the one that the user has. No row: it is issued at this moment.
+    /// Issues a token, or returns the one that the user has. No row: another request issues one at this moment.
     package static let issueToken = Statement<TokenWish, UserToken>(
         "tokens.issue",
         """

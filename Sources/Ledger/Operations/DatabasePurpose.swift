@@ -3,20 +3,21 @@ package import Postgres
 package import Settings
 
 /// What a database takes: purchases of production or unsigned data, never both. A process whose configuration says
-/// otherwise does not start, because unsigned data may hold any transaction id, also one that another app sold. A
-/// configuration of signed sandbox purchases alone has no purpose, and stands beside either.
+/// otherwise does not start, because unsigned data may hold any transaction id, also one that Apple sold in another
+/// app. A configuration of signed sandbox purchases alone has no purpose, and may share a database with either.
 package enum DatabasePurpose: String, Sendable {
     /// Purchases of production.
     case production
-    /// What Xcode writes and nobody signed (`acceptUnsignedXcodeData`).
+    /// Data that Xcode writes and that nobody signed (`acceptUnsignedXcodeData`).
     case unsigned
 
-    /// For a service at its start, and before it takes another configuration. The first one decides.
+    /// Checks that file and database agree. A service calls it at its start, and before it takes another configuration.
+    /// The first process that calls it decides for the database.
     ///
     /// - Throws: `ConfigurationError` where the database says otherwise than the file; the database's own error.
     package static func agree(_ configuration: Configuration, in database: Database) async throws {
         guard let ours = configuration.purpose else { return }
-        // Twice: the row of somebody who starts at the same time is seen by the second look only.
+        // Twice: only the second look sees the row of a process that starts at the same time.
         for _ in 0..<2 {
             if let stored = try await database.run(Statements.agreeOnPurpose, ours).first {
                 return try check(ours, stored)
@@ -25,7 +26,7 @@ package enum DatabasePurpose: String, Sendable {
         throw LedgerError.unavailable(.unavailable)
     }
 
-    /// For a command, which decides nothing.
+    /// The same check for a command, which decides nothing.
     package static func check(_ configuration: Configuration, in database: Database) async throws {
         guard let ours = configuration.purpose, let stored = try await database.run(Statements.purpose).first
         else { return }
@@ -48,7 +49,7 @@ package enum DatabasePurpose: String, Sendable {
 }
 
 extension Configuration {
-    /// Nil: neither; both is refused when the file is read.
+    /// Nil: neither. A configuration with both is refused when the file is read.
     fileprivate var purpose: DatabasePurpose? {
         if apps.values.contains(where: { $0.identity.acceptsUnsignedXcodeData }) { return .unsigned }
         return apps.values.contains { $0.identity.environments.contains(.production) } ? .production : nil
@@ -56,7 +57,8 @@ extension Configuration {
 }
 
 extension Statements {
-    /// Says what this database takes, and answers what it takes already. No row: somebody says it at this moment.
+    /// Stores what this database takes, and returns what it takes already. No row: another process stores it at this
+    /// moment.
     package static let agreeOnPurpose = Statement<DatabasePurpose, DatabasePurpose>(
         "configuration.agree_on_purpose",
         """

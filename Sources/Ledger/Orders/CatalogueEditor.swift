@@ -4,13 +4,13 @@ package import Postgres
 package import Purchases
 import Settings
 
-/// Where a person changes what is sold: compared with what is in force, checked, audited.
+/// Changes what an app sells, for a person: compares the new catalogue with the one in force, checks it and audits it.
 package struct CatalogueEditor: Sendable {
-    /// A catalogue of one app with what it changes.
+    /// A catalogue of one app, with its changes to the one in force.
     package struct Plan: Sendable {
         package let appID: String
         package let catalogue: Catalogue
-        /// What it will be.
+        /// The revision that the catalogue gets.
         package let revision: Int
         package let changes: [String]
     }
@@ -33,7 +33,7 @@ package struct CatalogueEditor: Sendable {
         return try CatalogueFile.parse(document: document, revision: row.revision)
     }
 
-    /// - Throws: `ConfigurationError` where it would change what was promised.
+    /// - Throws: `ConfigurationError` where the catalogue would change what was promised.
     package func plan(_ catalogue: Catalogue, for appID: String, at now: Date) async throws -> Plan {
         let current = try await current(appID)
         do throws(CatalogueConflict) {
@@ -45,7 +45,7 @@ package struct CatalogueEditor: Sendable {
         }
     }
 
-    /// - Throws: `ConfigurationError` where somebody else has applied one since the plan was made.
+    /// - Throws: `ConfigurationError` where another person has applied a catalogue since the plan was made.
     package func apply(_ plan: Plan) async throws {
         let applied = try await database.run(
             Statements.applyCatalogue,

@@ -6,8 +6,8 @@ import ServiceLifecycle
 package import Settings
 import Synchronization
 
-/// What each app sells now: the catalogues in force, read again each second where one has changed, completed by the
-/// configuration's products.
+/// What each app sells now: the catalogue in force, completed by the configuration's products. The refresher looks each
+/// second, and reads the catalogues that have changed.
 package final class CatalogueRefresher: Service {
     package static let refreshInterval: Duration = .seconds(1)
 
@@ -16,17 +16,18 @@ package final class CatalogueRefresher: Service {
         var applied: [String: Catalogue]?
         /// The revisions in force that this program cannot read.
         var unreadable: [String: Int] = [:]
-        /// By app, for one configuration of it: merging costs more than an order.
+        /// By app, for one configuration of it. Kept because merging costs more than placing an order.
         var merged: [String: (configuration: Data, catalogue: Catalogue)] = [:]
     }
 
     private let ledger: Ledger
-    /// Called with what has changed before it counts: who judges purchases sells by it first.
+    /// Called with the changes before they count here: the part that judges purchases uses them first.
     private let onChange: Change?
     private let logger: Logger
     private let board = Mutex(Board())
 
-    /// Takes the catalogues that changed, and the apps whose catalogue cannot be read; `isFirst`: nothing was read before.
+    /// Takes the catalogues that changed, and the apps whose catalogue cannot be read; `isFirst`: nothing was read
+    /// before.
     package typealias Change =
         @Sendable (_ changed: [String: Catalogue], _ unreadable: Set<String>, _ isFirst: Bool) async throws(LedgerError)
         -> Void
@@ -39,15 +40,15 @@ package final class CatalogueRefresher: Service {
 
     package func run() async throws {
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
-            // Without the database nothing is ordered either: what was read last stands.
+            // Without the database no order is placed either, so the catalogues that were read last stay in use.
             try? await refresh()
             try? await cancelWhenGracefulShutdown { try await Task.sleep(for: Self.refreshInterval) }
         }
     }
 
-    /// Reads what has changed. Where this program cannot read a document, as one that a newer program wrote, nothing is
-    /// promised or given in that app until it is changed: neither by the catalogue before it nor by the configuration
-    /// alone. It is logged once.
+    /// Reads the catalogues that have changed. Where this program cannot read a catalogue, for example one that a newer
+    /// program wrote, this process promises and gives nothing in that app until the catalogue is changed: neither by
+    /// the catalogue before it nor by the configuration alone. The process logs that once.
     package func refresh() async throws(LedgerError) {
         let revisions = try await ledger.run(Statements.catalogueRevisions, ())
         let (known, doubted) = board.withLock { ($0.applied?.mapValues(\.revision) ?? [:], $0.unreadable) }
@@ -68,7 +69,7 @@ package final class CatalogueRefresher: Service {
                     metadata: ["app": "\(row.appID)", "catalogue.revision": "\(row.revision)", "error": "\(error)"])
             }
         }
-        // First, so that what fails here is done again.
+        // First, so that the next refresh does again what fails here.
         let isFirst = board.withLock { $0.applied == nil }
         if !changed.isEmpty || unreadable != doubted {
             try await onChange?(changed, Set(unreadable.keys), isFirst)
@@ -80,9 +81,10 @@ package final class CatalogueRefresher: Service {
         }
     }
 
-    /// What an app sells.
+    /// The products that an app sells.
     ///
-    /// - Throws: where nothing could be read so far, or not what is in force: half a catalogue promises what is not sold.
+    /// - Throws: no catalogue could be read so far, or not the one in force: half a catalogue promises what is not
+    ///   sold.
     package func catalogue(of app: AppConfiguration) async throws(LedgerError) -> Catalogue {
         if board.withLock({ $0.applied == nil }) { try await refresh() }
         if board.withLock({ $0.unreadable[app.id] != nil }) { throw .unavailable(.unavailable) }

@@ -32,7 +32,7 @@ extension Statements {
         package var changes: [String]
     }
 
-    /// Puts a catalogue in force. No row: somebody else has applied one meanwhile.
+    /// Puts a catalogue in force. No row: another person has applied one meanwhile.
     package static let applyCatalogue = Statement<AppliedCatalogue, Int>(
         "catalogue.apply",
         """
@@ -68,10 +68,10 @@ extension Statements {
         }
     }
 
-    /// Units of an item that a user bought today, in this month and ever, also under ids that are his by now; days and
-    /// months are those of UTC. By what was given, with an order or without, in Apple's numbers; what was given before a
-    /// grant said which item it was counts for its order's item, or for the default one. A purchase on record from the
-    /// former system is one unit of the default.
+    /// Units of an item that a user bought today, in this month and ever, also under ids that became the user's by a
+    /// merge. Days and months are those of UTC. Counted are grants, with an order or without, in Apple's quantities. A
+    /// grant from the time before grants named their item counts for its order's item, or for the default item. A
+    /// purchase that the former system gave is one unit of the default item.
     package static let boughtUnits = Statement<BoughtQuestion, (day: Int, month: Int, ever: Int)>(
         "orders.bought",
         """

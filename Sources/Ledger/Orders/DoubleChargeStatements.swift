@@ -2,7 +2,7 @@ package import Foundation
 package import Postgres
 import Purchases
 
-/// Two purchases that may be one, charged twice: the later of them.
+/// The later of two purchases that may be one, charged twice.
 package struct DoubleCharge: Sendable, Equatable {
     package let transactionID: String
     package let appID: String
@@ -15,24 +15,24 @@ package struct DoubleCharge: Sendable, Equatable {
 }
 
 extension Statements {
-    /// A place in the events: `xid` and `id` of one.
+    /// A place in the events: `xid` and `id` of one event.
     package struct EventPlace: Sendable, Equatable {
         package let xid: String
         package let id: Int
     }
 
-    /// Events whose purchases are compared with those before them: what follows `after` up to `last`.
+    /// The events whose purchases are compared with those before them: the events after `after` up to `last`.
     package struct DoubleChargeStep: Sendable {
         package let after: EventPlace
         package let last: EventPlace
-        /// Perhaps something is left after it.
+        /// There may be more events after `last`.
         package let isMore: Bool
     }
 
     package struct DoubleChargeTurn: Sendable {
-        /// Who began so lately is left alone.
+        /// How long the other schedulers leave the search alone after one has begun a step.
         package var interval: Duration
-        /// Events of a step at most.
+        /// The most events of a step.
         package var batch: Int
 
         package init(interval: Duration, batch: Int) {
@@ -41,11 +41,12 @@ extension Statements {
         }
     }
 
-    /// What is to be searched next; no row where nothing is, or while another scheduler is at it. Two that come at the same
-    /// moment may both search, and flag what they find once.
+    /// The next events to be searched. No row: there are none, or another scheduler searches. Two schedulers that come
+    /// at the same moment may both search; what they find is flagged once.
     ///
-    /// As in the feed, no event is passed over whose transaction could still be one before another's. A place
-    /// from a server that has counted further (a dump was restored) would never be reached: all from now on, then.
+    /// As in the feed, the statement passes over no event whose transaction could still commit before another's. The
+    /// progress of a server that has counted further (a dump was restored) would never be reached: the search then
+    /// begins with the events from now on.
     package static let takeDoubleChargeStep = Statement<DoubleChargeTurn, DoubleChargeStep>(
         "double_charges.take",
         """
@@ -69,12 +70,12 @@ extension Statements {
                 last: EventPlace(xid: try row.text(2), id: try row.int(3)), isMore: try row.bool(4))
         })
 
-    /// All up to the step's last event is searched.
+    /// Notes that all events up to the step's last one are searched.
     package static let endDoubleChargeStep = Statement<DoubleChargeStep, Void>(
         "double_charges.end", "update double_charge_progress set searched_xid = $1::xid8, searched_id = $2",
         bind: { [.text($0.last.xid), .int($0.last.id)] })
 
-    /// Age in seconds of the oldest event that is still to be searched; no row where none is.
+    /// Age in seconds of the oldest event that is not searched yet; no row where there is none.
     package static let doubleChargesBehind = Statement<Void, Double>(
         "double_charges.behind",
         """
@@ -86,7 +87,7 @@ extension Statements {
 
     package struct DoubleChargeQuestion: Sendable {
         package var step: DoubleChargeStep
-        /// Two purchases of one user and product within this time.
+        /// The longest time between two purchases of one user and product that may be one.
         package var window: Duration
 
         package init(step: DoubleChargeStep, window: Duration) {
@@ -95,14 +96,15 @@ extension Statements {
         }
     }
 
-    /// More are found when these are flagged.
+    /// How many are found at a time. The next ones are found once these are flagged.
     package static let doubleChargesMax = 1000
 
-    /// Purchases that follow another one of the same user and product closely, where the user was given something in the
-    /// step and nobody has flagged them; his are also those of accounts that became part of his. Each is compared
-    /// with the one before it, so that a user who buys a thousand costs a thousand look-ups; what he was given before
-    /// the first of them was bought and given is not looked at, but for the window and an hour by which clocks may
-    /// differ. No periods: a subscription is charged again by its nature.
+    /// Purchases that follow another one of the same user and product closely, where the step granted the user
+    /// something and nobody has flagged the purchase. Purchases of accounts that became part of the user's account
+    /// count as the user's. Each purchase is compared with the one before it, so that a user who buys a thousand costs
+    /// a thousand look-ups. The statement reads the user's grants since the first purchase of the step was bought or
+    /// granted, less the window and one hour, because clocks may differ. Periods are left out: a subscription is
+    /// charged again by its nature.
     package static let findDoubleCharges = Statement<DoubleChargeQuestion, DoubleCharge>(
         "double_charges.find",
         """
@@ -148,7 +150,7 @@ extension Statements {
                 productID: try row.text(3), receiptID: try row.uuid(4), firstTransactionID: try row.text(5))
         })
 
-    /// When a purchase was bought, as `t`; no row for periods and renewals.
+    /// SQL: when a purchase was bought, as `t`; no row for periods and renewals.
     private static func purchase(of row: String) -> String {
         """
         (select purchased_at from transactions
@@ -157,7 +159,7 @@ extension Statements {
         """
     }
 
-    /// Flags them and tells of it, each once.
+    /// Flags these purchases and writes an event for each, once.
     package static let flagDoubleCharges = Statement<[DoubleCharge], String>(
         "double_charges.flag",
         """

@@ -16,12 +16,13 @@ package struct Event: Sendable, Equatable {
     package let at: Date
 }
 
-/// A place in the feed: commit order, not insertion order. It keeps its meaning on a server that was restored from a
-/// backup or took over: what is written there lies behind every place that was ever given (0005_events.sql).
+/// A place in the feed, in commit order, not in insertion order. The place keeps its meaning on a server that was
+/// restored from a backup or took over: events that such a server writes come after every place that was ever given
+/// (0005_events.sql).
 package struct EventCursor: Sendable, Equatable {
     package static let start = EventCursor(place: 0, id: 0)
 
-    /// The transaction, counted on from the beginning of its era: microseconds since 1970.
+    /// The transaction's number, counted on from the beginning of its era, which is in microseconds since 1970.
     package let place: Int
     package let id: Int
 
@@ -54,7 +55,8 @@ extension Statements {
         }
     }
 
-    /// The SQL of ``DerivedID/event(appID:transactionID:type:)``, for events that nearly no verdict tells. Texts.
+    /// The SQL of ``DerivedID/event(appID:transactionID:type:)``, for events that few verdicts write. All parameters
+    /// are texts.
     static func derivedEvent(_ app: String, _ transaction: String, _ type: String) -> String {
         let parts = [app, transaction, type].map {
             "int8send(octet_length(convert_to(\($0), 'UTF8'))::int8) || convert_to(\($0), 'UTF8')"
@@ -65,8 +67,8 @@ extension Statements {
             """
     }
 
-    /// Events below the oldest running transaction, by (xid, id): a cursor by id alone loses what commits late. A cursor
-    /// from a time that this server has lost is before the first event of the next era.
+    /// Events below the oldest running transaction, by (xid, id): a reader with a cursor by id alone would miss events
+    /// that commit late. A cursor from a time that this server has lost is before the first event of the next era.
     package static let readEvents = Statement<EventPage, Event>(
         "ledger.read_events",
         """

@@ -1,14 +1,15 @@
 package import Postgres
 import Purchases
 
-/// What was given by day, in sums (0011_sums.sql). Each statement may run anywhere, at once and again: where another
-/// one has moved the progress meanwhile, it changes nothing.
+/// What was given by day, in sums (0011_sums.sql). Any scheduler may run each statement, at once and again: where
+/// another one has moved the progress meanwhile, the statement changes nothing.
 extension Statements {
-    /// Notes how far the grants are complete as soon as every transaction of this moment has ended, unless there is
-    /// still something to sum before that. The parameter: how long ago a grant's transaction must have begun to have
-    /// its number by now.
+    /// Notes a time before which the grants are complete once every transaction of this moment has ended. Does nothing
+    /// while grants before the last such time are still to be summed. The parameter: how long ago a transaction must
+    /// have begun so that it has its number by now.
     ///
-    /// A number from a server that has counted further (a dump was restored) would never be reached: noted anew.
+    /// A noted number from a server that has counted further (a dump was restored) would never be reached, so the
+    /// statement replaces it.
     package static let lookAheadOfGoods = Statement<Duration, Void>(
         "goods.look_ahead",
         """
@@ -20,8 +21,7 @@ extension Statements {
         """,
         bind: { [.double($0.inSeconds)] })
 
-    /// Sums the grants of the next so many seconds that are complete: a row if there were such seconds, true if there
-    /// are more.
+    /// Sums the complete grants of the next so many seconds. A row if there were such seconds; true if there are more.
     package static let sumGoods = Statement<Duration, Bool>(
         "goods.sum",
         """
@@ -48,9 +48,9 @@ extension Statements {
         bind: { [.double($0.inSeconds)] },
         read: { row throws(PostgresError) in try row.bool(0) })
 
-    /// Where the database's clock went back behind what is summed, grants of this moment would be before it and count
-    /// nowhere: begins again with the day that it is now. A row if it did. The parameter as in ``lookAheadOfGoods``;
-    /// half of it is left for a statement that waited.
+    /// Starts the sums again with the current day, where the database's clock went back behind them: new grants would
+    /// lie before the progress and would never be counted. A row if it did so. The parameter is that of
+    /// ``lookAheadOfGoods``; half of it is left for a statement that waited.
     package static let sumGoodsAgain = Statement<Duration, Bool>(
         "goods.sum_again",
         """

@@ -21,13 +21,13 @@ extension Statements {
           from next i
         """
 
-    /// Orders of one user and UTC day; one more is answered 429. No player comes near it.
+    /// Orders of one user and UTC day; the next one is answered 429. No user comes near it.
     package static let ordersPerUserMax = 1000
 
-    /// Places the orders of a batch. One that is there already, by its id, as the same tap, by its idempotency key or as the
-    /// order that its transaction was bound to, is missing from the result. So are all of a user where another statement took
-    /// their first one's place among the user's orders of the day: the next round sees what that one has placed. One too many is there
-    /// without its times.
+    /// Places the orders of a batch. An order is missing from the result if it is there already: by its id, as the same
+    /// tap, by its idempotency key, or as the order of its transaction. All orders of a user are missing if another
+    /// statement took the place of the first one among the user's orders of the day: the next round sees the orders of
+    /// that statement. An order beyond the limit is in the result without its times.
     package static let placeOrders = Statement<[NewOrder], (id: UUID, placement: Placement?)>(
         "orders.place",
         """
@@ -87,12 +87,13 @@ extension Statements {
         })
 
     package struct FoundOrder: Sendable {
-        /// Of the input, from 0.
+        /// The position in the input, from 0.
         package let index: Int
         package let view: OrderView
     }
 
-    /// The orders that stand in for those that were not placed. A second more than the tap: time has passed since.
+    /// The existing orders that stand in for those that were not placed. The time in which a tap counts as the same is
+    /// a second longer here, because time has passed since ``placeOrders``.
     package static let findOrders = Statement<[NewOrder], FoundOrder>(
         "orders.find",
         """
@@ -126,13 +127,13 @@ extension Statements {
             FoundOrder(index: try row.int(orderColumnCount) - 1, view: try row.order())
         })
 
-    /// Of a receipt that named an order `o`: it is its user's.
+    /// SQL: whether a receipt that named an order `o` belongs to the order's user.
     private static let isOfOrder = """
         app_id = o.app_id and (user_id is null or \(isOneOf("receipts.user_id", "o.user_id", of: "o.app_id")))
         """
 
-    /// Orders with the receipts that named them, first or later. Unknown ids are missing from the result. A receipt of another user who
-    /// named the order is his own business.
+    /// Orders with the receipts that named them, by the first post or a later one. Unknown ids are missing from the
+    /// result. A receipt of another user who named the order is left out.
     package static let readOrders = Statement<[UUID], OrderView>(
         "orders.read",
         """
@@ -171,7 +172,7 @@ extension Statements {
             return view
         })
 
-    /// Which of these orders wait for no purchase any more: what a long poll waits for.
+    /// Which of these orders have got their purchase: what a long poll waits for.
     package static let boundOrders = Statement<[UUID], UUID>(
         "orders.bound",
         """
@@ -187,7 +188,7 @@ extension Statements {
         /// Of one person.
         package var userIDs: [String]
         package var productID: String?
-        /// Nil: all.
+        /// Nil: orders in all states.
         package var state: OrderView.State?
         package var limit: Int
 
@@ -231,8 +232,8 @@ extension Statements {
         """
     private static let orderColumnCount = 23
 
-    /// The orders of the purchase of a wish `i`, as `o`, where they are the same user's: the one that it was bound to, and
-    /// what the user has asked for by it before, under whatever key.
+    /// SQL: the orders `o` of the same user for the purchase of a wish `i`: the order that the purchase was bound to,
+    /// and orders that the user asked for by that purchase before, under whatever key.
     private static let ordersOfReserved = """
         (select order_id as id from grants where transaction_id = i.reserved
               union all (select id from orders where reserved_for = i.reserved order by placed_at, id limit 16)) g
@@ -240,7 +241,8 @@ extension Statements {
             where o.app_id = i.app and \(isOneOf("o.user_id", "i.usr", of: "i.app"))
         """
 
-    /// What an order was bound to: the purchase that was granted by it, and what that gave. Nulls: it is unbound.
+    /// SQL: the purchase that was granted by an order and so bound it, and what the purchase gave. Nulls: the order is
+    /// unbound.
     static func binding(of order: String) -> String {
         """
         left join lateral (
@@ -248,9 +250,9 @@ extension Statements {
           from grants where order_id = \(order).id offset 0) b on true
         """
     }
-    /// As ``binding(of:)``, and of an order that was asked for because its purchase came without one (`reserved_for`):
-    /// where the purchase had been given by then, what that gave the order's user is what the order was for (S3-23). The
-    /// grant stays as it is, for no grant is ever changed.
+    /// SQL: as ``binding(of:)``, and also for an order that was asked for because its purchase came without one
+    /// (`reserved_for`). If that purchase had been granted to the order's user by then, the order counts as fulfilled
+    /// by that grant (S3-23). The grant stays unchanged, because no grant is ever changed.
     static func fulfilment(of order: String) -> String {
         """
         left join lateral (
@@ -270,16 +272,17 @@ extension Statements {
           limit 1) b on true
         """
     }
-    /// Beside ``binding(of:)``: Apple's product is the order's, where its token proves it (S3-42).
+    /// Beside ``binding(of:)``: the order's product is the one that Apple sold, where the purchase's token proves the
+    /// order (S3-42).
     static let soldProduct = "coalesce(sold_product, product_id)"
-    /// Not by EXISTS, which a plan may answer by reading all grants.
+    /// SQL without EXISTS, which a plan may answer by reading all grants.
     private static func isUnbound(_ order: String) -> String {
         "(select true from grants where order_id = \(order).id) is null"
     }
 }
 
 extension RowReader {
-    /// `Statements.orderColumns`, from the first on.
+    /// The order in the columns `Statements.orderColumns`, from the first column on.
     fileprivate func order() throws(PostgresError) -> OrderView {
         let price: Catalogue.Price? =
             if let milliunits = try optionalInt(11) { .init(milliunits: milliunits, currency: try text(12)) } else {
@@ -297,13 +300,14 @@ extension RowReader {
 
 /// How a batch of orders is placed.
 enum OrderBatch {
-    /// Of one user's orders each round places some, in whichever process.
+    /// The most rounds of one batch. Each round places some of a user's orders, in this process or in another one.
     private static let roundsMax = 32
 
-    /// What stands for each order now, and whether it is this one; nil: its user has placed too many.
+    /// Places a batch, and returns the order that now counts for each wish, and whether it is this one; nil: its user
+    /// has placed too many.
     ///
-    /// - Throws: also where others placed orders of these users in every round: nothing more was placed, and all of it may be
-    ///   asked for again.
+    /// - Throws: also where other processes placed orders of these users in every round. The orders that are left are
+    ///   not placed; the caller may ask for all orders again.
     static func place(
         _ orders: [NewOrder], in database: Database
     ) async throws(PostgresError) -> [(view: OrderView, isNew: Bool)?] {
@@ -314,13 +318,13 @@ enum OrderBatch {
         }
         var placed: [(view: OrderView, isNew: Bool)?] = orders.map { _ in nil }
         var open = firstOfTap.values.sorted()
-        // One round, but where another process places orders of one of these users at this moment.
+        // One round suffices, unless another process places orders of one of these users at this moment.
         for _ in 0..<roundsMax where !open.isEmpty {
             let rows = Dictionary(
                 try await database.run(Statements.placeOrders, open.map { orders[$0] }),
                 uniquingKeysWith: { first, _ in first })
             for index in open {
-                // One that was asked for by a purchase may have it already: it is read.
+                // An order that was asked for by a purchase may be fulfilled already, so it is read.
                 guard let row = rows[orders[index].id] ?? nil, orders[index].reservedFor == nil else { continue }
                 placed[index] = (OrderView(orders[index], placedAt: row.placedAt, payBy: row.payBy), true)
             }
@@ -330,7 +334,7 @@ enum OrderBatch {
                 let index = open[found.index]
                 placed[index] = (found.view, found.view.id == orders[index].id)
             }
-            // One too many, unless it is there already.
+            // The orders beyond the limit are done, unless they exist already.
             open = open.filter { placed[$0] == nil && rows[orders[$0].id].map { $0 != nil } ?? true }
         }
         guard open.isEmpty else { throw .serialization }

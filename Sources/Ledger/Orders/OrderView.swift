@@ -2,7 +2,7 @@ import Encoding
 package import Foundation
 package import Purchases
 
-/// An order as it is about to be stored. Its id is made once, so that writing it again is the same order.
+/// An order that is about to be stored. Its id is made once, so that writing it again stores the same order.
 package struct NewOrder: Sendable, Equatable {
     /// Travels as Apple's `appAccountToken` (S3-59).
     package var id: UUID
@@ -14,15 +14,15 @@ package struct NewOrder: Sendable, Equatable {
     package var promotion: String?
     package var channel: String
     package var environment: String?
-    /// What is frozen; nil: nothing was promised.
+    /// What is frozen in the order; nil: nothing was promised.
     package var offer: Offer?
     package var payBy: Duration
     /// JSON objects.
     package var target: String
     package var details: String
-    /// Of the token that this server issued to the installation it was placed on.
+    /// SHA-256 of the token that this server issued to the installation on which the order was placed.
     package var installationTokenSHA256: [UInt8]?
-    /// The same within `debounce` is the same tap.
+    /// An order with the same key within `debounce` is the same tap.
     package var debounceKey: [UInt8]
     package var debounce: Duration
     package var idempotencyKey: String?
@@ -55,7 +55,8 @@ package struct NewOrder: Sendable, Equatable {
     }
 
     package static let channelDefault = "apple"
-    /// Apple's by what apps call it, in small letters; every other word is another way of payment.
+    /// Apple's channel by the names that apps use for it, in small letters. Every other value is another way of
+    /// payment.
     package static let channelsOfApple = [
         channelDefault, "app_store", "appstore", "app store", "ios", "iap", "apple_iap", "storekit", "itunes",
     ]
@@ -64,7 +65,7 @@ package struct NewOrder: Sendable, Equatable {
 /// An order as its user may see it.
 package struct OrderView: Sendable, Equatable {
     package enum State: String, Sendable, CaseIterable {
-        /// Waits for its purchase, and its offer holds.
+        /// Waits for its purchase, and its offer is still valid.
         case open
         /// Its offer has lapsed; a purchase still finds it.
         case expired
@@ -78,12 +79,12 @@ package struct OrderView: Sendable, Equatable {
             package let transactionId: String
             package let state: String
             package var orderId: String?
-            /// Whose order that is. Told to nobody.
+            /// The user of that order. Never shown to anybody.
             package let orderUserId: String?
         }
 
         package let id: String
-        /// Whose receipt it is; nil: nobody's but the order's. Told to nobody.
+        /// The user of the receipt; nil: the order alone names the user. Never shown to anybody.
         package let userId: String?
         package let state: String
         package let reason: String?
@@ -101,7 +102,7 @@ package struct OrderView: Sendable, Equatable {
     package var promotion: String?
     package var channel: String
     package var environment: String?
-    /// One unit's, frozen; nil: nothing was promised.
+    /// The goods of one unit, frozen; nil: nothing was promised.
     package var goods: [AppPolicy.Goods]?
     package var bonuses: [Catalogue.Bonus]
     package var price: Catalogue.Price?
@@ -109,17 +110,18 @@ package struct OrderView: Sendable, Equatable {
     package var target: String
     package var placedAt: Date
     package var payBy: Date
-    /// By the database's clock.
+    /// Whether the offer has lapsed, by the database's clock.
     package var isExpired: Bool
     package var reservedFor: String?
     package var transactionID: String?
     package var boundAt: Date?
-    /// What was given for it; nil: not granted.
+    /// What the purchase gave for it; nil: not granted.
     package var granted: [AppPolicy.Goods]?
     package var debounceKey: [UInt8]?
-    /// Whose the purchase is that the order was asked for, where no order is bound by that purchase. Told to nobody.
+    /// The owner of the purchase that the order was asked for, where that purchase binds no order. Never shown to
+    /// anybody.
     package var grantedTo: String?
-    /// At most the newest `OrderView.submissionsMax`; nil where nobody asked.
+    /// At most the newest `OrderView.submissionsMax`; nil where they were not asked for.
     package var submissions: [Submission]?
 
     package static let submissionsMax = 20
@@ -140,8 +142,8 @@ extension OrderView {
             reservedFor: order.reservedFor, debounceKey: order.debounceKey)
     }
 
-    /// Without the receipts of other ids than these, without the ids of orders that are of other ones, and open where it
-    /// ends with another one's purchase.
+    /// The order as a person with these ids may see it: without receipts of other users, without the ids of other
+    /// users' orders, and open where another user's purchase fulfils it.
     package func shown(to ids: [String]) -> OrderView {
         func isShown(_ id: String?) -> Bool { id.map { id in ids.contains { $0.isSameText(as: id) } } ?? true }
         var view = self

@@ -2,11 +2,11 @@ package import Foundation
 package import Postgres
 package import Purchases
 
-/// A place in a player's list of purchases, newest first: when it came to be, and what it is.
+/// A place in a user's list of purchases, newest first: when the entry came to be, and what it is.
 package struct PurchaseCursor: Sendable, Equatable, Comparable {
     /// Microseconds since 1970, by the clock of the database.
     package let at: Int
-    /// A transaction's id where it was granted, a receipt's where it was not.
+    /// The transaction's id of a grant; otherwise the receipt's id.
     package let key: String
 
     package init(at: Int, key: String) {
@@ -32,11 +32,11 @@ package struct PurchaseCursor: Sendable, Equatable, Comparable {
     }
 }
 
-/// A purchase as the player's list has it.
+/// A purchase in the user's list.
 package struct ListedTopUp: Sendable, Decodable {
     /// Nil: it is not known yet.
     package let transactionId: String?
-    /// Nil: another account's proof brought it.
+    /// Nil: another account's proof brought the purchase.
     package let receiptId: UUID?
     package let productId: String?
     package let quantity: Int?
@@ -51,7 +51,7 @@ package struct ListedTopUp: Sendable, Decodable {
     package let goods: [AppPolicy.Goods]?
 }
 
-/// What stands at one place of the list; a receipt of which nothing is to be listed is a place all the same.
+/// The entries at one place of the list. A receipt without entries is a place all the same.
 package struct PurchasePlace: Sendable {
     package let cursor: PurchaseCursor
     package let topUps: [ListedTopUp]
@@ -74,7 +74,7 @@ extension Statements {
         /// Of one person.
         package var userIDs: [String]
         package var before: PurchaseCursor
-        /// Of each of the lists.
+        /// Of each of the three lists.
         package var limit: Int
 
         package init(appID: String, userIDs: [String], before: PurchaseCursor, limit: Int) {
@@ -135,7 +135,7 @@ extension Statements {
         """,
         bind: { $0.values }, read: purchasePlace)
 
-    /// What the system before this one gave a user, newest first: by when he bought it, which is all that is known.
+    /// What the former system gave a user, newest first by the date of purchase, which is the only date that is known.
     package static let importedPurchases = Statement<PurchasePage, PurchasePlace>(
         "purchases.imported",
         """
@@ -158,10 +158,12 @@ extension Statements {
         """,
         bind: { $0.values }, read: purchasePlace)
 
-    /// Receipts that a user posted, newest first, with the purchases in them that were not granted to that user, here or
-    /// before. A purchase that the user posted again is listed with the newest post; once it is granted, with the grants.
+    /// Receipts that a user posted, newest first, with the purchases in them that were not granted to that user, here
+    /// or before. A purchase that the user posted again is listed with the newest post; once it is granted, it is
+    /// listed among the grants.
     ///
-    /// Costs what its page holds: each purchase of the page is compared with its other posts once, however often it was posted.
+    /// The cost depends on the page alone: each purchase of the page is compared with its other posts once, however
+    /// often it was posted.
     package static let postedPurchases = Statement<PurchasePage, PurchasePlace>(
         "purchases.posted",
         """
@@ -225,7 +227,7 @@ extension Statements {
         """,
         bind: { $0.values }, read: purchasePlace)
 
-    /// Purchases of one receipt that are listed at most.
+    /// The most purchases that are listed of one receipt.
     private static let listedOfReceiptMax = 200
 
     private static let purchasePlace: @Sendable (borrowing RowReader) throws(PostgresError) -> PurchasePlace = {
@@ -250,8 +252,8 @@ extension Statements {
         }
     }
 
-    /// What Apple sold to a user in a month and he was granted, by Apple's purchase date, and how much of that Apple has
-    /// given back since, whenever. Shared purchases were paid for by somebody else.
+    /// What Apple sold to a user in a month and the ledger granted to that user, by Apple's purchase date, and how much
+    /// of it Apple has refunded since, whenever. Without shared purchases, which somebody else paid for.
     package static let spending = Statement<SpendingQuestion, Spending>(
         "purchases.spending",
         """

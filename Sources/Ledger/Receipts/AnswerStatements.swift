@@ -18,9 +18,9 @@ package struct ReceiptView: Sendable, Equatable {
         package let reason: String?
         /// Whether the grant is the poster's; nil without a grant.
         package let isOwn: Bool?
-        /// Another one has it by less than proof: when the poster may finish it, RFC 3339, UTC.
+        /// Where another user has the purchase by less than proof: when the poster may finish it, RFC 3339, UTC.
         package var safeAt: String?
-        /// That time has not come, by the database's clock.
+        /// Whether `safeAt` is still to come, by the database's clock.
         package var isDisputed: Bool?
         package let goods: [AppPolicy.Goods]?
     }
@@ -31,9 +31,9 @@ package struct ReceiptView: Sendable, Equatable {
     package let kind: Proof.Kind
     package let state: ReceiptState
     package let reason: String?
-    /// The order that the receipt goes by.
+    /// The order that the receipt is judged by.
     package var orderID: String?
-    /// The transaction that the poster named last: its value is the receipt's own `safeToFinish`.
+    /// The transaction that the poster named last: its `safeToFinish` is the receipt's own.
     package var transactionID: String?
     package let receivedAt: Date
     package let dueAt: Date?
@@ -105,15 +105,16 @@ extension Statements {
                 transactions: try row.decoded(9))
         })
 
-    /// A purchase that was given to its owner because somebody else posted it: the poster is told no more than if it had
-    /// been given before (Ownership, row 6).
+    /// The SQL of the state that a poster is told. Where somebody else's post granted a purchase to its owner, the
+    /// poster is told no more than if the purchase had been granted before (Ownership, row 6).
     static func shownState(_ row: String) -> String {
         """
         case when \(row).state = 'granted' and \(row).reason = 'owned_by_another_user' then 'already_granted' else \(row).state end
         """
     }
 
-    /// A bare id proves nothing: whoever asks by one learns no more of what another user was given than of what nobody was.
+    /// SQL: whether the poster must not be told that another user has the purchase. A bare id proves nothing, so its
+    /// poster gets the same answer for a purchase of another user as for a purchase of nobody.
     private static func isUntold(_ row: String) -> String {
         "(r.kind = 'identifier' and not r.is_vouched and \(row).reason = 'owned_by_another_user')"
     }
@@ -124,14 +125,14 @@ extension Statements {
         "case when \(isUntold(row)) then 'possession_missing' else \(row).reason end"
     }
 
-    /// Which of these receipts are no longer being tried, or were given on trust: what a long poll waits for.
+    /// Which of these receipts a long poll waits for no more: those that are no longer tried, or were given on trust.
     package static let finishedReceipts = Statement<[UUID], UUID>(
         "ledger.finished_receipts",
         "select id from receipts where id = any($1::uuid[]) and (state <> 'received' or reason = 'unconfirmed')",
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    /// Whether facts of each of these purchases are stored, whoever posted it.
+    /// Whether facts of all these purchases are stored, whoever posted them.
     package static let areKnownTransactions = Statement<[String], Bool>(
         "ledger.are_known_transactions",
         """
@@ -160,16 +161,16 @@ extension RowReader {
         return goods
     }
 
-    /// What an order has frozen; most have none.
+    /// The bonuses that an order has frozen; most orders have none.
     func bonuses(_ index: Int) throws(PostgresError) -> [Catalogue.Bonus] {
         try json(index) == "[]" ? [] : try decoded(index)
     }
 }
 
-/// Goods as they stand in orders, grants and events.
+/// Goods in the form of orders, grants and events.
 package enum GoodsJSON {
-    /// What was decoded: orders of one offer say the same, letter for letter, and every purchase of an app with orders
-    /// asks for it.
+    /// Decoded texts. Orders of one offer have the same goods, letter for letter, and every purchase of an app with
+    /// orders reads them.
     private static let known = Mutex<[String: [AppPolicy.Goods]]>([:])
     private static let knownMax = 1024
 

@@ -3,9 +3,9 @@ package import Foundation
 package import Postgres
 package import Purchases
 
-// What Apple was asked before, so that a player cannot spend its calls.
+// What Apple was asked before. These statements limit how many of our calls to Apple a user can cause.
 extension Statements {
-    /// Of one bare id that nobody vouches for.
+    /// One bare id that no trusted backend vouches for.
     package struct BareID: Sendable {
         package let receiptID: UUID
         package let appID: String
@@ -21,15 +21,16 @@ extension Statements {
         }
     }
 
-    /// Apple's answers about one bare id: so many in all, and then one a day.
+    /// Apple's answers about one bare id: this many in all, and then one a day.
     package static let bareIDAnswersMax = 3
     private static let bareIDAnswers = "bare_id_answers"
 
     package typealias KnownBareID = (stored: Transaction?, isGranted: Bool, mayBeAsked: Bool)
 
-    /// What is known of a bare id's transaction, whoever posted it, and whether Apple may be asked about it: three times in
-    /// all, and once a day when it is a day old, where a post or a person brings it back. What Apple answered is forgotten
-    /// after thirty days without another answer. Key look-ups only.
+    /// What is stored of a bare id's transaction, whoever posted it, and whether Apple may be asked about it. Apple may
+    /// be asked three times in all, and once a day when the receipt is a day old and a post or a person makes it due
+    /// again. The scheduler drops the count of Apple's answers after thirty days without another answer. Key look-ups
+    /// only.
     package static let knownBareID = Statement<BareID, KnownBareID>(
         "asked.known_bare_id",
         """
@@ -49,7 +50,7 @@ extension Statements {
             (stored: try row.transaction(from: 2), isGranted: try row.bool(0), mayBeAsked: try row.bool(1))
         })
 
-    /// Apple has answered.
+    /// Counts an answer of Apple's about a bare id.
     package static let noteAnswer = Statement<BareID, Void>(
         "asked.note_answer",
         """
@@ -71,8 +72,9 @@ extension Statements {
         }
     }
 
-    /// Whether Apple may be asked once more about a purchase that its owner has and shows again: once a day of UTC, so
-    /// that a refund is heard of, and ever new posts of one proof cost nothing. Nobody else's post asks.
+    /// Whether Apple may be asked once more about a purchase that its owner shows again: once a UTC day, so that a
+    /// refund is detected, and so that repeated posts of one proof cause no more calls. Apple is not asked for a post
+    /// of another user.
     package static let mayAskOfGranted = Statement<GrantedQuestion, Bool>(
         "asked.may_ask_of_granted",
         """

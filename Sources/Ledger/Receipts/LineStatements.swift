@@ -1,25 +1,26 @@
 import Postgres
 import Purchases
 
-/// What a post says of a receipt that is stored already.
+/// A later post of a receipt that is stored already.
 struct SaidLine: Sendable {
     let submission: Submission
     /// How many lines its receipt may have, the first post's included.
     let linesMax: Int
 }
 
-/// What became of it.
+/// What became of a later post.
 package enum SaidResult: String, Sendable {
-    /// It says nothing else. A held or parked receipt is due, at most once a minute.
+    /// The post says nothing new. A held or parked receipt becomes due, at most once a minute.
     case same
-    /// An open receipt goes by it from now on and is due, at most once a minute; one that has ended keeps it.
+    /// The post says something new. An open receipt is judged by it from now on and becomes due, at most once a minute;
+    /// a receipt that has ended only keeps it.
     case taken
-    /// Its receipt has as many lines as it may have. Nothing was stored.
+    /// The receipt has as many lines as it may have. Nothing was stored.
     case full
 }
 
 extension Statements {
-    /// Says of receipts what later posts of the same proofs say, each in turn; in any order of the result.
+    /// Adds to receipts what later posts of the same proofs say, one post after the other. The rows come in any order.
     static let sayLines = Statement<[SaidLine], (index: Int, result: SaidResult)>(
         "ledger.say_lines",
         """

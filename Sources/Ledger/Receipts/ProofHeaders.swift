@@ -2,37 +2,38 @@ import Crypto
 package import Purchases
 import Synchronization
 
-/// Which headers of signed transactions are stored once for all the proofs that begin with them.
+/// The headers of signed transactions that are stored once for all proofs that begin with them.
 ///
 /// The header of a JWS holds Apple's certificates: four fifths of a proof, and the same in every purchase for a year or
-/// longer. What anybody may post is not shared for the asking: a header must have come several times, and each further
-/// one more often than the one before, so that forgeries cannot fill a table of which nothing is ever deleted, nor take
-/// the place of the headers that purchases have. All other proofs are stored whole.
+/// longer. Anybody may post a header, so a header is shared only after it has come several times, and each further
+/// header only after it has come more often than the one before. So forgeries cannot fill a table of which nothing is
+/// ever deleted, nor take the place of the headers that purchases have. All other proofs are stored whole.
 package final class ProofHeaders: Sendable {
     package struct Header: Sendable, Hashable {
         /// The first part of the JWS, with the dot that follows it.
         package let text: String
         package let sha256: [UInt8]
 
-        /// The digest stands for the text, which every row of a batch would have hashed again.
+        /// Compares digests in place of texts; otherwise every row of a batch would hash the text again.
         package static func == (one: Header, other: Header) -> Bool { one.sha256 == other.sha256 }
         package func hash(into hasher: inout Hasher) { hasher.combine(sha256) }
     }
 
-    /// How often a header comes before it is shared, while a process shares few: Apple has one or two at a time.
+    /// How often a header must come before it is shared, while a process shares `few` headers or less: Apple uses one
+    /// or two at a time.
     static let sightingsMin = 4
     static let few = 4
-    /// Headers that are looked for; the one that came least lately makes room.
+    /// How many shared headers a process looks for. A new one replaces the one that came least recently.
     static let sharedMax = 16
-    /// Bytes of a header that is worth it, and of one that is still read: Apple's have about 3,000.
+    /// Bytes: from the shortest header that is worth sharing to the longest that is read. Apple's have about 3,000.
     static let bytes = 256...16_384
-    /// Headers that have not come often enough yet; beyond, all counts are halved.
+    /// How many headers are counted that have not come often enough yet. At this number all counts are halved.
     private static let candidatesMax = 256
 
     private struct State {
-        /// The latest first.
+        /// The most recent first.
         var shared: [Header] = []
-        /// In this process's life: each further one must have come so much more often.
+        /// How many headers this process has ever shared. The more, the more often the next one must come.
         var sharedEver = 0
         var candidates: [String: Int] = [:]
     }
@@ -41,8 +42,8 @@ package final class ProofHeaders: Sendable {
 
     package init() {}
 
-    /// What is stored of a proof: its own part, and the header it shares, if it shares one. Together they are the
-    /// payload, verbatim.
+    /// The parts in which a proof is stored: its own part, and the header that it shares, if any. Header and own part
+    /// together are the payload, verbatim.
     package func split(_ proof: Proof) -> (body: String, header: Header?) {
         guard case .signedTransaction(let payload) = proof, let header = header(of: payload) else {
             return (proof.payload, nil)
@@ -52,7 +53,7 @@ package final class ProofHeaders: Sendable {
 
     private func header(of payload: String) -> Header? {
         state.withLock { state in
-            // Both are ASCII, as intake has made sure: this compares bytes.
+            // Both are ASCII, as ingest has checked: this compares bytes.
             if let index = state.shared.firstIndex(where: { payload.hasPrefix($0.text) }) {
                 if index > 0 { state.shared.insert(state.shared.remove(at: index), at: 0) }
                 return state.shared[0]

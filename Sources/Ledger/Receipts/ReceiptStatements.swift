@@ -3,50 +3,54 @@ package import Foundation
 package import Postgres
 package import Purchases
 
-/// A row as the worker judges it.
+/// A receipt in the form in which a worker judges it.
 package struct StoredReceipt: Sendable, Equatable {
     package let id: UUID
     package let appID: String
-    /// The poster, or the user of the order that was named; if he is part of another account by now, that one.
+    /// The poster, or the user of the order that was named. If that user is part of another account by now, the other
+    /// account.
     package let userID: String?
     package let proof: Proof
     package let transactionID: String?
     package let originalTransactionID: String?
     /// The order that was named, as it was written.
     package var orderID: String?
-    /// Of the token that it was posted with: an installation that this server knows.
+    /// The installation that this server issued the post's token to.
     package var installationID: String?
-    /// Where in the game the goods go if no order says it, one JSON object.
+    /// Where in the game the goods go if no order says it; one JSON object.
     package var target: String?
-    /// What the post says of the purchase it means.
+    /// What the post declares of the purchase that it means.
     package var declared: Declaration?
-    /// Its app has ever had an order or a user's token: in others nobody but the poster can be named.
+    /// Whether its app has ever had an order, a user's token or a support decision. In other apps nothing names another
+    /// user than the poster.
     package var appHasOrders = false
     package let isVouched: Bool
     package let lane: Lane
     package let state: ReceiptState
     package let reason: String?
     package let attempt: Int
-    /// Tries without a verdict since the last one: by the scheduler, or on a message that a worker died with.
+    /// Tries without a verdict since the last verdict: by the scheduler, or by a message that came again after a worker
+    /// died with it or gave it back.
     package let rescues: Int
     package let receivedAt: Date
-    /// When it was posted last such that it is judged anew: a claim that had been refused. Otherwise `receivedAt`.
+    /// When the user last posted it such that a refused claim is judged anew; otherwise `receivedAt`.
     package let claimedAt: Date
-    /// The database's clock when the row was read: the only clock that judges dates.
+    /// The database's clock when the row was read: the only clock by which dates are judged.
     package let readAt: Date
     /// A later receipt of the same user has brought transactions (P19).
     package let isTakenOver: Bool
-    /// False: the payload is gone, nothing can be judged any more.
+    /// False: the payload is gone, and the receipt cannot be judged any more.
     package let hasPayload: Bool
-    /// Something was given on trust, and Apple has not been heard about it.
+    /// Whether something was given on trust, and Apple has not yet answered about it.
     package var isOnTrust: Bool
-    /// How often something else was said of it than its first post says: a verdict from before counts no more.
+    /// How often a later post said something else than the first one. A verdict from before such a post does not count.
     package var lines = 0
-    /// What earlier posts say of other purchases of the receipt than the newest one means; of each the newest. Where the
-    /// newest post means none, not of one that is held because of what was said of it: that post frees it.
+    /// What earlier posts say of purchases of the receipt that the newest post does not mean: for each purchase the
+    /// newest line. If the newest post means no purchase, lines of purchases that are held because of such lines are
+    /// left out: the newest post frees these purchases.
     package var otherLines: [ReceiptLine] = []
 
-    /// By the ids of those purchases that they are about.
+    /// The lines by the id of the purchase that they are about.
     package func linesOfOthers(among transactions: [Transaction]) -> [String: ReceiptLine] {
         guard !otherLines.isEmpty else { return [:] }
         let ids = Set(transactions.map(\.id))
@@ -56,16 +60,16 @@ package struct StoredReceipt: Sendable, Equatable {
     }
 }
 
-/// What became of a submission that was to be stored.
+/// What became of a submission that a caller wanted to store.
 package enum StoredSubmission: Sendable, Equatable {
     case new(InsertedReceipt)
-    /// Its row was there.
+    /// The row was there before.
     case known
-    /// One bare id too many of its user and day; nothing was stored.
+    /// The user has posted too many bare ids today. Nothing was stored.
     case refused
 }
 
-/// A row that was not there before, with the database's times.
+/// A row that was not stored before, with the database's times.
 package struct InsertedReceipt: Sendable, Equatable {
     package let id: UUID
     package let receivedAt: Date
@@ -86,13 +90,13 @@ extension Statements {
         }
     }
 
-    /// Bare ids of one user and UTC day that lead nowhere; one more is refused. One that is not judged yet has led nowhere so
-    /// far: whoever guesses faster than the workers judge is stopped as well.
+    /// The limit of bare ids of one user and UTC day that lead nowhere; the next one is refused. An id that no worker
+    /// has judged yet counts, so that the limit also stops a user who guesses faster than the workers judge.
     package static let questionsPerUserMax = 20
 
-    /// Stores the receipts of a batch that are not there yet, with their payloads, and counts them on the independent
-    /// side of the conservation check. Returns what it inserted, and without a row the ids that are refused. A header that proofs share comes with every batch that
-    /// refers to it, so none can be missing, whatever was restored from which backup.
+    /// Stores the receipts of a batch that are not stored yet, with their payloads, and counts them on the independent
+    /// side of the conservation check. Returns the inserted rows, and without a row the ids that are refused. Every
+    /// batch brings the headers that its proofs share, so none can be missing, whatever was restored from which backup.
     package static let insertReceipts = Statement<Insertion, (id: UUID, row: InsertedReceipt?)>(
         "ledger.insert_receipts",
         """
@@ -164,8 +168,8 @@ extension Statements {
             return (id, InsertedReceipt(id: id, receivedAt: receivedAt, dueAt: try row.date(2)))
         })
 
-    /// The rows that messages point at, with their payloads, kept ones where the day's are gone: a look-up that is only
-    /// made then. An id that is not there is missing from the result.
+    /// The rows that messages point at, with their payloads. A kept payload is read only where the payload of the day
+    /// is gone. An id that is not stored is missing from the result.
     package static let fetchReceipts = Statement<[UUID], StoredReceipt>(
         "ledger.fetch_receipts",
         """
@@ -220,8 +224,9 @@ extension Statements {
                 otherLines: try row.optionalJSON(24) == nil ? [] : try row.decoded(24))
         })
 
-    /// Moves due times without counting an attempt: a halt, a breaker, a 429. Guarded like a verdict, and like one it
-    /// waits for nobody: a row that somebody holds is passed over, and the due time it has brings it back.
+    /// Moves due times without counting an attempt, because of a halt, a breaker or a 429. Guarded like a verdict, and
+    /// like a verdict it does not wait: it passes over a row that another process has locked, and that row's due time
+    /// brings the row back.
     package static let postpone = Statement<[Postponement], UUID>(
         "ledger.postpone",
         """
@@ -245,8 +250,8 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    /// What turns out to need Apple changes its lane; their pointers follow. Nobody waits for a neighbour: a row that
-    /// somebody holds is passed over, and its due time brings it back.
+    /// Moves receipts that need Apple to the lane `apple`; their pointers follow. The statement does not wait: it
+    /// passes over a row that another process has locked, and that row's due time brings the row back.
     package static let reroute = Statement<[Postponement], UUID>(
         "ledger.reroute",
         """
@@ -267,13 +272,14 @@ extension Statements {
         read: { row throws(PostgresError) in try row.uuid(0) })
 }
 
-/// A row that is due later, or elsewhere, without a verdict.
+/// A new due time for a row, or also a new lane, without a verdict.
 package struct Postponement: Sendable {
     package let receiptID: UUID
     package let attempt: Int
     package let dueIn: Duration
     package let reason: Reason
-    /// ``StoredReceipt/lines`` as they were read: a post that said something else since has made the receipt due sooner.
+    /// ``StoredReceipt/lines`` as they were read. A later post that said something else has made the receipt due
+    /// sooner, and must not be postponed.
     package var lines = 0
 
     package init(receiptID: UUID, attempt: Int, dueIn: Duration, reason: Reason, lines: Int = 0) {
@@ -290,7 +296,7 @@ extension RowReader {
     package func lane(_ index: Int) throws(PostgresError) -> Lane { try word(index) }
     package func kind(_ index: Int) throws(PostgresError) -> Proof.Kind { try word(index) }
 
-    /// A word of a closed list that a CHECK of the table holds; anything else is a newer schema or our bug.
+    /// A value of a closed list that a CHECK of the table enforces. Any other value is a newer schema or our bug.
     package func word<Word: RawRepresentable>(_ index: Int) throws(PostgresError) -> Word
     where Word.RawValue == String {
         guard let word = Word(rawValue: try text(index)) else { throw undecodable(index) }
@@ -299,7 +305,7 @@ extension RowReader {
 }
 
 extension Declaration {
-    /// As it is stored.
+    /// The JSON that is stored.
     var json: String {
         var members: [JSONValue.Member] = []
         func add(_ name: String, _ value: JSONValue?) {

@@ -1,21 +1,21 @@
 package import Postgres
 
 extension Statements {
-    /// Drops places of days that are over, and old answers of Apple about bare ids (0009_limits.sql): how many, at most
-    /// those of a thousand places and a thousand ids.
+    /// Drops the places of past days, and old answers of Apple about bare ids (0009_limits.sql). Returns how many; at
+    /// most a thousand places and the places of a thousand ids.
     package static let dropLimitPlaces = Statement<Void, Int>(
         "retention.drop_limit_places", "select drop_limit_places()", bind: { _ in [] },
         read: { row throws(PostgresError) in try row.int(0) })
 
-    /// Partitions for the payloads of today and the days to come.
+    /// Creates partitions for the payloads of today and so many days to come.
     package static let createPayloadPartitions = Statement<Int, Void>(
         "retention.create_payload_partitions", "select create_payload_partitions($1)",
         bind: { [.int32($0)] })
 
     package struct RetentionStep: Sendable {
-        /// Payloads younger than this many days stay.
+        /// The step keeps payloads younger than this many days.
         package var days: Int
-        /// Apps with credentials for the App Store Server API: no receipt of theirs is the only way to ask Apple.
+        /// Apps with credentials for the App Store Server API: they can ask Apple without a receipt.
         package var appsAskingByID: [String]
         /// Rows of each kind that the step may look at.
         package var batch: Int
@@ -33,11 +33,12 @@ extension Statements {
         package let released: Int
         /// `2026-08-23`, where a day was dropped.
         package let droppedDay: String?
-        /// There is more to do at once.
+        /// Whether there is more to do at once.
         package let isMore: Bool
     }
 
-    /// A step of payload retention (0003_payloads.sql). Safe to repeat; nothing is done while another scheduler works.
+    /// A step of payload retention (0003_payloads.sql). Safe to repeat; it does nothing while another scheduler runs
+    /// one.
     package static let retainPayloads = Statement<RetentionStep, Retained>(
         "retention.retain_payloads",
         "select judged, kept, released, dropped_day::text, is_more from retain_payloads($1, $2, $3)",
@@ -56,7 +57,7 @@ extension Statements {
         package let oldestDays: Int?
     }
 
-    /// How much lies where, zeros included.
+    /// The bytes of the payloads in each place, zeros included.
     package static let payloadPlaces = Statement<Void, PayloadPlace>(
         "retention.payload_places",
         """

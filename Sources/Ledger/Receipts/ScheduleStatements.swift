@@ -2,11 +2,11 @@ package import Foundation
 package import Postgres
 package import Purchases
 
-/// A row that the scheduler queues again.
+/// A row that a scheduler claimed.
 package struct ClaimedReceipt: Sendable, Equatable {
     package let id: UUID
     package let attempt: Int
-    /// Rescued eight times without a verdict: not to be published.
+    /// Whether the claim has parked it, after eight rescues without a verdict: the scheduler must not publish it.
     package let isNewlyParked: Bool
 }
 
@@ -17,9 +17,9 @@ extension Statements {
         package var limit: Int
         package var rescueDelay: Duration
         package var rescueDelayMax: Duration
-        /// Whether a row with eight rescues is parked; false where its messages may never have reached a worker.
+        /// Whether the claim parks a row with eight rescues; false where its messages may never have reached a worker.
         package var mayPark = true
-        /// Whether rows are claimed that were rescued before; false where what was published then lies there still.
+        /// Whether the claim takes rows that were rescued before; false where earlier messages still wait in the queue.
         package var repeats = true
 
         package init(
@@ -36,19 +36,21 @@ extension Statements {
         }
     }
 
-    /// Every lane: what names none would read all open rows, because the index of due ones begins with it.
+    /// Every lane. A statement that names no lane would read all open rows, because the index of due rows begins with
+    /// the lane.
     package static let lanes = Lane.allCases.map { "'\($0.rawValue)'" }.joined(separator: ", ")
 
-    /// Due rows of an app that take turns, the oldest: more than two users may have open by default (`limits.user`), and
-    /// what is claimed makes room for the next.
+    /// How many due rows of an app take turns, the oldest: more than two users may have open by default
+    /// (`limits.user`), and each claimed row makes room for the next.
     static let turnsMax = 2400
 
     /// Claims due rows for publishing: apps in turn, in each app users in turn, of each user the oldest first. A row
-    /// that names no user counts for the order it names. A row that another scheduler holds or has claimed is left out.
-    /// The claim is a lease: due again after the rescue delay, doubled with every rescue that brought no verdict.
+    /// that names no user counts for the order that it names. The statement leaves out a row that another scheduler has
+    /// locked or claimed. The claim is a lease: the row is due again after the rescue delay, which doubles with every
+    /// rescue without a verdict.
     ///
-    /// A row with eight rescues is parked instead and not returned for publishing: its payload kills its worker, or
-    /// nobody works.
+    /// The statement parks a row with eight rescues instead, and the scheduler does not publish it: the row's payload
+    /// kills its worker, or no worker is running.
     package static let claim = Statement<Claim, ClaimedReceipt>(
         "ledger.claim",
         """
@@ -96,10 +98,11 @@ extension Statements {
             ClaimedReceipt(id: try row.uuid(0), attempt: try row.int(1), isNewlyParked: try row.bool(2))
         })
 
-    /// A message that a worker died with, or gave back, came again: counted before its row is judged, so that a payload
-    /// that kills its worker is parked as `never_worked` after as many deaths as rescues. One row per receipt that is
-    /// still as it was read: its count, or 0 where it was parked just now. One that was parked for it before needs one
-    /// death more, not eight, and waits as long as it is old, up to a day.
+    /// Counts messages that came again because a worker died with them or gave them back. The worker calls it before it
+    /// judges, so that a payload that kills its worker is parked as `never_worked` after as many deaths as rescues
+    /// (eight). One row per receipt that is unchanged since it was read: its count, or 0 where it was parked just now.
+    /// A receipt that was parked as `never_worked` before is parked again at the next death, for as long as the receipt
+    /// is old, up to a day.
     package static let strike = Statement<Strikes, (id: UUID, rescues: Int)>(
         "ledger.strike",
         """

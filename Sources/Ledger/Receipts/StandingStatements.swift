@@ -12,8 +12,8 @@ extension Statements {
         }
     }
 
-    /// What a user has stored today, by UTC, and how many of the newest have no verdict. Looks at as many rows as the
-    /// limits may want to know of.
+    /// How many receipts of a user were stored today (UTC), and how many of the newest have no verdict. Reads no more
+    /// rows than the limits need.
     package static let userStanding = Statement<StandingQuestion, (today: Int, open: Int)>(
         "receipts.user_standing",
         """

@@ -3,7 +3,7 @@ package import Postgres
 package import Purchases
 
 extension Statements {
-    /// `makegood queue redrive`: parked and held rows become due, a batch at a time.
+    /// The rows that `makegood queue redrive` makes due, a batch at a time: parked and held ones.
     package struct Redrive: Sendable {
         package var states: [ReceiptState]
         package var appID: String?
@@ -35,8 +35,8 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    /// Whether the proof of `r` lies among those of its day, whole: one whose header is missing is missing. For who may
-    /// not read it.
+    /// SQL: whether the proof of `r` is stored in full in the partition of its day. A proof whose header is missing
+    /// counts as missing. For roles that may not read proofs.
     static let isStored = """
         exists (select from stored_payloads p where p.receipt_id = r.id
           and p.received_on = (r.received_at at time zone 'UTC')::date
@@ -57,9 +57,10 @@ extension Statements {
         }
     }
 
-    /// `makegood support rejudge`: rejected rows are received again and judged from their payload; what became of
-    /// their transactions is open again. A payload is kept from now on, whatever retention is about to do with its day;
-    /// where it is gone, dropped or without the header it shares, nothing can be judged and the row stays rejected.
+    /// `makegood support rejudge`: makes rejected rows `received` again, so that a worker judges them from their
+    /// payload; their rejected transactions are open again. The statement also keeps the payloads, whatever retention
+    /// is about to do with their day. A row stays rejected where its payload is gone (dropped, or without the header
+    /// that it shares), because nothing can be judged.
     package static let rejudge = Statement<Rejudging, UUID>(
         "repair.rejudge",
         """
@@ -92,11 +93,11 @@ extension Statements {
     package struct RejectedCount: Sendable, Equatable {
         package let reason: String
         package let count: Int
-        /// Those of them whose payload is gone: they cannot be judged again.
+        /// The rejected rows whose payload is gone: they cannot be judged again.
         package let withoutPayload: Int
     }
 
-    /// What `support rejudge` counts before it begins.
+    /// The rejected rows by reason, which `support rejudge` counts before it begins.
     package static let countRejected = Statement<Rejudging, RejectedCount>(
         "repair.count_rejected",
         """
@@ -113,7 +114,7 @@ extension Statements {
             RejectedCount(reason: try row.text(0), count: try row.int(1), withoutPayload: try row.int(2))
         })
 
-    /// Where the rows stand that dead letters point at; an id that is not there is missing from the result.
+    /// The states of the rows that dead letters point at. An id that is not stored is missing from the result.
     package static let standings = Statement<[UUID], ReceiptStanding>(
         "repair.standings",
         "select id, app_id, lane, state, reason, attempt from receipts where id = any($1::uuid[])",
@@ -142,7 +143,7 @@ extension Statements {
         bind: { [.text($0.actor), .text($0.action), .json($0.details)] })
 }
 
-/// Where a receipt stands.
+/// The state of a receipt, and what an operator needs beside it.
 package struct ReceiptStanding: Sendable, Equatable {
     package let receiptID: UUID
     package let appID: String

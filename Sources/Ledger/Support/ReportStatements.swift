@@ -2,17 +2,17 @@ package import Foundation
 package import Postgres
 import Purchases
 
-/// What an app told of a purchase that went wrong.
+/// An app's report of a purchase that went wrong.
 package struct ClientReport: Sendable, Equatable {
     package enum Kind: String, Sendable, CaseIterable {
         case failed, cancelled, deferred, error
-        /// The player was charged and the app got nothing to show for it: a person looks at it.
+        /// The user was charged and the app got nothing to show for it: a person looks at it.
         case paidWithoutProof = "paid_without_proof"
         case refundRequested = "refund_requested"
     }
 
     package var appID: String
-    /// Nil: the order's user, or nobody's.
+    /// Nil: the report belongs to the order's user, or to no user.
     package var userID: String?
     package var orderID: UUID?
     package var transactionID: String?
@@ -36,7 +36,7 @@ package struct ClientReport: Sendable, Equatable {
         self.details = details
     }
 
-    /// The same report is the same row.
+    /// Derived from the report: the same report is the same row.
     package var id: UUID {
         DerivedID.make([
             appID, userID ?? "", orderID?.uuidString ?? "", transactionID ?? "", kind.rawValue, message ?? "",
@@ -46,18 +46,19 @@ package struct ClientReport: Sendable, Equatable {
 }
 
 extension Statements {
-    /// Reports of one user and day; one more is answered 429.
+    /// Reports of one user and day; the next one is answered 429.
     package static let reportsPerUserMax = 200
     /// Reports of one app and day that name no user.
     package static let reportsOfNobodyMax = 10_000
 
     package struct StoredReport: Sendable, Equatable {
-        /// Nil: no order of this app and user.
+        /// Nil: the report names no order of this app and user.
         package let orderID: UUID?
         package let isNew: Bool
     }
 
-    /// Stores a report, linked with its order where it is one of this app and user. No row: the user sent too many.
+    /// Stores a report, and links it with its order if the order belongs to this app and user. No row: the user sent
+    /// too many reports.
     package static let storeReport = Statement<ClientReport, StoredReport>(
         "reports.store",
         """
@@ -91,7 +92,8 @@ extension Statements {
             StoredReport(orderID: try row.optionalUUID(0), isNew: try row.bool(1))
         })
 
-    /// A player who was charged and whose app got nothing to show for it: no proof is on its way, so a person looks.
+    /// A report that waits for a person: the user was charged and the app got nothing to show for it. No proof will
+    /// come.
     package struct WaitingReport: Sendable, Equatable {
         package let id: UUID
         package let appID: String
@@ -102,7 +104,7 @@ extension Statements {
         package let reportedAt: Date
     }
 
-    /// Those that wait for a person, the oldest first.
+    /// How many waiting reports are read, the oldest first.
     package static let waitingReportsMax = 500
     package static let waitingReports = Statement<String?, WaitingReport>(
         "reports.waiting",
@@ -120,7 +122,8 @@ extension Statements {
                 message: try row.optionalText(5), reportedAt: try row.date(6))
         })
 
-    /// A person has seen to it. No row: it waits for nobody. Audited by the same statement.
+    /// Marks a report as handled by a person, and audits that in the same statement. No row: the report does not wait
+    /// for a person.
     package static let handleReport = Statement<(id: UUID, actor: String), UUID>(
         "reports.handle",
         """

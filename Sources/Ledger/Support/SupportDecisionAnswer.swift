@@ -1,35 +1,35 @@
 package import Purchases
 
-/// What became of a person's word on whose a purchase is (`makegood support give`).
+/// The answer to a support decision about the owner of a purchase (`makegood support give`).
 package struct SupportDecisionAnswer: Sendable, Equatable {
     package enum Outcome: String, Sendable, CaseIterable {
-        /// It is written down, and a worker gives it.
+        /// The decision is stored, and a worker grants the purchase by it.
         case decided
         case granted
-        /// Another app's, or another environment's, has its id.
+        /// A purchase of another app or environment has this id and is granted.
         case collision
         case imported
         case refunded
         case shared
-        /// Held for what no person's word replaces.
+        /// Held for a reason that no support decision removes.
         case waits
         /// Not verified yet.
         case open
-        /// Everything that showed it has ended without giving it.
+        /// Every receipt that showed it has ended without granting it.
         case ended
         case unknown
         /// Its proof is not kept any more.
         case gone
-        /// Nobody has shown Apple's own proof, and Apple cannot be asked.
+        /// Only bare ids show it, no proof signed by Apple, and Apple cannot be asked.
         case unasked
-        /// Sold as several items, and none was named.
+        /// Its product is sold as several items, and the decision names none.
         case itemless
-        /// Users are protected, and this one has never been seen here or was erased.
+        /// Users are protected, and this user has never been seen here or was erased.
         case stranger
     }
 
     package let outcome: Outcome
-    /// What it is held or rejected for.
+    /// Why the purchase is held or rejected.
     package let reason: Reason?
 
     package init(outcome: Outcome, reason: Reason?) {

@@ -3,19 +3,19 @@ package import Postgres
 import Purchases
 
 extension Statements {
-    /// A person's word on whose a held purchase is.
+    /// A support decision about the owner of a held purchase.
     package struct SupportDecision: Sendable {
         package var appID: String
         package var transactionID: String
-        /// As the tables have him.
+        /// The user as the tables name users.
         package var userID: String
-        /// Which of those that are sold as its product.
+        /// One of the items that are sold as the purchase's product.
         package var item: String?
         /// Why, for the audit.
         package var because: String
         /// Whether Apple can be asked about a bare id.
         package var canAsk: Bool
-        /// Whether Apple is told of it.
+        /// Whether the owner's token is to be set at Apple.
         package var isWrittenBack: Bool
 
         package init(
@@ -32,11 +32,12 @@ extension Statements {
         }
     }
 
-    /// `makegood support give`: writes down whose it is, and makes due what holds it; a worker gives it by that, as it
-    /// gives everything (``evidence``, ``settle``). One row: that, or why not, and what it is held or rejected for.
+    /// `makegood support give`: stores a decision about the owner of a purchase, and makes the receipts due that hold
+    /// it. A worker then grants the purchase, as it grants all (``evidence``, ``settle``). One row: whether the
+    /// decision is stored or why not, and why the purchase is held or rejected.
     ///
-    /// Said again, the latest word counts while nothing is granted. A verdict that was matched before is stale: it would
-    /// hold the purchase for another while.
+    /// While nothing is granted, a later decision replaces an earlier one. The statement makes verdicts stale that were
+    /// matched before it, because they would hold the purchase for another while.
     package static let give = Statement<(supportDecision: SupportDecision, actor: String), SupportDecisionAnswer>(
         "repair.give",
         """

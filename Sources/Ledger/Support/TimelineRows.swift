@@ -2,7 +2,7 @@ import Encoding
 package import Foundation
 package import Purchases
 
-/// What a timeline is asked for by: one of three kinds of id.
+/// The id that a timeline is asked for by: of a receipt, a transaction or an order.
 package enum TimelineSubject: Sendable, Equatable {
     case receipt(UUID)
     case transaction(String)
@@ -24,13 +24,13 @@ package enum TimelineSubject: Sendable, Equatable {
     }
 }
 
-/// Who reads a timeline: what he may not see is not found.
+/// The reader of a timeline. The timeline leaves out what the reader may not see.
 package enum TimelineReader: Sendable, Equatable {
-    /// At the database itself.
+    /// People who run the commands with access to the database.
     case people
-    /// A key with the scope `support`: everything in these apps.
+    /// A key with the scope `support`: the key reads everything in these apps.
     case support(apps: Set<String>)
-    /// By app, as the tables name him: his own receipts, orders and grants.
+    /// A user, by app, as the tables name the user: reads the user's own receipts, orders and grants.
     case player([String: String])
 }
 
@@ -42,11 +42,11 @@ package struct TimelineKeys: Sendable, Equatable {
     package let orders: [UUID]
 }
 
-/// The stored rows of a timeline, all of the same moment. Times are the database's clock.
+/// The stored rows of a timeline, all read at the same moment. Times are the database's clock.
 package struct TimelineRows: Sendable {
     package struct Receipt: Sendable, Decodable {
         package let id: UUID
-        /// As the tables name users: the key, where they are protected.
+        /// As the tables name users: the user's key, where users are protected.
         package let userId: String?
         package let orderId: String?
         package let kind: String
@@ -62,19 +62,19 @@ package struct TimelineRows: Sendable {
         package let judgedAt: Date?
         package let dueAt: Date?
         package let settledAt: Date?
-        /// When it was posted again and judged anew, the last time.
+        /// When it was last posted again and judged anew.
         package let claimedAt: Date?
         /// JSON: where in the game the goods go, and what else the post says of its purchase.
         package let target: String?
         package let declared: String?
-        /// How many purchases it holds: of those with many, not all are told.
+        /// How many purchases it holds. Of a receipt with many, the timeline tells not all.
         package let purchases: Int
-        /// What its posts said, each once, the first one's words among it; nil where they all said the same.
+        /// What its posts said, each once, the first post included; nil where all posts said the same.
         package var said: [Said]?
     }
 
     package struct Said: Sendable, Decodable {
-        /// The last time.
+        /// When a post last said it.
         package let saidAt: Date
         package let orderId: String?
         package let transactionId: String?
@@ -88,12 +88,12 @@ package struct TimelineRows: Sendable {
         package let state: String
         package let reason: String?
         package let bindingSource: String?
-        /// The matcher's, one word each.
+        /// The matcher's reasons.
         package let reasons: [String]?
         package let decidedAt: Date
     }
 
-    /// Whose a chain is, from one of its purchases on.
+    /// The owner of a chain, from one of its purchases on.
     package struct Ownership: Sendable, Decodable {
         package let originalTransactionId: String
         package let transactionId: String
@@ -105,7 +105,7 @@ package struct TimelineRows: Sendable {
         package let decidedAt: Date
     }
 
-    /// The later of two purchases that may be one.
+    /// The later of two purchases that may be one, charged twice.
     package struct DoubleCharge: Sendable, Decodable {
         package let transactionId: String
         package let userId: String
@@ -114,7 +114,7 @@ package struct TimelineRows: Sendable {
         package let flaggedAt: Date
     }
 
-    /// What an app saw go wrong.
+    /// An app's report of a purchase that went wrong.
     package struct Report: Sendable, Decodable {
         package let userId: String?
         package let orderId: UUID?
@@ -138,7 +138,7 @@ package struct TimelineRows: Sendable {
         package let milliseconds: Int?
     }
 
-    /// Apple's facts.
+    /// Apple's facts about a transaction.
     package struct Transaction: Sendable, Decodable {
         package let transactionId: String
         package let originalTransactionId: String
@@ -154,7 +154,8 @@ package struct TimelineRows: Sendable {
         package let signedAt: Date?
         /// A JSON object: what else Apple said.
         package let facts: String
-        /// `refunded`, `withdrawn`, or `review` where Apple's reason is not known here. Nil: it stands, or was paid for.
+        /// `refunded`, `withdrawn`, or `review` where Apple's reason is not known here. Nil: Apple has not taken it
+        /// back, or it was paid for.
         package let takenBack: String?
     }
 
@@ -169,7 +170,7 @@ package struct TimelineRows: Sendable {
         package let grantedAt: Date
     }
 
-    /// What the system before this one gave.
+    /// A purchase that the former system gave.
     package struct Imported: Sendable, Decodable {
         package let transactionId: String
         package let userId: String
@@ -178,7 +179,7 @@ package struct TimelineRows: Sendable {
         package let importedAt: Date
     }
 
-    /// What was given on trust.
+    /// A purchase that was given on trust.
     package struct Trust: Sendable, Decodable {
         package let transactionId: String
         package let grantedAt: Date
@@ -201,7 +202,7 @@ package struct TimelineRows: Sendable {
         package let quantity: Int
         package let promotion: String?
         package let channel: String
-        /// JSON; nil: the catalogue held nothing when it was placed.
+        /// JSON; nil: the catalogue held nothing when the order was placed.
         package let goods: String?
         /// JSON.
         package let target: String
@@ -212,7 +213,7 @@ package struct TimelineRows: Sendable {
         package let reservedFor: String?
         package private(set) var transactionId: String?
         package private(set) var boundAt: Date?
-        /// Whose the purchase is that the order was asked for, where no order is bound by that purchase.
+        /// The owner of the purchase that the order was asked for, where that purchase binds no order.
         package let grantedTo: String?
 
         /// The order as a user who may not read that purchase sees it.
@@ -239,14 +240,14 @@ package struct TimelineRows: Sendable {
         package let endedAt: Date?
     }
 
-    /// What a person did by command: to the whole app, or to a user of the timeline.
+    /// A command that a person ran: it concerned the whole app, or a user of the timeline.
     package struct Command: Sendable, Decodable {
         package let at: Date
         package let actor: String
         package let action: String
         /// A JSON object.
         package let details: String
-        /// Whom it gave something to.
+        /// The user whom the command gave something to.
         package let receiver: String?
     }
 

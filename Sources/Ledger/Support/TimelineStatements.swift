@@ -2,12 +2,13 @@ package import Foundation
 package import Postgres
 import Purchases
 
-/// The rows behind `explain`: look-ups by keys and indexes alone, however large the tables are.
+/// The rows behind `explain`. Every statement looks up keys and indexes alone, however large the tables are.
 extension Statements {
-    /// Purchases of one receipt, and receipts of one purchase, that a timeline tells of: the named and the newest.
+    /// How many purchases of one receipt, and how many receipts of one purchase, a timeline shows: the named and the
+    /// newest.
     package static let timelinePurchasesMax = 50
     package static let timelineReceiptsMax = 20
-    /// Tries of one receipt, and commands: the newest.
+    /// How many tries of one receipt, and how many commands, a timeline shows: the newest.
     package static let timelineEntriesMax = 200
 
     package struct TimelineQuestion<ID: Sendable>: Sendable {
@@ -33,28 +34,28 @@ extension Statements {
     }
 
     private static func isInReach(_ app: String) -> String { "($4 or \(app) = any($2::text[]))" }
-    /// Whether something of an app is the player's, named as that app's tables name the player. What was an account's
-    /// that became part of the player's account counts as well; not the other way round.
+    /// SQL: whether a user of an app, as that app's tables name users, is the reader. An account that became part of
+    /// the reader's account counts as well; not the other way round.
     private static func isPlayers(_ user: String, of app: String) -> String {
         let player = "($3::text[])[array_position($2::text[], \(app))]"
         let account = "select into_user_id from merges where app_id = \(app) and user_id = \(user)"
         return "\(player) in (\(user), (\(account)))"
     }
-    /// Whether a row `r` of receipts is the reader's business.
+    /// SQL: whether the reader may see a row `r` of receipts.
     private static let isReadable = """
         \(isInReach("r.app_id")) and (not $5 or \(isPlayers("r.user_id", of: "r.app_id")) or r.user_id is null and exists (
             select from orders o
             where o.id::text = lower(r.order_id) and o.app_id = r.app_id
               and \(isPlayers("o.user_id", of: "o.app_id"))))
         """
-    /// Orders that the transactions `t.list` are bound to.
+    /// SQL: the orders that the transactions `t.list` are bound to.
     private static let ordersOfListed = """
         select o.id from unnest(t.list) as i(id)
           cross join lateral (
             select order_id as id from grants where transaction_id = i.id and order_id is not null offset 0) o
         """
 
-    /// Keys by a receipt's id; nothing where there is none for this reader.
+    /// Keys by a receipt's id; no row where there is no such receipt for this reader.
     package static let findReceiptTimeline = Statement<TimelineQuestion<UUID>, TimelineKeys>(
         "timeline.find_receipt",
         """
@@ -73,8 +74,8 @@ extension Statements {
         """,
         bind: { [.uuid($0.id)] + $0.values }, read: timelineKeys)
 
-    /// Keys by a transaction's id, one row per app: a bare id may be asked about in another app than Apple sold it in.
-    /// Where Apple sold it comes first. A player finds what he has posted himself and what was granted to him.
+    /// Keys by a transaction's id, one row per app: a bare id may also be posted in an app that Apple did not sell it
+    /// in. The app in which Apple sold it comes first. A user finds the user's own posts and grants.
     package static let findTransactionTimeline = Statement<TimelineQuestion<String>, TimelineKeys>(
         "timeline.find_transaction",
         """
@@ -103,7 +104,7 @@ extension Statements {
         """,
         bind: { [.text($0.id)] + $0.values }, read: timelineKeys)
 
-    /// Keys by an order's id, with the submissions that name it.
+    /// Keys by an order's id, with the receipts that name the order.
     package static let findOrderTimeline = Statement<TimelineQuestion<UUID>, TimelineKeys>(
         "timeline.find_order",
         """
@@ -140,7 +141,7 @@ extension Statements {
             orders: try row.uuids(3))
     }
 
-    /// One row: everything that is stored under these keys, of one moment.
+    /// One row: everything that is stored under these keys, read at one moment.
     package static let readTimeline = Statement<TimelineKeys, TimelineRows>(
         "timeline.read",
         "select now(),\n"
@@ -160,15 +161,15 @@ extension Statements {
         })
 }
 
-/// What a timeline reads, in the order of `TimelineRows`. `$1` app, `$2` receipts, `$3` transactions, `$4` orders.
+/// The queries of a timeline, in the order of `TimelineRows`. `$1` app, `$2` receipts, `$3` transactions, `$4` orders.
 private enum TimelineQueries {
     static let all = [
         receipts, outcomes, attempts, transactions, grants, trusts, events, orders, appleUpdates, commands, halts,
         ownerships, doubleCharges, reports, imported,
     ]
 
-    /// Beside a list of ids: by no index, or to a plan of an empty table, which a service keeps, one of the app's rows
-    /// would be as good as the ids'.
+    /// SQL: the app's condition beside a list of ids, written so that no index serves it. A service keeps the plan of
+    /// an empty table, in which an index by app looks as good as one by the ids.
     private static let isOfApp = "app_id || '' = $1"
 
     private static let receipts = """
@@ -233,8 +234,8 @@ private enum TimelineQueries {
           extract(epoch from due_at) as "dueAt", extract(epoch from ended_at) as "endedAt"
         from apple_updates where transaction_id = any($3::text[]) and \(isOfApp)
         """
-    /// Those about the app while the receipts were open, those about all apps, and those about their users ever since; of
-    /// those about one purchase the timeline's.
+    /// Commands about the app while the receipts were open, commands about all apps, and commands about the receipts'
+    /// users ever since. Of the commands about one purchase, only those about the timeline's purchases.
     private static let commands = """
         select extract(epoch from c.at) as at, c.actor, c.action, c.details::text as details,
           c.details ->> 'receiver' as receiver
@@ -252,7 +253,8 @@ private enum TimelineQueries {
             where details ->> 'app' is null and at between w.first and w.last
             order by at desc limit \(Statements.timelineEntriesMax))) c
         """
-    /// Of every chain that a purchase of the timeline belongs to: a chain that moved has a line for each owner.
+    /// The owners of every chain that a purchase of the timeline belongs to. A chain that moved has a line for each
+    /// owner.
     private static let ownerships = """
         select w.original_transaction_id as "originalTransactionId", w.transaction_id as "transactionId",
           w.user_id as "userId", w.binding_source as "bindingSource", extract(epoch from w.purchased_at) as "purchasedAt",
@@ -303,7 +305,7 @@ private enum TimelineQueries {
 }
 
 extension RowReader {
-    /// A JSON column of our own making whose times are seconds since 1970.
+    /// A JSON column that our own SQL built, with times in seconds since 1970.
     func storedJSON<Value: Decodable>(_ index: Int) throws(PostgresError) -> Value {
         let decoder = JSONDecoder()
         decoder.dateDecodingStrategy = .secondsSince1970

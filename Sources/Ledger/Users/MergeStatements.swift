@@ -3,45 +3,45 @@ import Foundation
 package import Postgres
 import Purchases
 
-/// What became of a wish to make one account part of another.
+/// What became of a request to make one account part of another.
 package enum MergeOutcome: String, Sendable, CaseIterable {
     case merged
-    /// It was part of that one before.
+    /// The account was part of that other one before.
     case known
-    /// The other one is part of this one.
+    /// The other account is part of this one.
     case cycle
-    /// It is part of a third one.
+    /// The account is part of a third one.
     case elsewhere
-    /// One of them was erased.
+    /// One of the accounts was erased.
     case erased
-    /// The person has as many ids as one may.
+    /// The person would have more ids than one may have.
     case tooMany = "too_many"
 }
 
 extension Statements {
-    /// Ids of one person; all of them are looked up wherever his orders are.
+    /// Ids of one person. The SQL looks up all of them wherever it looks for a person's orders.
     package static let idsPerPersonMax = 64
 
-    /// The SQL of whose a stored user's things are by now: of an account that became part of another one, the other's.
-    /// Null for null.
+    /// The SQL of the user who owns a stored user's things by now: for an account that became part of another one, the
+    /// other account. Null for null.
     ///
-    /// - Parameter user: a column with its table's name: a bare `user_id` would be that of the merges.
+    /// - Parameter user: a column with its table's name, because a bare `user_id` would be the column of `merges`.
     package static func person(_ user: String, of app: String) -> String {
-        // Most databases have no merges: they are asked once, and not for every row.
+        // Most databases have no merges: the SQL asks for any merge once, and not for every row.
         """
         coalesce(case when (select true from merges limit 1)
           then (select into_user_id from merges where app_id = \(app) and user_id = \(user)) end, \(user))
         """
     }
 
-    /// The SQL of whether two ids are one person by now.
+    /// The SQL of the test whether two ids are one person by now.
     package static func isOneOf(_ user: String, _ other: String, of app: String) -> String {
         "(\(user) = \(other) or \(person(user, of: app)) = \(person(other, of: app)))"
     }
 
     package struct Merge: Sendable {
         package var old: UserName
-        /// An id of the same app, as the tables have it.
+        /// An id of the same app, as the tables name users.
         package var into: String
         package var actor: String
 
@@ -57,7 +57,7 @@ extension Statements {
         bind: { [.text($0.old.appID), .text($0.old.key), .text($0.into), .text($0.actor)] },
         read: { row throws(PostgresError) in try row.word(0) })
 
-    /// The SQL of every id that is the same person by now, this one among them.
+    /// The SQL of all ids that are the same person by now, this id included.
     static func idsOfPerson(_ user: String, of app: String) -> String {
         """
         select \(person(user, of: app)) union select user_id from merges
@@ -76,7 +76,7 @@ extension Statements {
         bind: { [.text($0.appID), .text($0.key)] },
         read: { row throws(PostgresError) in try row.text(0) })
 
-    /// The account that this one became part of; no row: none.
+    /// The account that this one became part of; no row: this account is part of no other.
     package static let accountMergedInto = Statement<UserName, String>(
         "users.account_merged_into", "select into_user_id from merges where app_id = $1 and user_id = $2",
         bind: { [.text($0.appID), .text($0.key)] },
@@ -95,7 +95,7 @@ extension Statements {
 }
 
 extension Ledger {
-    /// Whether two ids of an app, as the tables have them, are one person by now.
+    /// Whether two ids of an app, in the form of the tables, are one person by now.
     package func isSamePerson(_ user: UserName, _ other: String) async throws(LedgerError) -> Bool {
         if user.key.isSameText(as: other) { return true }
         return try await run(Statements.isSamePerson, (user: user, other: other)).first ?? false

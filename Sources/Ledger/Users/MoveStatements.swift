@@ -3,7 +3,8 @@ package import Postgres
 import Purchases
 
 extension Statements {
-    /// A submission that was posted again, and whether its app's policy moves what it shows.
+    /// A receipt whose submission was posted again, and whether its app's policy moves purchases to the user who shows
+    /// them.
     package struct RepeatedClaim: Sendable {
         package var receiptID: UUID
         package var payload: String
@@ -16,24 +17,24 @@ extension Statements {
         }
     }
 
-    /// Opens a receipt again that was refused because of what another user has, where that may be otherwise by now
-    /// (0001_receipts.sql). One row: whether it is open again.
+    /// Opens a receipt again that was refused because another user has the purchase, where the answer may differ by now
+    /// (0001_receipts.sql). One row: whether the receipt is open again.
     package static let reopenClaim = Statement<RepeatedClaim, Bool>(
         "ledger.reopen_claim", "select reopen_claim($1, $2, $3)",
         bind: { [.uuid($0.receiptID), .text($0.payload), .bool($0.moves)] },
         read: { row throws(PostgresError) in try row.bool(0) })
 
-    /// A person's word on whose a subscription or non-consumable is.
+    /// A support decision about the owner of a subscription or non-consumable.
     package struct OwnerDecision: Sendable {
         package var appID: String
-        /// As it was granted.
+        /// The id under which the purchase was granted.
         package var transactionID: String
-        /// As the tables have him.
+        /// The new owner as the tables name users.
         package var userID: String
         package var actor: String
-        /// Whether Apple is told of it where it moves.
+        /// Whether Apple is told the new owner if the chain moves.
         package var isWrittenBack = false
-        /// Another decision about it, another id.
+        /// Each decision has its own id, so that each has events of its own.
         package var id = UUID()
 
         package init(
@@ -53,8 +54,9 @@ extension Statements {
         }
     }
 
-    /// The SQL of a token that leads to somebody of app `$1`, whose ids are `person(id)`: one that the app or we gave him,
-    /// one that purchases of his carried and nobody else's, an order of his. Null: there is none.
+    /// The SQL of a token that leads to a person of app `$1`, whose ids are `person(id)`: a token that the app
+    /// registered or we issued, a token that only this person's purchases carried, or an order of this person. Null:
+    /// there is none.
     static let tokenOfPerson = """
         (select token from user_tokens where app_id = $1 and user_id in (select id from person)
               order by source = 'registered' desc, registered_at limit 1),
@@ -66,12 +68,14 @@ extension Statements {
               order by placed_at desc limit 1)
         """
 
-    /// `makegood support own`: whose it was until now. No row: nothing of the kind was granted under this id, or
-    /// somebody decides at this moment. Told to both where it moves; claims that wait are judged by it at once.
+    /// `makegood support own`: decides the owner, and returns the owner until now. No row: no subscription or
+    /// non-consumable was granted under this id, or another person decides at this moment. If the owner changes, the
+    /// statement writes an event for both users. The statement also makes waiting claims due, so that they are judged
+    /// by the decision at once.
     ///
-    /// Apple is told by a token that leads to the new owner: one that the app or we gave him, one that purchases of his
-    /// carried, an order of his, else one that is issued to him now. Only of a chain's latest purchase, which is what
-    /// says whose the chain is.
+    /// Apple is told by a token that leads to the new owner: a token that the app registered or we issued, a token that
+    /// the owner's purchases carried, an order of the owner, or else a token that the statement issues. Apple is told
+    /// only for a chain's latest purchase, because that purchase decides the owner of the chain.
     package static let decideOwner = Statement<OwnerDecision, String>(
         "repair.own",
         """

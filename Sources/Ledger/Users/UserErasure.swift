@@ -4,15 +4,15 @@ package import Postgres
 import Purchases
 package import Settings
 
-/// What a person may do about one user: erase the id, take it back in, see what stands under it. Audited, and may be
-/// repeated. Grants and transactions stay: they are what was paid.
+/// What an operator may do about one user: erase the id, readmit the user, and look at what is stored under the id.
+/// Audited, and may be repeated. Grants and transactions stay: they are what was paid.
 package struct UserErasure: Sendable {
     private let database: Database
     private let keys: UserKeys?
     private let actor: String
 
     /// - Parameters:
-    ///   - keys: as the configuration has them; `UserProtection.check` has been asked.
+    ///   - keys: as the configuration has them; the caller has called `UserProtection.check`.
     ///   - actor: who does it, for the audit.
     package init(database: Database, keys: UserKeys?, actor: String) {
         self.database = database
@@ -20,17 +20,17 @@ package struct UserErasure: Sendable {
         self.actor = actor
     }
 
-    /// What a tombstone looks like, for SQL: nobody is called so.
+    /// The pattern of a tombstone, for SQL: no user is called so.
     package static let tombstonePattern = "^erased_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
-    /// How the tables name a user: the key, or the id itself where nothing is protected.
+    /// The name of a user in the tables: the key, or the id itself where users are not protected.
     package func name(of userID: String, app: String) -> UserName {
         UserName(appID: app, key: keys?.key(of: userID, app: app) ?? userID)
     }
 
     package enum Standing: Sendable, Equatable {
         case unknown, known, erased
-        /// Nothing is protected: the id stands in the tables as it is.
+        /// Users are not protected: the id stands in the tables as it is.
         case clear
     }
 
@@ -45,7 +45,8 @@ package struct UserErasure: Sendable {
         return (row.sealed == nil ? .erased : .known, traces)
     }
 
-    /// The account that this user became part of, by the id that the app knows, where that can be read. Nil: of none.
+    /// The account that this user became part of, by the id that the app knows, or by its key where the id cannot be
+    /// read. Nil: the user is part of no other account.
     package func account(of name: UserName) async throws(PostgresError) -> String? {
         guard let key = try await database.run(Statements.accountMergedInto, name).first else { return nil }
         let account = UserName(appID: name.appID, key: key)
@@ -55,13 +56,15 @@ package struct UserErasure: Sendable {
         return keys.open(sealed, key: key, app: name.appID) ?? key
     }
 
-    /// Protected: the id is gone, the key stays. Otherwise a tombstone that nobody can lead back takes the id's place in
-    /// every table. False: there is no such user, or he is part of another account, whose purchases these are.
+    /// Erases a user, and the accounts that became part of the user's account. In a protected database the id is
+    /// deleted and the key stays. Otherwise a random tombstone, which nobody can lead back to the id, takes the id's
+    /// place in every table. False: there is no such user, or the user is part of another account, which the purchases
+    /// belong to.
     package func erase(_ name: UserName) async throws(PostgresError) -> Bool {
         guard try await account(of: name) == nil else { return false }
         let tombstone = "erased_\(UUID().text)"
         let statement = keys == nil ? Statements.eraseClearUser : Statements.eraseProtectedUser
-        // The accounts that became part of this one were his as well.
+        // Accounts that became part of this one belong to the same person.
         var ids = try await database.run(Statements.idsMergedInto, name)
         ids.append(name.key)
         if keys == nil { try await outdate(ids, of: name.appID) }
@@ -74,16 +77,17 @@ package struct UserErasure: Sendable {
         for id in ids {
             let user = UserName(appID: name.appID, key: id)
             _ = try await database.run(Statements.endErasure, user)
-            // Last, so that a second run finds whom the first one was about.
+            // Last, so that a second run after a failure still finds the accounts of the first.
             _ = try await database.run(Statements.forgetMerges, (user: user, tombstone: tombstone))
         }
         return isKnown
     }
 
-    /// Longer than any statement of a service; a backup that runs for longer writes nothing.
+    /// Longer than any statement of a service. A backup may run for longer, but writes nothing.
     private static let patience: Duration = .seconds(60)
 
-    /// A verdict in flight has matched its owner before, and would write his id once more: from now on it is none.
+    /// Begins the erasure of these ids, and waits for the transactions that run now. A verdict in one of them may have
+    /// matched its owner before, and would write the id once more. Verdicts that begin later do not name the user.
     private func outdate(_ ids: [String], of appID: String) async throws(PostgresError) {
         for id in ids {
             _ = try await database.run(Statements.beginErasure, UserName(appID: appID, key: id))
@@ -96,7 +100,7 @@ package struct UserErasure: Sendable {
         }
     }
 
-    /// An erased user is a customer again. False: he is not erased.
+    /// Makes an erased user a customer again. False: the user is not erased.
     package func readmit(_ userID: String, app: String) async throws(PostgresError) -> Bool {
         guard let keys else { return false }
         let key = keys.key(of: userID, app: app)

@@ -1,16 +1,17 @@
 package import Postgres
 package import Settings
 
-/// All processes of a database agree on how it names users, or do not start: two keys, or ids beside keys, would be two
-/// users in one person, and purchases would go to the wrong one.
+/// The check that all processes of a database name users in the same way. A process that differs does not start: with
+/// two keys, or ids beside keys, one person would be two users, and purchases would go to the wrong one.
 package enum UserProtection {
-    /// For a service at its start. A database that holds ids already cannot be protected afterwards: its receipts' own
-    /// ids are made from them, and so is what the app backend has been told. Protection begins with an empty database.
+    /// The check of a service at its start. A database that holds ids already cannot be protected afterwards: the ids
+    /// of its receipts are made from users' ids, and the app's backend has been told users' ids in events. Protection
+    /// begins with an empty database.
     ///
     /// - Throws: `ConfigurationError` where the database says otherwise than the file; the database's own error.
     package static func agree(_ keys: UserKeys?, in database: Database) async throws {
         let ours = keys?.fingerprint ?? ""
-        // Twice: the row of somebody who starts at the same time is seen by the second look only.
+        // Twice: only the second look sees the row of a process that starts at the same time.
         for _ in 0..<2 {
             let stored = try await database.run(Statements.agreeOnUserProtection, ours)
             if let stored = stored.first { return try check(ours, stored) }
@@ -18,7 +19,7 @@ package enum UserProtection {
         try check(ours, "")
     }
 
-    /// For a command, which decides nothing.
+    /// The same check for a command, which decides nothing.
     package static func check(_ keys: UserKeys?, in database: Database) async throws {
         try check(keys?.fingerprint ?? "", try await database.run(Statements.userProtection).first ?? "")
     }

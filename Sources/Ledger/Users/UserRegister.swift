@@ -4,9 +4,9 @@ import Purchases
 package import Settings
 import Synchronization
 
-/// The one place where a protected user's id is written and read: the door enters it, the feed reveals it.
+/// The one place where a protected user's id is written and read: ingest enters it, and the event feed reveals it.
 package final class UserRegister: Sendable {
-    /// Users that are known to be entered, by process; twice as many at most, about 100 bytes each.
+    /// How many users a process remembers as entered; at most twice as many, about 100 bytes each.
     package static let knownMax = 20_000
 
     private let ledger: Ledger
@@ -16,9 +16,9 @@ package final class UserRegister: Sendable {
         self.ledger = ledger
     }
 
-    /// Enters a user whom this process has not entered yet: committed when this returns. Before the receipt, so that no
-    /// receipt has a user whom nobody can name; a crash between the two leaves a name without a receipt, no more.
-    /// An erased user stays erased.
+    /// Enters a user whom this process has not entered yet: committed when this returns. Ingest calls it before it
+    /// stores the receipt, so that no receipt has a user whom nobody can name. A crash between the two leaves a user
+    /// without a receipt, which does no harm. An erased user stays erased.
     ///
     /// - Throws: nothing was stored; retryable as the error says.
     package func enter(_ userID: String, key: String, app: String, _ keys: UserKeys) async throws(LedgerError) {
@@ -29,7 +29,7 @@ package final class UserRegister: Sendable {
         known.withLock { $0[name] = true }
     }
 
-    /// Who these users are. A key that is missing is nobody's whom the register knows.
+    /// The ids of these users. A user whom the register does not know is missing from the result.
     package func reveal(_ users: Set<UserName>, _ keys: UserKeys) async throws(LedgerError) -> [UserName: RevealedUser]
     {
         guard !users.isEmpty else { return [:] }
@@ -50,7 +50,7 @@ package final class UserRegister: Sendable {
     }
 }
 
-/// A user as all tables but one know him.
+/// A user in the form of all tables but `users`.
 package struct UserName: Sendable, Hashable {
     package let appID: String
     package let key: String
@@ -64,11 +64,11 @@ package struct UserName: Sendable, Hashable {
 package enum RevealedUser: Sendable, Equatable {
     case id(String)
     case erased
-    /// Sealed by a key that is not in the file: our misconfiguration.
+    /// Sealed with a key that is not in the configuration file: our misconfiguration.
     case unreadable
 }
 
-/// A user with his sealed id.
+/// A user with the sealed id.
 package struct EnteredUser: Sendable {
     package let appID: String
     package let key: String

@@ -2,7 +2,7 @@ package import Postgres
 package import Settings
 
 extension Statements {
-    /// Enters users that are not there yet; an erased one stays erased.
+    /// Enters users that are not there yet; an erased user stays erased.
     package static let enterUsers = Statement<[EnteredUser], Void>(
         "users.enter",
         """
@@ -39,8 +39,8 @@ extension Statements {
             return RegisteredUser(name: UserName(appID: try row.text(0), key: try row.text(1)), sealed: sealed)
         })
 
-    /// The fingerprint that this database is protected by; empty: not at all. The first process decides; a database
-    /// that has receipts already stays as it is, and gives no row to a key.
+    /// The fingerprint of the key that this database is protected by; empty: users are not protected. The first process
+    /// decides. A database that has receipts already cannot be protected: no row for a key.
     package static let agreeOnUserProtection = Statement<String, String>(
         "users.agree",
         """
@@ -56,16 +56,16 @@ extension Statements {
         "users.protection", "select fingerprint from user_protection",
         read: { row throws(PostgresError) in try row.text(0) })
 
-    /// What the security log keys its hashes by; a row once ``UserProtection/agree(_:in:)`` has returned.
+    /// The secret with which the security log hashes users; a row once ``UserProtection/agree(_:in:)`` has returned.
     package static let logSecret = Statement<Void, [UInt8]>(
         "users.log_secret", "select log_secret from user_protection",
         read: { row throws(PostgresError) in try row.bytes(0) })
 
     package struct Erasure: Sendable {
         package var appID: String
-        /// The user's key; in a database without protection the id.
+        /// The user's key; the id where users are not protected.
         package var user: String
-        /// What takes the id's place where there is no protection.
+        /// The tombstone that takes the id's place where users are not protected.
         package var tombstone: String
         package var actor: String
     }
@@ -75,18 +75,19 @@ extension Statements {
         bind: { [.text($0.appID), .text($0.user), .text($0.actor)] },
         read: { row throws(PostgresError) in try row.int(0) })
 
-    /// No verdict names this user any more, once everything has ended that runs now: ``running``.
+    /// Begins an erasure. Once all transactions have ended that run now (``running``), no verdict names this user any
+    /// more.
     package static let beginErasure = Statement<UserName, Void>(
         "users.begin_erasure", "select begin_erasure($1, $2)", bind: { [.text($0.appID), .text($0.key)] },
         read: { _ throws(PostgresError) in })
 
-    /// What is matched from now on finds the id nowhere.
+    /// Ends an erasure: the tables have the id no more, so later matches do not find it.
     package static let endErasure = Statement<UserName, Void>(
         "users.end_erasure", "select end_erasure($1, $2)", bind: { [.text($0.appID), .text($0.key)] },
         read: { _ throws(PostgresError) in })
 
-    /// The transactions that run now in this database, ours left out, by the numbers that they have before they write
-    /// anything.
+    /// The transactions that run now in this database, except this one, by the virtual ids that they have before they
+    /// write anything.
     package static let running = Statement<Void, String>(
         "users.running",
         """
@@ -123,7 +124,7 @@ extension Statements {
         package init() {}
     }
 
-    /// What stands under a key, or under an id where there is no protection.
+    /// Counts of what is stored under a user's key, or under the id where users are not protected.
     package static let userTraces = Statement<UserName, UserTraces>(
         "users.traces",
         """

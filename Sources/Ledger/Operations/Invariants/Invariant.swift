@@ -2,12 +2,12 @@ package import Postgres
 import Purchases
 import Settings
 
-/// What must hold at any moment, as a statement that returns no row. Read-only.
+/// A condition that must hold at any moment, as a statement that returns no row. Read-only.
 ///
-/// Most need nothing but the database: `makegood check` and the scheduler run them. The others compare it with what the
-/// outside knows, and hold where a test has loaded a `Witness`. Each says which of I1 to I17 it proves (or B1, the
-/// conservation of what came in, B3, what Apple is told, B6, what is given once, B7, orders, or B10, what was given on
-/// trust); one id may take several statements, from the inside and from the outside.
+/// Most invariants need only the database: `makegood check` and the scheduler run them. The others compare the database
+/// with what the outside knows, and run where a test has loaded a `Witness`. Each names the condition that it proves:
+/// I1 to I17, or B1 (the conservation of what came in), B3 (what Apple is told), B6 (what is given once), B7 (orders)
+/// or B10 (what was given on trust). One id may take several statements, from the inside and from the outside.
 package struct Invariant: Sendable {
     /// I1 to I17, B1, B3, B6, B7 or B10.
     package let id: String
@@ -16,17 +16,18 @@ package struct Invariant: Sendable {
     package let needsWitness: Bool
     private let sql: String
 
-    /// What is judged: rows from then on, by the database's clock. What is counted by day is judged by whole days in UTC.
+    /// Which rows are judged: those of this last time, by the database's clock. What is counted by day is judged by
+    /// whole days in UTC.
     package enum Span: Sendable, Equatable {
         case last(Duration)
         case all
 
-        /// What was checked each day, at about the same time, was checked whole.
+        /// Two days, so that a check which runs each day at about the same time judges every row.
         package static let recent = Span.last(.seconds(2 * 86_400))
     }
 
-    /// - Parameter sql: one row and column per violation, in words without personal data. `:seconds` is how far back rows
-    ///   are judged, `:scale` the factor on every delay, `:payload_seconds` how far back payloads are hashed.
+    /// - Parameter sql: one row and column per violation, in words without personal data. `:seconds` is how far back
+    ///   rows are judged, `:scale` the factor on every delay, `:payload_seconds` how far back payloads are hashed.
     init(_ id: String, _ name: String, needsWitness: Bool = false, _ meaning: String, _ sql: String) {
         self.id = id
         self.name = name
@@ -35,8 +36,8 @@ package struct Invariant: Sendable {
         self.sql = sql
     }
 
-    /// The scope stands in the text, not in parameters: services keep one plan for all parameters, and a plan for any
-    /// span reads the whole table, five times as long beside ten million receipts as one for today.
+    /// The scope stands in the text, not in parameters. Services keep one plan for all parameters, and a plan for any
+    /// span reads the whole table: beside ten million receipts it takes five times as long as a plan for today.
     private func statement(_ scope: Scope) -> Statement<Void, (example: String, count: Int)> {
         let judged =
             sql
@@ -78,20 +79,20 @@ extension Invariant {
         init(_ span: Span, scale: Double) {
             self.scale = scale
             switch span {
-            // Hashing a proof takes as long as reading many rows: of a day those of a quarter of an hour, after which a
-            // scheduler reads the day again.
+            // Hashing a proof takes as long as reading many rows. Of a span of a day only the proofs of a quarter of an
+            // hour are hashed, and after a quarter of an hour a scheduler reads the day again.
             case .last(let duration): (seconds, payloadSeconds) = (duration.inSeconds, duration.inSeconds / 96)
             case .all: (seconds, payloadSeconds) = (100_000 * 86_400, 100_000 * 86_400)
             }
         }
     }
 
-    /// Runs every invariant, one after the other. No violation: what was received is granted, rejected or open, and
-    /// nothing else.
+    /// Runs every invariant, one after the other, and returns the violations. None means: every receipt is granted,
+    /// rejected or open, and nothing else was granted.
     ///
     /// - Parameters:
-    ///   - witness: also what needs the tables of a `Witness`. They must be there, and everything must be at rest: no
-    ///     process works on what was accepted.
+    ///   - witness: whether to run also the invariants that need the tables of a `Witness`. The tables must exist, and
+    ///     everything must be at rest: no process works on a receipt.
     ///   - scale: the factor on every delay (`MAKEGOOD_TIME_SCALE`) that the attempts were made with; 0 where a test
     ///     settles by hand and waits for nothing.
     package static func check(
@@ -106,7 +107,7 @@ extension Invariant {
         return violations
     }
 
-    /// Runs this one; nil if it holds.
+    /// Runs this invariant, and returns its violation; nil if it holds.
     package func check(_ database: Database, span: Span, scale: Double) async throws(PostgresError) -> Violation? {
         let rows = try await database.run(statement(Scope(span, scale: scale)), ())
         return rows.first.map { Violation(id: id, invariant: name, examples: rows.map(\.example), count: $0.count) }

@@ -1,7 +1,8 @@
 import Purchases
 
 extension Invariant {
-    /// What the database alone can tell. Fast on millions of rows: the recent ones are found by BRIN indexes on times.
+    /// The invariants that need only the database. Fast on millions of rows: BRIN indexes on times find the recent
+    /// rows.
     package static let ofTheLedger: [Invariant] = [
         Invariant(
             "B1", "conservation", "received = granted + already granted + rejected + open, by app and day",
@@ -232,7 +233,7 @@ extension Invariant {
             """),
         Invariant(
             "I3", "imported_grants", "what another system has given was not given here afterwards",
-            // As below: two statements that do not see each other.
+            // The slack is for two statements that overlap and do not see each other, as below.
             """
             select 'transaction …' || right(g.transaction_id, 4) from grants g
             cross join lateral (select imported_at from imported_grants
@@ -309,14 +310,14 @@ extension Invariant {
             """),
     ]
 
-    /// The first moment that is judged. Times of one receipt are in order, so what is recent finds its like by the same
-    /// bound: both sides of a join come from the end of their tables, and the few that are left over are looked up one
-    /// by one, behind an `offset 0` that keeps the planner from looking up all of them.
+    /// The first moment that is judged. The times of one receipt are in order, so both sides of a join use the same
+    /// bound and come from the end of their tables. The few rows that find no partner there are looked up one by one,
+    /// behind an `offset 0` that keeps the planner from looking up all rows.
     ///
-    /// The joins are full joins, which are hashed: statistics of a large table know nothing of today, so the planner
-    /// expects a handful of recent rows and would look up each of a hundred thousand.
+    /// The joins are full joins, which PostgreSQL hashes. Statistics of a large table know nothing of today, so for
+    /// other joins the planner would expect a handful of recent rows and look up each of a hundred thousand.
     private static let since = "now() - make_interval(secs => :seconds)"
-    /// What else answers for the purchase of `o`: the former system.
+    /// Another answer for the purchase of `o`: the former system gave it.
     private static let formerSystem = """
         (
               select from imported_grants where transaction_id = o.transaction_id
@@ -328,7 +329,7 @@ extension Invariant {
                 select from imported_grants where original_transaction_id = chain.original limit 1) behind
               limit 1)
         """
-    /// Two servers' clocks, before and after a fail-over.
+    /// The clocks of two servers, before and after a fail-over, may differ by this.
     private static let clockSlack = "interval '1 second'"
     private static let rungSeconds = RetrySchedule.rungs.map { "\($0.inSeconds)" }.joined(separator: ", ")
 }

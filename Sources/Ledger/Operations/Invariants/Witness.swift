@@ -1,10 +1,10 @@
 package import Foundation
 package import Postgres
 
-/// What the outside knows, beside the ledger in the same database: the journal of the clients, what the App Store sold,
-/// which calls it saw. For tests and drills; `Invariant.check(_:span:witness:)` compares.
+/// What the outside knows, stored beside the ledger in the same database: the journal of the clients, what the App
+/// Store sold, and which calls the App Store saw. For tests and drills; `Invariant.check(_:span:witness:)` compares.
 package struct Witness: Sendable {
-    /// One answer to one post, or the lack of it.
+    /// One answer to one post, or the lack of an answer.
     package struct JournalEntry: Sendable {
         /// The client's key: posting the same thing again is the same submission.
         package var submission: String
@@ -32,7 +32,7 @@ package struct Witness: Sendable {
         }
     }
 
-    /// One transaction of the App Store's ledger, each once.
+    /// One transaction of the App Store's ledger; each transaction once.
     package struct Sale: Sendable {
         package var transactionID: String
         /// Our app, not the bundle.
@@ -40,13 +40,14 @@ package struct Witness: Sendable {
         package var environment: String
         package var productID: String
         package var quantity: Int
-        /// Who must own it, where the rules decide; nil: whoever posts first.
+        /// The user who must own it, where the rules decide; nil: the user who posts it first.
         package var userID: String?
-        /// The order whose id it was bought with, which the store has acknowledged.
+        /// The order that it was bought with. The order's placement was acknowledged.
         package var orderID: UUID?
-        /// Whether it must be granted, once accepted: genuine, of a configured product, to a poster that may have it.
+        /// Whether it must be granted once accepted: genuine, of a configured product, and posted by a user who may
+        /// have it.
         package var isValid: Bool
-        /// Taken back: whether it was granted before is nobody's fault.
+        /// When Apple took it back. A grant before that time is no fault.
         package var revokedAt: Date?
 
         package init(
@@ -71,7 +72,7 @@ package struct Witness: Sendable {
         package var subject: String
         package var startedAt: Date
         package var endedAt: Date
-        /// Nil: closed without an answer.
+        /// Nil: the connection was closed without an answer.
         package var httpStatus: Int?
         /// When Apple wants to be asked again (`Retry-After`).
         package var retryAt: Date?
@@ -85,13 +86,13 @@ package struct Witness: Sendable {
         }
     }
 
-    /// What the calls are judged by.
+    /// The limits that the invariants hold the calls to.
     package struct Limits: Sendable {
         /// Workers times `MAKEGOOD_APPLE_IN_FLIGHT`.
         package var callsAtOnce: Int
-        /// How often a call may have been made in vain: deaths of workers, losses of the broker or the database.
+        /// How many calls may have been made in vain: deaths of workers, losses of the broker or the database.
         package var interruptions: Int
-        /// Workers: each of them may ask verifyReceipt once about a receipt that waits for the Server API.
+        /// Number of workers: each may ask verifyReceipt once about a receipt that waits for the Server API.
         package var workers: Int
 
         package init(callsAtOnce: Int = .max, interruptions: Int = 0, workers: Int = 1) {
@@ -110,7 +111,7 @@ package struct Witness: Sendable {
         self.database = database
     }
 
-    /// Creates the schema `witness`, in place of one that is there, and fills it. Not atomic; repeat it after an error.
+    /// Replaces the schema `witness` and fills it. Not atomic; repeat it after an error.
     package func load(
         journal: [JournalEntry], ledger: [Sale], calls: [Call] = [], limits: Limits = Limits()
     ) async throws(PostgresError) {

@@ -1,5 +1,5 @@
 extension Invariant {
-    /// What takes the client's journal, the App Store's ledger and its log of calls (`Witness`).
+    /// The invariants that need the clients' journal, the App Store's ledger and its log of calls (`Witness`).
     static let ofTheWitness: [Invariant] = [
         Invariant(
             "I1", "acknowledged", needsWitness: true, "every acknowledged post has a row",
