@@ -5,7 +5,7 @@ import Glibc
 import Ledger
 
 extension Drill {
-    /// Apple is down, slow, over its limit, or lies.
+    /// Drills in which Apple is down, slow or over its limit, or gives false answers.
     static let appleDrills: [Drill] = [
         Drill("23a", "Apple answers 5xx for 10 minutes", expected: "the breaker opens: probes only; then all granted") {
             stage in
@@ -56,7 +56,7 @@ extension Drill {
             let since = try await stage.world.texts("select now()::text").first ?? ""
             let (post, id) = try await stage.buy(.identifier, user: "asker")
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
-            // Hours pass for it, a day in all: what happened was long ago, and the next attempt is due.
+            // The drill moves the receipt 25 hours into the past and makes the next attempt due.
             try await stage.world.execute(
                 "update receipts set received_at = received_at - interval '25 hours' where id = '\(id)'")
             try await stage.expect("parked", within: .seconds(60)) {
@@ -71,12 +71,12 @@ extension Drill {
             let fate = try await stage.world.texts(
                 "select reason || ', ' || attempt || ' attempts' from receipts where id = '\(id)'")
             stage.expect("not for want of a worker", fate.first?.hasPrefix("never_worked") == false, fate.first ?? "")
-            // The hours were moved, the attempts were not: Apple was asked each time.
+            // The drill moved the hours, not the attempts: a worker asked Apple each time.
             let attempts = try await stage.world.count("select attempt from receipts where id = '\(id)'")
             let calls = stage.calls(about: post)
             stage.expect(
                 "tried again until then", attempts >= 8 && calls >= attempts, "\(attempts) attempts, \(calls) calls")
-            // Of all that came while Apple answered so, from the first to the last.
+            // This counts all receipts that came while Apple answered so, from the first to the last.
             let (asked, grants) = (
                 try await stage.world.count(
                     "select count(*) from receipts where kind = 'identifier' and received_at > '\(since)'"),
@@ -91,7 +91,7 @@ extension Drill {
             try await stage.world.command(
                 ["queue", "redrive", "--app", PurchaseGenerator.app, "--state", "parked"], as: .support)
             try await stage.expect("granted afterwards", within: .seconds(60)) { try await stage.isGranted(post) }
-            // The books count it on the day it came.
+            // The invariants count the receipt on the day on which it came.
             try await stage.world.execute(
                 "update receipts set received_at = received_at + interval '25 hours' where id = '\(id)'")
             stage.expectAnswers()
@@ -121,13 +121,13 @@ extension Drill {
 }
 
 extension DrillContext {
-    /// A fault that no call has met shows nothing.
+    /// Expects that a call met the fault: a fault that no call has met shows nothing.
     fileprivate func expectMet(_ kind: FaultRequest.Kind) {
         let met = world.store.calls().count { $0.faults.contains(kind.rawValue) }
         expect("it happened", met > 0, "\(met) times")
     }
 
-    /// A signed transaction posted now is granted while Apple is of no use.
+    /// Expects that a signed transaction posted now is granted while Apple cannot be used.
     fileprivate func expectQuickGrant() async throws {
         let (post, _) = try await buy(.signed, user: "quick")
         try await expect("a signed transaction is granted at once", within: .seconds(3)) { try await isGranted(post) }
@@ -146,7 +146,7 @@ extension DrillContext {
             }
             return true
         }
-        // Of the host that every worker knows to be down; the API's gets fewer questions.
+        // Counts the calls to the host that every worker knows to be down; the API's host gets fewer.
         func calls() -> Int { world.store.calls().count { $0.service == .verifyReceipt } }
         let before = calls()
         let time = scaled(.seconds(600), min: .seconds(10))
@@ -177,7 +177,7 @@ extension DrillContext {
         expectAnswers()
     }
 
-    /// SIGHUP to every process, and taken.
+    /// Sends SIGHUP to every process and expects that each takes the configuration.
     func reload() async throws {
         let before = world.members.map { $0.process?.log.ranges(of: "configuration taken").count ?? 0 }
         for member in world.members { member.process?.send(SIGHUP) }

@@ -6,7 +6,7 @@ import RabbitMQ
 import WorkQueue
 
 extension Drill {
-    /// RabbitMQ dies, stalls, forgets, fills up, or says things twice.
+    /// Drills in which RabbitMQ dies, stalls, loses its data, fills up, or delivers a message twice.
     static let brokerDrills: [Drill] = [
         Drill("7", "broker killed and started again", expected: "no post notices; connected again within 10 s") {
             stage in
@@ -37,7 +37,8 @@ extension Drill {
             stage.interrupt(3 * 64)
             try await stage.servers.wipeBroker()
             try await stage.servers.up()
-            // Two pauses of five seconds, and every queue is made anew on a node that has just begun.
+            // The limit covers two pauses of five seconds, and the declaration of every queue on a node that has just
+            // started.
             try await stage.expectBrokerIsBack(within: .seconds(20))
             stage.expectAnswers()
         },
@@ -47,9 +48,9 @@ extension Drill {
         ) { stage in
             stage.interrupt(3 * 64)
             try await stage.servers.wipeBroker()
-            // With the users, as an operator makes them again.
+            // `up` creates the broker's users again, as an operator would.
             try await stage.servers.up()
-            // Long enough for every process to have met a broker without its queues.
+            // The drill sleeps long enough for every process to meet a broker without its queues.
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(8)))
             stage.expectAnswers()
             let waiting = try await stage.world.count("select count(*) from receipts where state = 'received'")
@@ -83,7 +84,7 @@ extension Drill {
             stage.expect(
                 "p99 of posts stays", during.p99Seconds < max(0.5, 4 * calm),
                 "\(Duration.seconds(calm).short) before, \(Duration.seconds(during.p99Seconds).short) during")
-            // No thread is stuck: every process still answers for itself.
+            // No thread is stuck: every process still answers its own health check.
             for member in stage.world.members {
                 try await stage.expect("\(member.name) lives", within: .seconds(10)) {
                     await stage.world.ask(member, "/health/live")?.status == 200
@@ -109,8 +110,8 @@ extension Drill {
             declaresQueues: true
         ) { stage in
             stage.interrupt(3 * 64)
-            // Stopped, so that no worker or scheduler, who asks for their depth, brings the queues back before a publisher
-            // has met their absence.
+            // Workers and schedulers ask for the depth of the queues and so declare them again. The drill stops them
+            // until a publisher has met the missing queues.
             for member in stage.workers + stage.schedulers { member.process?.send(SIGSTOP) }
             for lane in Lane.allCases {
                 try await stage.servers.rabbitmqctl("delete_queue", stage.world.queues.verify(lane))
@@ -119,7 +120,8 @@ extension Drill {
                 await stage.publishedCount("returned", of: stage.ingests) > 0
             }
             for member in stage.workers + stage.schedulers { member.process?.send(SIGCONT) }
-            // A consumer that the broker has forgotten is made anew after ten seconds of silence; it may be forgotten again.
+            // A worker makes a consumer that the broker has forgotten anew after ten seconds of silence; the broker may
+            // forget the new one too.
             try await stage.expect("every worker consumes every queue", within: .seconds(30)) {
                 let consuming = try await stage.consumingChannels()
                 return Lane.allCases.allSatisfy {
@@ -138,7 +140,7 @@ extension Drill {
             try await stage.servers.rabbitmqctl(
                 "set_policy", "--apply-to", "queues", "full", "^\(stage.world.queuePrefix)[.]verify",
                 #"{"max-length": 1, "overflow": "reject-publish"}"#)
-            // Nobody takes anything out.
+            // No worker consumes messages.
             stage.interrupt(3)
             for worker in stage.workers { await worker.kill() }
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(5)))
@@ -180,7 +182,7 @@ extension Drill {
                 for body in poison {
                     try await publisher.publish(body, to: stage.world.queues.verify(lane))
                 }
-                // Bytes that are no UTF-8.
+                // The bytes are no valid UTF-8.
                 try await stage.servers.rabbitmqctl(
                     "eval",
                     """
@@ -194,7 +196,7 @@ extension Drill {
                 try await publisher.depth(of: stage.world.queues.dead) == sent
             }
             await publisher.close()
-            // Not `delivery_limit`, which comes after many.
+            // The reason is not `delivery_limit`, which needs many deliveries.
             let letters = try await stage.world.command(["queue", "dead", "--json"])
             let rejected = letters.matches(of: /"reason" ?: ?"rejected"/).count
             stage.expect("each after one look", rejected == sent, "\(rejected) rejected")
@@ -208,8 +210,9 @@ extension Drill {
 }
 
 extension DrillContext {
-    /// Queue to the open channels that consume it. RabbitMQ 3.10 goes on counting consumers of connections that ended
-    /// while their queue was deleted and declared again [seen: 6 where 3 were open]: those do not count here.
+    /// Each queue with the open channels that consume it. RabbitMQ 3.10 goes on counting consumers of connections that
+    /// ended while their queue was deleted and declared again [seen: 6 where 3 were open]; this function leaves those
+    /// out.
     fileprivate func consumingChannels() async throws -> [String: Set<Substring>] {
         let open = try await servers.rabbitmqctl("-q", "list_channels", "pid").split(separator: "\n")
         let consumers = try await servers.rabbitmqctl("-q", "list_consumers", "queue_name", "channel_pid")
@@ -222,9 +225,9 @@ extension DrillContext {
         return channels
     }
 
-    /// Pointers that had this outcome at those who publish.
+    /// The number of pointers that publishers counted with this outcome.
     ///
-    /// - Parameter members: nil: all of them.
+    /// - Parameter members: the publishers; nil: all ingests and schedulers.
     fileprivate func publishedCount(_ outcome: String, of members: [Member]? = nil) async -> Int {
         var count = 0.0
         for member in members ?? ingests + schedulers {
@@ -250,7 +253,7 @@ extension DrillContext {
             for ingest in ingests where await world.metric("makegood_amqp_blocked", of: ingest) != 1 { return false }
             return true
         }
-        // What the broker had read before it noticed.
+        // The broker still confirms the messages that it had read before the alarm.
         try await sleep(.seconds(1))
         let before = await publishedCount("confirmed")
         try await sleep(scaled(.seconds(60), min: .seconds(5)))

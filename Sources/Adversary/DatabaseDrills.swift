@@ -5,7 +5,7 @@ import Glibc
 import Postgres
 
 extension Drill {
-    /// PostgreSQL dies, forgets its clients, refuses to write, or takes its time.
+    /// Drills in which PostgreSQL dies, loses its connections, refuses to write, or is slow.
     static let databaseDrills: [Drill] = [
         Drill("18", "PostgreSQL killed and started again", expected: "503 with Retry-After; well within 15 s") {
             stage in
@@ -29,7 +29,8 @@ extension Drill {
                 }
                 return true
             }
-            // Less than any patience of ours; a debug build that answers hundreds a second takes two.
+            // Four seconds are less than any time-out of the services; a debug build that answers hundreds a second
+            // takes two.
             let moment: Duration = .seconds(4)
             try await stage.sleep(bound - (ContinuousClock.now - silence) + moment)
             let first = stage.answers(since: silence)
@@ -49,9 +50,10 @@ extension Drill {
                 }
             }
             try await stage.servers.send(SIGCONT, to: "postgres")
-            // Every app that was refused comes again at once, more of them than a debug build answers in a second.
+            // Every refused app posts again at once; a debug build cannot answer so many in one second.
             try await stage.expectAcceptance(within: .seconds(60))
-            // A client of a busy machine may give up before it is connected: every post comes again at once then.
+            // On a busy machine a client may give up before it is connected, because every app posts again at the same
+            // time.
             stage.expectAnswers([0, 503])
         },
         Drill("19", "all sessions ended every 2 s", expected: "repeated inside; under 1 % of posts notice") { stage in
@@ -85,7 +87,7 @@ extension Drill {
             try await stage.sleep(stage.scaled(.seconds(60), min: .seconds(6)))
             let hits = try await stage.untrip()
             stage.expect("they happened", hits > 10, "\(hits) times")
-            // Of a slow machine Apple's calls may have taken too long.
+            // On a slow machine Apple's calls may have timed out: those attempts do not count here.
             let counted = try await stage.world.texts(
                 "select reason || ' ' || count(*) from attempts where http_status is null and reason <> 'apple_unavailable' group by reason"
             )
@@ -131,7 +133,8 @@ extension Drill {
                   security definer as $$ begin
                   if nextval('hits') % 10 = 0 then perform pg_sleep(20); end if; return null; end $$
                 """)
-            // One table locked at a time: a worker that writes both must not wait for this while this waits for it.
+            // The drill locks one table at a time: otherwise the drill and a worker that writes both tables could wait
+            // for each other.
             let tables = ["receipts", "grants"]
             for table in tables {
                 try await stage.world.script(
@@ -146,12 +149,13 @@ extension Drill {
         Drill("22e", "out of connections", expected: "503 while others hold them all; well again by itself") { stage in
             stage.interrupt(3 * 64)
             let most = try await stage.world.count("select current_setting('max_connections')::int")
-            // Another application's pools: they want more than there are, as a superuser the reserved ones as well.
+            // The pools of another application: they want more connections than there are, and as a superuser the
+            // reserved ones too.
             let hog = Database(
                 PostgresConfiguration(url: stage.world.databaseURL, applicationName: "hog"), connections: most + 20,
                 logger: DrillContext.quiet)
-            // Who has lost its connection and comes back at once takes the one that has just become free: the services
-            // are kept out until the others hold every one.
+            // A service that has lost its connection and connects again at once takes the connection that has just
+            // become free. So the drill keeps the services out until the other application holds every connection.
             let name = stage.world.name
             try await stage.world.execute("alter database \(name) connection limit 0")
             try await stage.endServiceSessions()
@@ -175,7 +179,7 @@ extension Drill {
 }
 
 extension DrillContext {
-    /// In `pg_stat_activity`.
+    /// Selects the sessions of the services in `pg_stat_activity`.
     fileprivate static let isServiceSession = "application_name like 'makegood-%' and datname = current_database()"
 
     fileprivate func endServiceSessions() async throws {
@@ -183,7 +187,7 @@ extension DrillContext {
             "select pg_terminate_backend(pid) from pg_stat_activity where \(Self.isServiceSession)")
     }
 
-    /// A purchase of our own is accepted again.
+    /// Expects that a purchase of the drill's own is accepted again.
     func expectAcceptance(within limit: Duration) async throws {
         let start = ContinuousClock.now
         _ = try await buy(.signed, user: "canary")
@@ -191,7 +195,8 @@ extension DrillContext {
         expect("posts are accepted again", time < limit, "after \(time.short)")
     }
 
-    /// An attempt that names an answer was counted for one that Apple gave, once, and for none that was good.
+    /// Expects that each counted attempt that names an answer belongs to one answer that Apple gave, and that no good
+    /// answer counted as an attempt.
     fileprivate func expectAttemptsAreAnswers() async throws {
         func tally(_ answers: [String]) -> [String: Int] { answers.reduce(into: [:]) { $0[$1, default: 0] += 1 } }
         let counted = tally(
@@ -208,7 +213,7 @@ extension DrillContext {
         expect("no receipt moved on without one", bare == 0, "\(bare)")
     }
 
-    /// Statements that write these tables fail: each of the states in turn, every so many writes.
+    /// Makes statements that write these tables fail: every `every`-th write, with each of the states in turn.
     fileprivate func trip(_ states: [String], every: Int, on tables: [String]) async throws {
         let cases = states.enumerated().map {
             "when \($0.offset) then raise exception 'drill' using errcode = '\($0.element)';"
@@ -226,12 +231,12 @@ extension DrillContext {
               return null;
             end $$;
             """)
-        // One after the other: who locks several tables at once and in another order than the services do is in a deadlock
-        // with them again and again, and posts wait behind it.
+        // The drill creates one trigger after the other. A session that locks several tables at once, in another order
+        // than the services, would meet them in deadlocks again and again, and posts would wait behind the session.
         for trigger in triggers { try await world.script(trigger) }
     }
 
-    /// Ends it; how often it happened.
+    /// Ends what ``trip(_:every:on:)`` began, and returns how many statements failed.
     @discardableResult
     fileprivate func untrip() async throws -> Int {
         let trips = try await world.count("select case when is_called then last_value else 0 end from trips")
@@ -241,7 +246,7 @@ extension DrillContext {
         return trips
     }
 
-    /// A lock is held for a while, and every ingest answers for its health meanwhile.
+    /// Holds a lock for a while and expects that every ingest answers its health check meanwhile.
     fileprivate func lockedOut(_ lock: String) async throws {
         let seconds = Int(scaled(.seconds(30), min: .seconds(8)) / .seconds(1))
         let holding = Task {

@@ -1,19 +1,19 @@
 import Foundation
 import Service
 
-/// One fault of the matrix: what is done to a running system under load, and what must be seen.
+/// One fault of the matrix: what the drill does to a running system under load, and what it must see.
 package struct Drill: Sendable {
     /// The number in the matrix, with a letter where one fault has several forms.
     package let id: String
     package let name: String
     package let expected: String
-    /// What it takes beyond the program and its servers.
+    /// What the drill needs beyond the program and its servers.
     enum Need: Sendable { case crashPoints, faketime }
 
     let need: Need?
-    /// Services bring back queues that are lost; elsewhere they lack the right to.
+    /// Whether services may declare lost queues again; elsewhere they lack the right to.
     let declaresQueues: Bool
-    /// Called while the load runs. Afterwards everything is healed.
+    /// Called while the load runs. Afterwards the runner heals everything.
     let run: @Sendable (DrillContext) async throws -> Void
 
     init(
@@ -31,7 +31,7 @@ package struct Drill: Sendable {
     /// The number of the fault.
     package var number: Int { Int(id.prefix { $0.isNumber }) ?? 0 }
 
-    /// All of them, in the order of the matrix.
+    /// All drills, in the order of the matrix.
     package static let all =
         (processDrills + brokerDrills + databaseDrills + appleDrills + operationDrills + networkDrills
         + floodDrills + theftDrills)
@@ -56,7 +56,7 @@ package struct Drill: Sendable {
         return all.filter { selected.contains($0.id) }
     }
 
-    /// Why it cannot run here; nil: it can.
+    /// Why the drill cannot run here; nil: it can.
     func obstacle(_ plan: Matrix.Plan) -> String? {
         switch need {
         case .crashPoints where CrashPoint.areMissing(in: plan.executable):
@@ -68,7 +68,7 @@ package struct Drill: Sendable {
 }
 
 extension CrashPoint {
-    /// Whether the program lacks them: the file does not name the variable that chooses one.
+    /// Whether the program lacks the crash points: its file does not name the variable that chooses one.
     fileprivate static func areMissing(in program: String) -> Bool {
         let content = try? Data(contentsOf: URL(filePath: program), options: .alwaysMapped)
         return content?.range(of: Data("MAKEGOOD_TEST_CRASH".utf8)) == nil

@@ -6,7 +6,7 @@ import RabbitMQ
 import Synchronization
 import WorkQueue
 
-/// What one drill works with, and where it writes down what it saw.
+/// The tools of one drill, and the record of its checks.
 final class DrillContext: Sendable {
     struct Expectation: Sendable {
         let what: String
@@ -24,7 +24,7 @@ final class DrillContext: Sendable {
     }
 
     let world: TestDeployment
-    /// What the answers of the fault's time are counted from.
+    /// The start of the drill: its answers count from here.
     let start = ContinuousClock.now
     private let state: Mutex<State>
 
@@ -41,14 +41,14 @@ final class DrillContext: Sendable {
     var interruptions: Int { state.withLock { $0.interruptions } }
     var callsAtOnceFactor: Int { state.withLock { $0.callsAtOnceFactor } }
 
-    /// Writes down whether something is as it must be.
+    /// Records whether a condition holds.
     func expect(_ what: String, _ holds: Bool, _ seen: String = "") {
         state.withLock {
             $0.expectations.append(Expectation(what: what, seen: seen.isEmpty ? "\(holds)" : seen, holds: holds))
         }
     }
 
-    /// Expects it to become true in time; how long it took.
+    /// Waits until the condition becomes true, records whether it did in time, and returns how long it took.
     @discardableResult
     func expect(
         _ what: String, within limit: Duration, _ condition: () async throws -> Bool
@@ -58,25 +58,25 @@ final class DrillContext: Sendable {
         return time
     }
 
-    /// A call to Apple, a message or a statement may have been made in vain from here on.
+    /// Allows that from here on a call to Apple, a message or a statement is made in vain, so many times.
     func interrupt(_ times: Int = 1) { state.withLock { $0.interruptions += times } }
 
-    /// Calls that a fault keeps open at Apple's side after their caller has gone.
+    /// Allows calls that a fault keeps open at Apple's side after the worker that made them has gone.
     func allowAbandonedCalls(factor: Int) { state.withLock { $0.callsAtOnceFactor = factor } }
 
-    /// What Apple's 429 asked for, where it can be read.
+    /// The pause that Apple's 429 asked for, where it can be read.
     var retryAfter: Duration? {
         get { state.withLock { $0.retryAfter } }
         set { state.withLock { $0.retryAfter = newValue } }
     }
 
-    /// Messages of the drill's own that nobody can read, or that point at nothing.
+    /// The number of messages that the drill itself published and that no worker can decode, or that point at no row.
     var poison: Int {
         get { state.withLock { $0.poison } }
         set { state.withLock { $0.poison = newValue } }
     }
 
-    /// Connected to the broker without a proxy. To be closed.
+    /// A publisher connected to the broker without a proxy. The caller closes it.
     func publisher() async throws -> Publisher {
         let publisher = Publisher(
             try BrokerConfiguration(url: servers.amqpURL), topology: world.queues.topology, logger: Self.quiet)
@@ -86,7 +86,7 @@ final class DrillContext: Sendable {
 
     static let quiet = Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() }
 
-    /// In the seed's order.
+    /// A number below `upTo`, in the order that the seed gives.
     func random(_ upTo: Int) -> Int { state.withLock { Int($0.random.next() % UInt64(max(1, upTo))) } }
 
     /// A duration of the matrix, scaled, but not below what makes sense.
@@ -101,7 +101,7 @@ final class DrillContext: Sendable {
         world.traffic.journal.summary(since..<ContinuousClock.now)
     }
 
-    /// Expects that no answer but 200 and 202 was given, or only these statuses as well (0: no answer).
+    /// Expects that every answer was 200, 202 or one of these statuses (0: no answer).
     func expectAnswers(_ allowed: Set<Int> = [], since: ContinuousClock.Instant? = nil) {
         let summary = answers(since: since ?? start)
         let others = allowed.isEmpty ? "only 200 and 202" : "beside 200 and 202 only \(allowed.sorted())"
@@ -109,7 +109,7 @@ final class DrillContext: Sendable {
         expect(others, holds, "\(summary.troubleText) of \(summary.count)\(holds ? "" : refusals)")
     }
 
-    /// Why posts were not stored, as the ingests that run now say.
+    /// Why posts were not stored, from the logs of the ingests that run now.
     private var refusals: String {
         var reasons: [Substring: Int] = [:]
         for line in ingests.flatMap({ $0.process?.log.split(separator: "\n") ?? [] }) {
@@ -121,7 +121,7 @@ final class DrillContext: Sendable {
         return reasons.map { "; \($0.value)× \($0.key)" }.sorted().joined()
     }
 
-    /// Sells and posts one purchase of a drill's own; its receipt's id, once accepted.
+    /// Sells and posts one purchase of the drill's own, and returns the receipt's id once ingest has accepted it.
     func buy(_ kind: PurchaseGenerator.Post.Kind, user: String) async throws -> (post: PurchaseGenerator.Post, id: UUID)
     {
         let post = try await world.shop.make(kind, user: user)
@@ -131,7 +131,7 @@ final class DrillContext: Sendable {
         return (post, id)
     }
 
-    /// A fault of Apple's, until it is cleared.
+    /// Sets a fault of Apple's that lasts until the drill clears it.
     func fault(
         _ kind: FaultRequest.Kind, _ endpoint: FaultRequest.Endpoint = .all,
         _ change: (inout FaultRequest) -> Void = { _ in }
@@ -146,7 +146,7 @@ final class DrillContext: Sendable {
         return try await world.count("select count(*) from grants where transaction_id = '\(id)'") == 1
     }
 
-    /// Calls about one purchase that Apple has answered or dropped, to one of its services or to all.
+    /// The number of calls about one purchase that Apple has answered or dropped, at one of its services or at all.
     func calls(about post: PurchaseGenerator.Post, to service: SimulatedService? = nil) -> Int {
         world.store.calls().count { call in
             (service == nil || call.service == service)

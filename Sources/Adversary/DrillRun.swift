@@ -14,7 +14,7 @@ struct DrillRun: Sendable {
     private static let restMax: Duration = .seconds(150)
 
     let world: TestDeployment
-    /// Whether the rate after a fault counts; where other work shares the machine it says nothing.
+    /// Whether the rate after a fault counts; where other work shares the machine, the rate says nothing.
     var judgesRates = true
 
     func play(_ drill: Drill) async throws -> Matrix.Row {
@@ -32,14 +32,14 @@ struct DrillRun: Sendable {
     }
 
     private func playUnderLoad(_ drill: Drill) async throws -> Matrix.Row {
-        // The first second warms up.
+        // The first second is a warm-up.
         try await Task.sleep(for: .seconds(1))
         let before = try await rate(over: Self.calm)
         let stage = DrillContext(world)
         var failure: (any Error)?
         do { try await drill.run(stage) } catch { failure = error }
         try Task.checkCancellation()
-        // It may have left a server stopped or down.
+        // A drill that failed may have left a server stopped or down.
         if failure != nil { try await world.servers.restore() }
         try await world.heal()
         world.traffic.set(rate: world.shape.rate)
@@ -66,20 +66,21 @@ struct DrillRun: Sendable {
         return row
     }
 
-    /// Grants a second.
+    /// The number of grants a second.
     private func rate(over time: Duration) async throws -> Double {
         let (first, start) = (try await world.grants, ContinuousClock.now)
         try await Task.sleep(for: time)
         return Double(try await world.grants - first) / ((ContinuousClock.now - start) / .seconds(1))
     }
 
-    /// Until grants come as fast as before, in three seconds; the last rate in shares of the one before, and when.
+    /// Waits until grants come at 80 % of the earlier rate, measured over three seconds. Returns the last rate as a
+    /// share of the earlier one, and after how many seconds it was reached.
     private func recover(to before: Double) async throws -> (ratio: Double, seconds: Double?) {
         let start = ContinuousClock.now
         var ratio = 0.0
         repeat {
             let at = ContinuousClock.now
-            // The database may be on its way back to us as well.
+            // The runner's own connection to the database may not be back yet.
             guard let now = try? await rate(over: Self.calm) else {
                 try await Task.sleep(for: .milliseconds(200))
                 continue
@@ -90,7 +91,7 @@ struct DrillRun: Sendable {
         return (ratio, nil)
     }
 
-    /// Every receipt has a verdict, and nobody holds a message.
+    /// Expects that every receipt has a verdict and that no worker holds a message.
     private func rest(_ stage: DrillContext) async throws {
         try await stage.expect("at rest", within: Self.restMax) {
             try await world.count("select count(*) from receipts where state = 'received'") == 0
@@ -111,7 +112,7 @@ struct DrillRun: Sendable {
         try await brokerAtRest(stage)
     }
 
-    /// No message waits, and nobody's purchase is a dead letter (I8, I17).
+    /// Expects that no message waits and that no purchase is a dead letter (I8, I17).
     private func brokerAtRest(_ stage: DrillContext) async throws {
         let publisher = try await stage.publisher()
         do {
@@ -136,7 +137,7 @@ struct DrillRun: Sendable {
         await publisher.close()
     }
 
-    /// All invariants, against the journal of the apps and the ledger of the App Store.
+    /// Checks all invariants against the journal of the apps and the ledger of the App Store.
     private func audit(_ stage: DrillContext) async throws -> [String] {
         let calls = world.store.calls().compactMap { call -> Witness.Call? in
             guard let subject = call.receiptHash ?? call.transactionIds.first else { return nil }
@@ -147,7 +148,7 @@ struct DrillRun: Sendable {
                 subject: subject, startedAt: start, endedAt: end, httpStatus: call.status,
                 retryAt: wait.map { end.addingTimeInterval($0 / .seconds(1)) })
         }
-        // Over millions of rows an invariant takes its time.
+        // Over millions of rows an invariant takes a long time.
         let database = world.patientDatabase()
         let witness = Witness(database: database)
         try await witness.load(
@@ -166,6 +167,6 @@ struct DrillRun: Sendable {
 }
 
 extension Drill {
-    /// Whether the rate afterwards is judged: not where the machine itself is the fault.
+    /// Whether the rate afterwards is judged; not where the load itself is the fault.
     fileprivate var isTimed: Bool { number != 27 }
 }

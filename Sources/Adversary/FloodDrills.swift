@@ -4,7 +4,8 @@ import Foundation
 import NIOHTTP1
 
 extension Drill {
-    /// One player takes what can be had: other players wait at most three times as long as without the flood.
+    /// Drills in which one player uses as much as possible: other players wait at most three times as long as without
+    /// the flood.
     static let floodDrills: [Drill] = [
         flood(
             "29a", "one player posts 8,000 forged proofs as fast as can be", requests: 8000, by: ["user.rate"]
@@ -19,7 +20,7 @@ extension Drill {
         ) { flooder, stage in
             let post = try await stage.world.shop.make(.signed, user: flooder.userID)
             return {
-                // The same receipt: what it names is another order.
+                // Each post shows the same receipt and names another order.
                 let order = UUID().uuidString
                 var named = post
                 named.submission += " \(order)"
@@ -57,7 +58,8 @@ extension Drill {
             stage.expect(
                 "silent connections are closed",
                 Set(seen.statuses.keys).isSubset(of: [408]) && seen.closed + (seen.statuses[408] ?? 0) > 0, seen.text)
-            // A client may have sent a post at the moment in which its idle connection was closed; it comes again.
+            // A client may have sent a post at the moment in which ingest closed its idle connection; the client posts
+            // again.
             stage.expectAnswers([0])
             try await stage.restartIngests()
         },
@@ -72,7 +74,7 @@ extension Drill {
             expected: "others wait at most three times as long; 200 of the flooder's requests wait at an ingest"
         ) { stage in
             let seen = try await stage.flood(hands: 512) { flooder, stage in
-                // The receipt is tried for as long as Apple is away.
+                // Workers try the receipt for as long as Apple is away.
                 try stage.fault(.status, .verifyReceipt) { $0.status = 503 }
                 let (_, id) = try await stage.buy(.receipt, user: flooder.userID)
                 return { await flooder.send(.GET, "/v1/receipts/\(id)?wait=25") }
@@ -80,7 +82,7 @@ extension Drill {
                 for ingest in stage.ingests {
                     let name = "makegood_long_poll_waiters"
                     let waiters = await stage.world.metric(name, #"of="receipts""#, of: ingest) ?? 0
-                    // Who buys waits as well, a few at a time.
+                    // The honest players wait at the ingest too, a few at a time.
                     stage.expect(
                         "200 of the flooder's wait at \(ingest.name)", (100...210).contains(waiters), "\(Int(waiters))")
                 }
@@ -99,9 +101,9 @@ extension Drill {
         @Sendable (Flooder, DrillContext) async throws -> @Sendable () async throws -> Void
 
     /// - Parameters:
-    ///   - requests: how many at least.
-    ///   - limits: of which answers must name at least one, and no other.
-    ///   - attack: prepares, and returns what each of the flooder's hands does again and again.
+    ///   - requests: the least number of requests.
+    ///   - limits: answers must name at least one of these, and no other.
+    ///   - attack: prepares the flood, and returns what each of the flooder's tasks repeats.
     private static func flood(
         _ id: String, _ name: String, requests: Int = 1, by limits: Set<String>,
         _ attack: @escaping Attack
@@ -118,12 +120,12 @@ extension DrillContext {
     private static let purchases = 30
     private static let floodMax: Duration = .seconds(120)
 
-    /// Expects that other players wait hardly longer beside the flood; what the flooder was answered.
+    /// Expects that other players wait hardly longer beside the flood; returns how ingest answered the flooder.
     ///
     /// - Parameters:
-    ///   - hands: of the flooder's, each with a connection of its own.
-    ///   - requests: the flood ends when so many were answered, and the purchases beside it.
-    ///   - meanwhile: a look at the flood when others have bought beside it.
+    ///   - hands: the number of the flooder's tasks, each with a connection of its own.
+    ///   - requests: the flood ends when ingest has answered so many, and the honest players have bought.
+    ///   - meanwhile: looks at the flood after the honest players have bought beside it.
     fileprivate func flood(
         hands: Int, requests: Int = 1, _ attack: @escaping Drill.Attack,
         meanwhile: (DrillContext) async throws -> Void = { _ in }
@@ -138,12 +140,13 @@ extension DrillContext {
                         group.addTask {
                             while !Task.isCancelled {
                                 try? await hand()
-                                // A machine that plays both sides must not be the flood's victim itself.
+                                // One machine plays both sides: the pause keeps the flood from starving the test
+                                // itself.
                                 try? await Task.sleep(for: .milliseconds(20 * hands / 64))
                             }
                         }
                     }
-                    // Past its first burst, which is what a player has a right to.
+                    // The drill waits until the flooder's first burst, which every player may use, is over.
                     try await sleep(.seconds(2))
                     let end = ContinuousClock.now + Self.floodMax
                     var loud = try await delays("loud", others)
@@ -173,7 +176,7 @@ extension DrillContext {
             "nothing else is answered", Set(seen.statuses.keys).isSubset(of: [0, 200, 202, 404, 408, 429]), seen.text)
     }
 
-    /// One after the other; clients go to those that are up.
+    /// Restarts the ingests one after the other; clients go to those that are up.
     fileprivate func restartIngests(wrapper: [String] = []) async throws {
         for ingest in ingests {
             _ = try await ingest.terminate(within: .seconds(60))
@@ -181,7 +184,7 @@ extension DrillContext {
         }
     }
 
-    /// From a post to its grant, of honest players one after the other.
+    /// The times from a post to its grant, for honest players that buy one after the other.
     private func delays(_ name: String, _ client: HTTPClient) async throws -> [Duration] {
         var delays: [Duration] = []
         for number in 0..<Self.purchases {
@@ -198,7 +201,7 @@ extension DrillContext {
         return delays
     }
 
-    /// All but the slowest twentieth.
+    /// The 95th percentile of the delays.
     private static func high(_ delays: [Duration]) -> Duration {
         delays.sorted()[(delays.count - 1) * 19 / 20]
     }

@@ -7,7 +7,7 @@ import NIOHTTP1
 import Settings
 import Synchronization
 
-/// One player with a gateway's token, who takes what can be had of every ingest, and what the answers say.
+/// One player with a gateway's token who uses as much of every ingest as possible, and what the answers say.
 final class Flooder: Sendable {
     struct Seen: Sendable {
         var statuses: [Int: Int] = [:]
@@ -39,7 +39,8 @@ final class Flooder: Sendable {
 
     var seen: Seen { seenSoFar.withLock { $0 } }
 
-    /// One request; its status and body, 0 where no answer came. What is stored is written down for the invariants.
+    /// Sends one request and returns its status and body; the status is 0 where no answer came. The journal keeps the
+    /// answer for the invariants.
     @discardableResult
     func send(
         _ method: HTTPMethod, _ path: String, _ body: [UInt8]? = nil, of post: PurchaseGenerator.Post? = nil
@@ -69,9 +70,10 @@ final class Flooder: Sendable {
         return (status, json)
     }
 
-    /// A connection of its own on which the start of a request is sent, or nothing, and no more; closed after a while.
+    /// Opens a connection of its own, sends only the start of a request, or nothing, and closes the connection after a
+    /// while.
     ///
-    /// - Returns: the status of what was answered meanwhile; nil: nothing was.
+    /// - Returns: the status of an answer that came meanwhile; nil: none came.
     func hold(_ start: String, for time: Duration) async -> Int? {
         guard let url = world.traffic.openAddresses.randomElement().flatMap({ URLComponents(string: $0) }),
             let port = url.port, let socket = Self.connect(port: UInt16(port))
@@ -145,11 +147,11 @@ extension HTTPClient {
 }
 
 extension Access {
-    /// The gateway's, made anew for each run.
+    /// The gateway's signing key, made anew for each run.
     private static let gateway = P256.Signing.PrivateKey()
     static var gatewayPEM: String { gateway.publicKey.pemRepresentation }
 
-    /// What the gateway gives to a player who is logged in.
+    /// The token that the gateway gives to a player who is logged in.
     static func token(of user: String) -> String {
         func encode(_ data: some DataProtocol) -> String {
             Data(data).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing(
@@ -158,7 +160,7 @@ extension Access {
         let claims =
             #"{"iss":"drill","aud":"makegood","sub":"\#(user)","exp":\#(Int(Date.now.timeIntervalSince1970) + 3600)}"#
         let input = encode(Data(#"{"alg":"ES256"}"#.utf8)) + "." + encode(Data(claims.utf8))
-        // A key that was just made signs whatever it is given.
+        // Signing cannot fail: the key was just made.
         let signature = try? gateway.signature(for: Data(input.utf8))
         return input + "." + encode(signature?.rawRepresentation ?? Data())
     }

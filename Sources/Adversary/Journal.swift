@@ -2,13 +2,13 @@ import Foundation
 import Ledger
 import Synchronization
 
-/// What the apps remember: every answer to every post, and how long it took.
+/// The apps' memory: every answer to every post, and how long it took.
 final class Journal: Sendable {
     struct Answer: Sendable {
         let at: ContinuousClock.Instant
-        /// 0: no answer.
+        /// The HTTP status; 0: no answer.
         let status: Int
-        /// Why there was none.
+        /// Why no answer came; nil: one came.
         let loss: String?
         let seconds: Double
     }
@@ -24,7 +24,7 @@ final class Journal: Sendable {
     private let state = Mutex(State())
 
     var entries: [Witness.JournalEntry] { state.withLock { $0.entries } }
-    /// Submissions whose apps still try.
+    /// The number of submissions that apps still try.
     var open: Int { state.withLock { $0.open } }
     /// Answers that no client should ever see; the first ten.
     var surprises: [String] { state.withLock { $0.surprises } }
@@ -56,7 +56,7 @@ final class Journal: Sendable {
         }
     }
 
-    /// What was answered in a span of time.
+    /// Sums up the answers of a span of time.
     func summary(_ span: Range<ContinuousClock.Instant>) -> Summary {
         let answers = state.withLock { state in
             state.answers.drop { $0.at < span.lowerBound }.filter { span.contains($0.at) }
@@ -66,9 +66,9 @@ final class Journal: Sendable {
 
     struct Summary: Sendable {
         let count: Int
-        /// By status, without 200 and 202.
+        /// The number of answers by status, without 200 and 202.
         let troubles: [Int: Int]
-        /// Reasons of those without an answer.
+        /// The number of posts without an answer, by reason.
         let losses: [String: Int]
         let p99Seconds: Double
         let longestSeconds: Double

@@ -4,15 +4,16 @@ import Foundation
 import Glibc
 import Synchronization
 
-/// kill -9 at random moments: only kills that interrupted something count. All kinds of process that there are are killed
-/// at the same time, each in a row of its own.
+/// Kills processes with kill -9 at random moments; only kills that interrupted something count. The run kills all kinds
+/// of process at the same time, each kind in a sequence of its own.
 package final class KillRun: Sendable {
-    /// Processes of each kind: of the others one is up.
+    /// The number of processes of each kind: when one is killed, at least one of the others is up.
     private static let members = 3
-    /// Kills that count for nothing end the run: something is wrong with it.
+    /// The most kills of one kind for each kill that must count. Beyond it the kind's kills end: something is wrong
+    /// with the run.
     private static let triesPerKill = 4
-    /// What a scheduler asks its servers is on its way for so long: it works in bursts of a millisecond, which nobody
-    /// could meet on purpose.
+    /// The delay that a proxy adds to a scheduler's requests. A scheduler works in bursts of a millisecond, which no
+    /// kill could meet on purpose.
     private static let schedulerLatency: Duration = .milliseconds(10)
     private static let tellInterval: Duration = .seconds(30)
 
@@ -30,8 +31,8 @@ package final class KillRun: Sendable {
 
     /// - Parameters:
     ///   - count: kills that must count, of all kinds together; at least a fifth of them of each kind.
-    ///   - pause: from one kill of a kind to the next, on average. Every restart costs the machine what would be load.
-    ///   - isAllInOne: the deployment's processes are of the role `all`, each with the three roles, and of no other.
+    ///   - pause: the average time from one kill of a kind to the next. Every restart takes CPU time from the load.
+    ///   - isAllInOne: whether every process of the deployment has the role `all`, which unites the three roles.
     package init(
         _ plan: Matrix.Plan, count: Int, pause: Duration, isAllInOne: Bool = false,
         tell: @escaping @Sendable (String) -> Void
@@ -61,7 +62,7 @@ package final class KillRun: Sendable {
         }
     }
 
-    /// Kills of each kind that must count.
+    /// The number of kills of each kind that must count.
     private var least: Int { (count + 4) / 5 }
     private var counted: Int { tallies.withLock { $0.values.map(\.counted).reduce(0, +) } }
 
@@ -74,7 +75,7 @@ package final class KillRun: Sendable {
     }
 
     @Sendable private func killAll(_ stage: DrillContext) async throws {
-        // One ingest in three rings no bell, so that the schedulers always have something to do.
+        // One ingest in three cannot reach RabbitMQ, so that the schedulers always have something to do.
         stage.ingests.last?.broker.set(.cut)
         var late = FaultProxy.Conditions()
         late.toServer.latency = Self.schedulerLatency
@@ -103,7 +104,7 @@ package final class KillRun: Sendable {
         let pace = Duration.seconds(seconds / Double(max(1, counted)))
         stage.expect(
             "kills that count", counted >= count, "\(counted) in \(Int(seconds)) s, one every \(pace.short)")
-        // What is forged was never sold: 19 of 20 are.
+        // Forged purchases were never sold: 19 of 20 purchases are sold.
         let sales = Double(stage.world.shop.sales.count - sold) / seconds
         let grants = Double(try await stage.world.grants - granted) / seconds
         stage.expect(
@@ -120,7 +121,7 @@ package final class KillRun: Sendable {
         try await withThrowingTaskGroup(of: Void.self) { group in
             while tally(role).counted < least || counted < count, tally(role).kills < triesMax {
                 try await stage.sleep(pause * Double.random(in: 0..<2, using: &random))
-                // Another of the kind stays up.
+                // One process of the kind always stays up.
                 let up = members.filter(\.isUp)
                 guard up.count > 1 else { continue }
                 let member = up[Int(random.next() % UInt64(up.count))]
@@ -135,7 +136,7 @@ package final class KillRun: Sendable {
         }
     }
 
-    /// What a long run is like while it can still be ended.
+    /// Reports the state of a long run every 30 s, so that a person can end it early.
     private func report(_ shop: PurchaseGenerator, sold: Int, since start: ContinuousClock.Instant) async {
         while true {
             do { try await Task.sleep(for: Self.tellInterval) } catch { return }
@@ -153,11 +154,12 @@ package final class KillRun: Sendable {
 }
 
 extension DrillContext {
-    /// kill -9; whether it interrupted something. Answers are held and the process stopped first, so that what the
-    /// proxies saw last is what it did last, and what they saw answered is what it was told.
+    /// Kills a process with kill -9 and returns whether that interrupted something. The proxies first hold the servers'
+    /// answers and the process is stopped: so the last thing that the proxies saw is the last thing that the process
+    /// did, and the process received every answer that the proxies passed on.
     func strike(_ member: Member) async throws -> Bool {
         let address = member.address
-        // It works most of the time, or in short bursts: the moment of one is waited for.
+        // A process works most of the time or in short bursts: the loop waits for the moment of a burst.
         let end = ContinuousClock.now + .milliseconds(500)
         while !member.work.counts.isWorking, ContinuousClock.now < end {
             try await Task.sleep(for: .microseconds(500), tolerance: .zero)
@@ -168,14 +170,15 @@ extension DrillContext {
         try await Task.sleep(for: .milliseconds(20))
         let waiting = address.map { world.traffic.openRequests(at: $0) } ?? 0
         let isWorking = member.work.counts.isWorking || waiting > 0
-        // A claim where nothing is due is no work.
+        // A scheduler's claim interrupts nothing if no row is due.
         let hasDue = try await hasDueRows(member, waiting: waiting)
         interrupt()
         await member.kill()
         return isWorking && hasDue
     }
 
-    /// Whether a scheduler has anything to find; true of whoever else has work, and of a scheduler that has found some.
+    /// Whether a scheduler has due rows to find. Always true for other roles, and for a process with messages or
+    /// requests in flight.
     private func hasDueRows(_ member: Member, waiting: Int) async throws -> Bool {
         let counts = member.work.counts
         guard member.role == .scheduler || member.role == .all, counts.unconfirmed + counts.unacked + waiting == 0

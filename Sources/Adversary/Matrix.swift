@@ -1,20 +1,20 @@
 import Foundation
 import Ledger
 
-/// Runs drills one after the other, each in a world of its own, and tells what was seen.
+/// Runs drills one after the other, each in a deployment of its own, and reports the results.
 package struct Matrix: Sendable {
     package struct Plan: Sendable {
         package var drills: [Drill]
         package var seed: UInt64
         package var scale: Double
         package var rate: Double
-        /// deploy/local.
+        /// The path of `deploy/local`.
         package var script: String
-        /// The program.
+        /// The path of the program.
         package var executable: String
         /// How many files this process may open.
         package var openFiles: Int
-        /// Whether a rate that does not come back fails its fault.
+        /// Whether a drill fails if the rate of grants does not come back.
         package var judgesRates: Bool
 
         package init(
@@ -42,7 +42,7 @@ package struct Matrix: Sendable {
             package let holds: Bool
         }
 
-        /// How many are held against each.
+        /// The number of invariants that each drill checks.
         package static let invariants = Invariant.all.count
 
         package let fault: String
@@ -50,12 +50,13 @@ package struct Matrix: Sendable {
         package let expected: String
         package var outcome: Outcome
         package var checks: [Check] = []
-        /// Answers to posts from the fault's begin to the end of the load, and those that were no 200 or 202.
+        /// The number of answers to posts from the start of the fault to the end of the load; `troubles` tells those
+        /// that were neither 200 nor 202.
         package var requests = 0
         package var troubles = ""
-        /// Grants a second after the fault, in shares of those before.
+        /// The number of grants a second after the fault, as a share of the number before.
         package var recoveryRatio = 0.0
-        /// From the end of the fault to the rate of before.
+        /// From the end of the fault until the earlier rate is reached.
         package var recoverySeconds: Double?
         /// Ids and names of invariants that do not hold.
         package var violations: [String] = []
@@ -66,7 +67,7 @@ package struct Matrix: Sendable {
     let plan: Plan
     private let tell: @Sendable (String) -> Void
 
-    /// - Parameter tell: is told each row as it comes.
+    /// - Parameter tell: called with each row as soon as it is known.
     package init(_ plan: Plan, tell: @escaping @Sendable (String) -> Void) {
         self.plan = plan
         self.tell = tell
@@ -117,7 +118,7 @@ package struct Matrix: Sendable {
 }
 
 extension Matrix.Row {
-    /// For a person.
+    /// The row as text for a person.
     package var text: String {
         var lines = [
             "\(outcome == .passed ? "ok  " : outcome == .skipped ? "--  " : "FAIL") \(fault)  \(done): \(expected)"

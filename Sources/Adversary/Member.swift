@@ -4,14 +4,14 @@ import Glibc
 import Ledger
 import Synchronization
 
-/// One place of the deployment, filled by one process after the other. Its proxies stay.
+/// One place in the deployment, which one process after the other fills. The place's proxies stay.
 final class Member: Sendable {
     enum Role: String, Sendable, CaseIterable {
         case ingest, worker, scheduler
-        /// The three in one process.
+        /// The three roles in one process.
         case all
 
-        /// The user it is at the database and at the broker (`makegood roles`).
+        /// The name under which a process of this role logs in at the database and at the broker (`makegood roles`).
         var user: DatabaseRole {
             switch self {
             case .ingest: .ingest
@@ -20,7 +20,7 @@ final class Member: Sendable {
             case .all: .all
             }
         }
-        /// Clients post to it.
+        /// Whether clients post to this role.
         var listens: Bool { self == .ingest || self == .all }
     }
 
@@ -28,12 +28,12 @@ final class Member: Sendable {
         let description: String
     }
 
-    /// Within the drain delay of the deployment.
+    /// How long the gateway needs to notice a shutdown: less than the drain delay of the deployment.
     private static let gatewayNotices: Duration = .milliseconds(300)
 
     private struct State {
         var process: RunningProcess?
-        /// Clients may be sent here.
+        /// Whether clients may be sent here.
         var isOpen = false
         var operationsPort: Int?
         var starts = 0
@@ -43,9 +43,9 @@ final class Member: Sendable {
     let name: String
     let postgres: FaultProxy
     let broker: FaultProxy
-    /// Between the clients and an ingest.
+    /// The proxy between the clients and an ingest.
     let clients: FaultProxy
-    /// What it has asked its servers and not yet been told.
+    /// The process's requests that its servers have not answered yet.
     let work: WorkInFlight
     let environment: [String: String]
     private let executable: String
@@ -73,11 +73,11 @@ final class Member: Sendable {
 
     var process: RunningProcess? { state.withLock { $0.process } }
     var operationsPort: Int? { state.withLock { $0.operationsPort } }
-    /// It runs and has said that it started.
+    /// Whether the process runs and has said that it started.
     var isUp: Bool { state.withLock { $0.operationsPort != nil && $0.process?.isRunning == true } }
     var starts: Int { state.withLock { $0.starts } }
 
-    /// Where an ingest takes posts; nil while it does not listen.
+    /// The address at which an ingest takes posts; nil while it does not listen.
     var address: String? {
         state.withLock { state in
             state.isOpen && state.process?.isRunning == true ? Self.clientsURL(port: clients.port) : nil
@@ -86,11 +86,11 @@ final class Member: Sendable {
 
     private static func clientsURL(port: Int) -> String { "http://127.0.0.1:\(port)" }
 
-    /// Starts a process; it works when this returns, or has died already of a crash point it was given.
+    /// Starts a process. On return the process works, or has already died at the given crash point.
     ///
     /// - Parameters:
-    ///   - crash: where it shall die (`CrashPoint`).
-    ///   - wrapper: a command and its arguments that becomes the program.
+    ///   - crash: where the process shall die (`CrashPoint`).
+    ///   - wrapper: a command and its arguments, which starts the program.
     func start(
         crash: String? = nil, wrapper: [String] = [], _ extra: [String: String] = [:]
     ) async throws {
@@ -121,7 +121,7 @@ final class Member: Sendable {
                 state.isOpen = role.listens
             }
         } catch {
-            // Dead of its crash point before it said that it started: fine.
+            // The process died at its crash point before it said that it started, which is allowed.
             guard crash != nil, !process.isRunning else { throw error }
         }
     }
@@ -138,8 +138,8 @@ final class Member: Sendable {
 
     func kill() async { await process?.killHard() }
 
-    /// SIGTERM and its orderly end; how long it took. Clients come for a little while yet, until their gateway has
-    /// seen that it is not ready any more.
+    /// Sends SIGTERM, waits for an orderly end and returns how long it took. Clients still come for a little while,
+    /// until the gateway has seen that the process is not ready any more.
     func terminate(within limit: Duration) async throws -> Duration {
         guard let process else { return .zero }
         let start = ContinuousClock.now
@@ -158,7 +158,7 @@ final class Member: Sendable {
         return ContinuousClock.now - start
     }
 
-    /// What its servers answer from now on stays with the proxies, until the function returned is called.
+    /// Makes the proxies hold the servers' answers until the caller calls the returned function.
     func holdAnswers() -> () -> Void {
         let before = [postgres, broker].map { ($0, $0.conditions) }
         for (proxy, conditions) in before {

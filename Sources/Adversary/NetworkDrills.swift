@@ -2,7 +2,7 @@ import FaultProxy
 import Foundation
 
 extension Drill {
-    /// The ways between the parts: from the clients to ingest, from every process to its servers, to Apple.
+    /// Drills on the connections: from the clients to ingest, from every process to its servers, and to Apple.
     static let networkDrills: [Drill] = [
         Drill("28a", "every way is slow: 50 ms, writes of 100 bytes", expected: "late, but no post notices") { stage in
             try await stage.impair(
@@ -43,7 +43,7 @@ extension Drill {
 }
 
 extension DrillContext {
-    /// All ways of the deployment.
+    /// All proxies of the deployment.
     fileprivate var ways: [FaultProxy] {
         ingests.map(\.clients) + world.members.map(\.postgres) + world.members.map(\.broker) + [world.appleProxy]
     }

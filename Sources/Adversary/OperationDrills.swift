@@ -4,19 +4,21 @@ import Glibc
 import Postgres
 
 extension Drill {
-    /// Clocks, upgrades, limits of the machine, crowds.
+    /// Drills on clocks, upgrades, limits of the machine, and crowds.
     static let operationDrills: [Drill] = [
         Drill(
             "24", "the clocks of a worker, an ingest and a scheduler are 10 minutes fast",
             expected: "no effect: due times are the database's", needs: .faketime
         ) { stage in
-            // Not slow: libfaketime moves monotonic timers as well, and a Swift program would sleep through the drill.
+            // The clocks are fast and not slow: libfaketime moves monotonic timers as well, and a Swift program would
+            // sleep through the drill.
             let skewed = [stage.workers[0], stage.ingests[0], stage.schedulers[0]]
             for member in skewed {
                 stage.interrupt(64)
                 _ = try await member.terminate(within: .seconds(60))
-                // A wrong clock is a matter of the time of day; what measures durations goes on. A name for shared
-                // memory, or the library adds it to the environment, and Swift does not find its arguments any more.
+                // Only the time of day is wrong; monotonic clocks go on. FAKETIME_SHARED must name a shared memory:
+                // otherwise the library adds the variable to the environment, and Swift does not find its arguments any
+                // more.
                 try await member.start([
                     "LD_PRELOAD": FaketimeLibrary.path ?? "", "FAKETIME": "+10m",
                     "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_SHARED": "none none",
@@ -37,12 +39,13 @@ extension Drill {
             "25", "rolling upgrade: a migration lands, processes are replaced one by one",
             expected: "no post notices; no table bloats"
         ) { stage in
-            // Sessions of somebody's that are forgotten in a transaction. The first has read the table that the migration
-            // changes: the migration waits for it, and everybody else behind the migration, until it gives up.
+            // Two sessions of another program stay idle in a transaction. The first has read the table that the
+            // migration changes: the migration waits for it, and all other sessions wait behind the migration, until
+            // the migration gives up.
             let reader = try await stage.forgetSession(reading: "receipts", for: .seconds(8))
             try await stage.migrateUntilItLands()
             _ = try await reader.value
-            // The second holds a snapshot: nothing that is replaced meanwhile can be cleaned away.
+            // The second session holds a snapshot: vacuum can remove no row version that is replaced meanwhile.
             let idle = try await stage.forgetSession(
                 reading: "schema_migrations", for: stage.scaled(.seconds(300), min: .seconds(20)))
             for member in stage.world.members {
@@ -51,7 +54,7 @@ extension Drill {
                 stage.expect("\(member.name) ended in order", true, time.short)
             }
             _ = try await idle.value
-            // What was counted is told within a second.
+            // PostgreSQL reports its statistics within a second.
             try await stage.sleep(.seconds(2))
             let bloat = try await stage.world.texts(
                 """
@@ -74,7 +77,7 @@ extension Drill {
                 _ = try await member.terminate(within: .seconds(60))
                 try await member.start(wrapper: ["/usr/bin/prlimit", "--nofile=64:64", "--"])
             }
-            // Apple's answers take long, so that the worker has many calls open at once.
+            // Apple answers slowly, so that the worker has many calls open at once.
             try stage.fault(.latency) { $0.milliseconds = 1000 }
             var mix = PurchaseGenerator.Mix()
             mix.receipt = 40
@@ -90,7 +93,7 @@ extension Drill {
             }
             stage.world.traffic.set(rate: stage.world.shape.rate)
             for (member, most) in zip(poor, most) {
-                // Dispatch traps where there is none left.
+                // Dispatch traps where no file descriptor is left.
                 stage.expect("\(member.name) has some left", most < 64, "\(most) of 64 open")
                 let lives = member.process?.isRunning == true
                 stage.expect(
@@ -105,20 +108,20 @@ extension Drill {
         },
         Drill("27", "ten times the load for 30 s", expected: "503 at worst, an answer always; nothing lost") { stage in
             let (before, start) = (stage.world.shop.sales.count, ContinuousClock.now)
-            // Where a debug build answers 300 a second, five thousand connections wait for longer than an app that comes
-            // again after 20 s, and whoever comes again makes it worse: that every post has an answer is judged by the
-            // patience of gateways.
+            // A debug build answers 300 posts a second, so five thousand connections wait longer than 20 s, after which
+            // an app posts again and makes it worse. So the drill uses the patience of gateways to judge that every
+            // post has an answer.
             stage.world.traffic.set(patience: Traffic.patienceMax)
             stage.world.traffic.set(rate: stage.world.shape.rate * 10)
             try await stage.sleep(.seconds(30))
             stage.world.traffic.set(rate: stage.world.shape.rate)
-            // A machine that is busy, or a debug build, does not make so many: the row says how many came.
+            // A busy machine, or a debug build, does not make so many: the row says how many came.
             let seconds = (ContinuousClock.now - start) / .seconds(1)
             let times = Double(stage.world.shop.sales.count - before) / seconds / stage.world.shape.rate
             stage.expect(
                 "more came than before", times > 1,
                 "\((times * 10).rounded() / 10) times as many, \(stage.answers.count) answers meanwhile")
-            // Who posted in those seconds is judged by the answer, also where it comes after them.
+            // A post from those seconds is judged by its answer, even if the answer comes after them.
             try await stage.expect("those who piled up have their answers", within: .seconds(90)) {
                 stage.world.traffic.journal.open < Int(stage.world.shape.rate)
             }
@@ -128,7 +131,8 @@ extension Drill {
 }
 
 extension DrillContext {
-    /// A session that has read a table and is idle in its transaction when this returns, and for so long.
+    /// Opens a session that has read a table. On return the session is idle in its transaction, and stays so for
+    /// `time`.
     fileprivate func forgetSession(reading table: String, for time: Duration) async throws -> Task<Void, any Error> {
         let session = Task {
             _ = try await servers.psql(
@@ -145,8 +149,8 @@ extension DrillContext {
         return session
     }
 
-    /// The next version's migration, as `makegood migrate` runs one: it waits for its lock for a while, then gives up and is
-    /// run again by whoever upgrades. At least once it meets somebody who holds the table.
+    /// Runs the next version's migration as `makegood migrate` does: the migration waits for its lock for a while, then
+    /// gives up, and the operator runs it again. At least once it meets a session that holds the table.
     fileprivate func migrateUntilItLands() async throws {
         let next = try await world.count("select max(number)::int8 + 1 from schema_migrations")
         let (start, deadline) = (ContinuousClock.now, ContinuousClock.now + .seconds(60))
@@ -178,12 +182,12 @@ extension DrillContext {
 }
 
 extension RunningProcess {
-    /// How many files it has open.
+    /// The number of files that the process has open.
     fileprivate var openFiles: Int {
         (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(id)/fd").count) ?? 0
     }
 
-    /// Seconds its clock is ahead of ours, by what it last logged.
+    /// The seconds by which the process's clock is ahead of ours, from its last log line.
     fileprivate var clockOffset: Double? {
         guard let stamp = log.split(separator: "\n").last?.split(separator: " ").first else { return nil }
         // 2026-01-31T12:00:00+0000
@@ -203,7 +207,7 @@ enum FaketimeLibrary {
 }
 
 extension Drill {
-    /// Breaks the books themselves: the proof that a drill can fail.
+    /// Corrupts the database itself: the proof that a drill can fail.
     package static let lie = Drill("0", "a lie in the books", expected: "noticed") { stage in
         stage.world.traffic.pause()
         _ = try await stage.world.becomes(within: .seconds(20)) {

@@ -1,9 +1,9 @@
 import Foundation
 import Glibc
 
-/// PostgreSQL and RabbitMQ that nobody else uses, so that they may really be killed and restarted.
+/// A PostgreSQL and a RabbitMQ of the run's own, which it may kill and restart.
 ///
-/// A copy of deploy/local keeps its servers beside itself. Takes about 15 s to start.
+/// A copy of `deploy/local` keeps its servers beside itself. Starting takes about 15 s.
 package struct PrivateServers: Sendable {
     package struct Failure: Error, CustomStringConvertible {
         package let description: String
@@ -12,10 +12,10 @@ package struct PrivateServers: Sendable {
     package let postgresURL: String
     package let amqpURL: String
     private let root: String
-    /// For what belongs to these servers; gone with them.
+    /// The directory for files that belong to these servers; removed with them.
     var directory: URL { URL(filePath: root) }
 
-    /// - Parameter script: deploy/local, of which a copy is used.
+    /// - Parameter script: `deploy/local`; the run uses a copy.
     package static func run<Result: Sendable>(
         script: String, _ body: (PrivateServers) async throws -> Result
     ) async throws -> Result {
@@ -45,26 +45,26 @@ package struct PrivateServers: Sendable {
     package func kill(_ server: String) async throws { try await Self.call(root, "kill", server) }
     package func up() async throws { try await Self.call(root, "up") }
 
-    /// What `rabbitmqctl` printed.
+    /// Runs `rabbitmqctl` and returns its output.
     @discardableResult
     package func rabbitmqctl(_ arguments: String...) async throws -> String {
         try await Self.call(root, ["rabbitmqctl"] + arguments)
     }
 
-    /// One session of `psql` for these statements, as the superuser.
+    /// Runs these statements in one session of `psql`, as the superuser.
     @discardableResult
     package func psql(_ statements: String..., database: String = "postgres") async throws -> String {
         try await Self.call(
             root, ["psql", "-qAt", "-v", "ON_ERROR_STOP=1", "-d", database] + statements.flatMap { ["-c", $0] })
     }
 
-    /// A signal to a server and, for PostgreSQL, to all its processes.
+    /// Sends a signal to a server and, for PostgreSQL, to all its processes.
     package func send(_ signal: Int32, to server: String) async throws {
         try await Self.send(signal, to: server, root)
     }
 
     private static func send(_ signal: Int32, to server: String, _ root: String) async throws {
-        // It fails where a server is not up, such as one that is stopped; what it prints is true all the same.
+        // `status` fails where a server is not up, for example stopped; its output is true all the same.
         let status = try await call(root, ["status"], mayFail: true)
         guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix(server) }),
             let id = line.split(separator: " ").last.flatMap({ pid_t($0) })
@@ -75,17 +75,17 @@ package struct PrivateServers: Sendable {
         for child in children.split(separator: " ").compactMap({ pid_t($0) }) { Glibc.kill(child, signal) }
     }
 
-    /// kill -9 of the broker, and its data with it. `up` starts an empty one.
+    /// Kills the broker with kill -9 and deletes its data. `up` starts an empty one.
     package func wipeBroker() async throws {
         try await kill("rabbitmq")
         try FileManager.default.removeItem(atPath: "\(root)/.local/rabbitmq/mnesia")
     }
 
     private static func remove(_ root: String) async {
-        // A server that is stopped would let `down` wait for a minute.
+        // `down` would wait a minute for a stopped server.
         for server in ["postgres", "rabbitmq"] { try? await send(SIGCONT, to: server, root) }
         _ = try? await call(root, "down")
-        // As root the database lies elsewhere, behind a link.
+        // For root, `deploy/local` keeps the database elsewhere, behind a link.
         let link = "\(root)/.local/postgres"
         if let elsewhere = try? FileManager.default.destinationOfSymbolicLink(atPath: link) {
             try? FileManager.default.removeItem(atPath: elsewhere)
@@ -111,7 +111,7 @@ package struct PrivateServers: Sendable {
                 ["PATH", "HOME", "USER", "TMPDIR"].contains($0.key)
             },
             logPath: log)
-        // Its own task: also who is cancelled has to take its servers down.
+        // The servers are taken down in a task of their own, so that a cancelled caller takes them down too.
         let ending = try await Task { try await process.end(within: .seconds(180)) }.value
         guard mayFail || ending == .exit(0) else {
             throw Failure(description: "deploy/local \(arguments) failed:\n\(process.logTail)")
@@ -121,7 +121,7 @@ package struct PrivateServers: Sendable {
 }
 
 extension PrivateServers {
-    /// Both run as they did at first, whatever a drill left behind.
+    /// Makes both servers run as at the start, whatever a drill changed.
     func restore() async throws {
         for server in ["postgres", "rabbitmq"] { try? await send(SIGCONT, to: server) }
         try await up()

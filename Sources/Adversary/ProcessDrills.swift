@@ -6,7 +6,7 @@ import Ledger
 import Service
 
 extension Drill {
-    /// Our own processes die, sleep, or die at the worst place.
+    /// Drills in which our own processes die, sleep, or die at the worst place.
     static let processDrills: [Drill] = [
         Drill("1", "ingest killed under load", expected: "clients retry with the same submission; no orphan") { stage in
             for round in 0..<4 {
@@ -41,7 +41,7 @@ extension Drill {
             try await ingest.start()
             let list = waiting.map { "'\($0)'" }.joined(separator: ",")
             if !waiting.isEmpty {
-                // 40 s at scale 1; on a busy machine not below five.
+                // The limit is 40 s at scale 1, and at least five on a busy machine.
                 try await stage.expect(
                     "rows without a message are settled", within: stage.scaled(.seconds(40), min: .seconds(5))
                 ) {
@@ -124,7 +124,7 @@ extension Drill {
                 await stage.world.ask(sleeper, "/health/live")?.status == 200
             }
             stage.expect("it lives", sleeper.process?.isRunning == true, "it held \(held) requests")
-            // Nobody answers a stopped process's clients; they come again.
+            // A stopped process does not answer its clients; the clients post again.
             stage.expectAnswers([0])
         },
         Drill("6", "one of three workers killed every 3 s", expected: "at least 80 % of the rate before, afterwards") {
@@ -142,7 +142,7 @@ extension Drill {
             "6b", "scheduler dies between its claim and its publish", expected: "the claim runs out, another claims",
             needs: .crashPoints
         ) { stage in
-            // No message of ingest arrives: everything is the schedulers' business.
+            // No message of ingest reaches the broker: only the schedulers publish.
             for ingest in stage.ingests { ingest.broker.set(.cut) }
             let scheduler = stage.schedulers[0]
             for _ in 0..<3 {
@@ -196,7 +196,7 @@ extension Drill {
             try await stage.sleep(.seconds(1))
             let (post, id) = try await stage.buy(.signed, user: user)
             try await stage.expect("parked, never_worked", within: .seconds(60)) {
-                // Hours pass for it.
+                // The drill makes the receipt due at once, as if hours had passed.
                 try await stage.world.execute(
                     "update receipts set due_at = now() where id = '\(id)' and state = 'received'")
                 return try await stage.world.texts("select reason from receipts where id = '\(id)'") == ["never_worked"]
@@ -219,12 +219,13 @@ extension Drill {
 }
 
 extension TestDeployment {
-    /// So many rounds at scale 1.
+    /// The number of rounds at this scale; `count` is the number at scale 1.
     func rounds(_ count: Int, min least: Int) -> Int { max(least, Int((Double(count) * shape.scale).rounded())) }
 }
 
 extension DrillContext {
-    /// Workers die there under load; then one dies there of one legacy receipt alone, which is checked.
+    /// Lets workers die at a crash point under load. Then one worker dies there with a single legacy receipt, which
+    /// `check` examines.
     fileprivate func dieOnce(_ point: CrashPoint, _ check: (PurchaseGenerator.Post) async throws -> Void) async throws {
         let crashing = workers[0]
         for _ in 0..<2 {

@@ -1,11 +1,12 @@
 import Foundation
 import Glibc
 
-/// A shell that takes down what is left when this process is gone, however it went: it reads a pipe that only we hold
-/// open. Processes are killed by their ids, servers are stopped and their directories removed.
+/// A shell that removes everything that is left when this process is gone, however it ended. The shell reads a pipe
+/// whose other end only this process holds open. It kills processes by their ids, stops servers and removes their
+/// directories.
 ///
-/// Not PR_SET_PDEATHSIG: the kernel sends that when the thread that started the child ends, and those of a Swift
-/// program come and go.
+/// PR_SET_PDEATHSIG does not serve: the kernel sends that signal when the thread that started the child ends, and the
+/// threads of a Swift program come and go.
 final class ProcessReaper: Sendable {
     static let shared = ProcessReaper()
 
@@ -21,7 +22,7 @@ final class ProcessReaper: Sendable {
         posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
         posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
         for descriptor in RunningProcess.inheritable { posix_spawn_file_actions_addclose(&actions, descriptor) }
-        // As root the database lies elsewhere, behind a link.
+        // For root, `deploy/local` keeps the database elsewhere, behind a link.
         let script = """
             trap '' HUP INT TERM
             ids=' ' roots=' '
@@ -55,11 +56,11 @@ final class ProcessReaper: Sendable {
 
     func add(id: pid_t) { tell("add \(id)\n") }
     func remove(id: pid_t) { tell("remove \(id)\n") }
-    /// A copy of deploy/local with its servers.
+    /// Registers a copy of `deploy/local` with its servers.
     func add(root: String) { tell("serve \(root)\n") }
     func remove(root: String) { tell("removed \(root)\n") }
 
-    /// Shorter than PIPE_BUF: lines of several threads do not mix (pipe(7)).
+    /// Writes a line shorter than PIPE_BUF, so that lines of several threads do not mix (pipe(7)).
     private func tell(_ line: String) {
         _ = line.withCString { write(pipe, $0, strlen($0)) }
     }

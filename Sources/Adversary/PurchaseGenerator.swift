@@ -4,8 +4,8 @@ import Foundation
 import Ledger
 import Synchronization
 
-/// What players buy and how their apps post it: mostly as they should, sometimes not. Which of it is valid is known
-/// here and nowhere else, and ends in the ledger that the invariants are held against.
+/// The generator of purchases and posts: players and their apps mostly behave as they should, sometimes not. Only this
+/// object knows which purchases are valid; the invariants compare them with the database.
 final class PurchaseGenerator: Sendable {
     /// Something one app posts, perhaps often.
     struct Post: Sendable {
@@ -21,23 +21,23 @@ final class PurchaseGenerator: Sendable {
         let transactionID: String?
         let proofSHA256: [UInt8]?
         var body: [UInt8]
-        /// Sends it three times at once, or a second time later.
+        /// How often the app sends the post: once, a second time later, or three times at once.
         var repetition: Repetition
 
         enum Repetition: Sendable { case none, later, parallel }
 
-        /// A bare id is a question that only a trusted backend's key may ask with success.
+        /// Whether the post needs a trusted backend's key: no other caller may ask about a bare id with success.
         var needsClaim: Bool { kind == .identifier }
-        /// The door answers 400 and stores nothing.
+        /// Whether ingest answers 400 and stores nothing.
         var isRefused: Bool { kind == .unreadable }
 
-        /// Puts members before those of the body, as JSON writes them.
+        /// Puts members, written as JSON, before those of the body.
         mutating func say(_ members: String) {
             body = [UInt8(ascii: "{")] + members.utf8 + [UInt8(ascii: ",")] + body.dropFirst()
         }
     }
 
-    /// Shares of a hundred; the rest are plain signed transactions.
+    /// Shares in percent; the rest are plain signed transactions.
     struct Mix: Sendable {
         var ordered = 6.0
         var period = 3.0
@@ -64,7 +64,7 @@ final class PurchaseGenerator: Sendable {
     static let product = "com.example.game.coins6"
     static let subscription = "com.example.game.vip"
 
-    /// A subscription that somebody has.
+    /// A subscription that a user has.
     private struct Chain {
         let userID: String
         let originalID: String
@@ -91,7 +91,7 @@ final class PurchaseGenerator: Sendable {
 
     /// The next post of the load.
     ///
-    /// - Parameter place: places an order of the user for this product; the key makes a second try the same order.
+    /// - Parameter place: places an order of the user for this product; the same key gives the same order again.
     func next(_ mix: Mix, place: (_ user: String, _ product: String, _ key: String) async -> UUID?) async throws -> Post
     {
         let (number, kind, repetition) = state.withLock { state in
@@ -104,18 +104,18 @@ final class PurchaseGenerator: Sendable {
         }
         let user = "u\(number)"
         let order = kind == .ordered ? await place(user, Self.product, "o\(number)") : nil
-        // Who is logged in when it is posted may be somebody else than who ordered it.
+        // The user who is logged in at the post may be another one than the user who ordered.
         let poster = order != nil && number % 2 == 1 ? "friend-of-\(user)" : user
         var post = try await make(kind, number, user: user, poster: poster, order: order)
         post.repetition = repetition
         return post
     }
 
-    /// One post of a kind, by a user of a drill's own.
+    /// One post of a kind, by a user of the drill's own.
     ///
     /// - Parameters:
-    ///   - order: it is bought with the id of this order of the user.
-    ///   - token: it is bought with this token, which is registered for the user.
+    ///   - order: the order of the user whose id the purchase carries.
+    ///   - token: the token that the purchase carries; it is registered for the user.
     func make(_ kind: Post.Kind, user: String, order: UUID? = nil, token: UUID? = nil) async throws -> Post {
         let number = state.withLock { state in
             state.count += 1
@@ -148,7 +148,7 @@ final class PurchaseGenerator: Sendable {
             if kind == .wrongBundle { request.bundleId = "com.example.other" }
             return post(kind, number, user, nil, proof: try store.forge(request))
         case .garbage:
-            // Three parts of base64url, and nothing in them.
+            // The text has the three parts of a JWS in base64url, without any content.
             let part = Data("garbage \(number)".utf8).base64EncodedString().replacing("=", with: "")
             return post(kind, number, user, nil, proof: "\(part).\(part).\(part)")
         case .unreadable:
@@ -183,7 +183,7 @@ final class PurchaseGenerator: Sendable {
         return post(kind, number, poster, id, proof: proof)
     }
 
-    /// The first period of a subscription, or the next one of somebody's who has one.
+    /// Sells the first period of a subscription, or the next period of an existing one.
     private func sellPeriod(_ number: Int, _ user: String) async throws -> Post {
         let chain = state.withLock { state -> Chain? in
             guard number % 2 == 1, !state.chains.isEmpty else { return nil }
@@ -195,7 +195,7 @@ final class PurchaseGenerator: Sendable {
         var request = SaleRequest(app: Self.bundle, productId: Self.subscription, type: .autoRenewable)
         request.receipts = false
         request.originalTransactionId = chain?.originalID
-        // Two that end together would be one.
+        // Each period needs an end of its own: two with the same end would be one purchase.
         request.expiresDate = chain.map {
             Int64(Date.now.timeIntervalSince1970 * 1000) + Int64($0.periods) * 30 * 86_400_000
         }
@@ -214,7 +214,7 @@ final class PurchaseGenerator: Sendable {
         state.withLock { $0.sales.append(sale) }
     }
 
-    /// The same purchase, posted by somebody else.
+    /// The same purchase, posted by another user.
     func steal(_ post: Post) -> Post {
         var body = String(decoding: post.body, as: UTF8.self)
         body = body.replacing("\"userId\":\"\(post.userID)\"", with: "\"userId\":\"thief-of-\(post.userID)\"")

@@ -2,8 +2,9 @@ import Foundation
 package import Glibc
 import Synchronization
 
-/// One process of the program, in a session of its own: a Ctrl-C reaches it through us and in order. What it prints
-/// goes to a file; it is ended by its id, at the latest when this process ends, however that comes about.
+/// One process of the program, in a session of its own: a Ctrl-C reaches it only through this process and in order. Its
+/// output goes to a file. This process ends it by its id, at the latest when this process itself ends, for whatever
+/// reason.
 package final class RunningProcess: Sendable {
     package enum Ending: Equatable, Sendable {
         case exit(Int32)
@@ -19,7 +20,7 @@ package final class RunningProcess: Sendable {
     private let logPath: String
     private let ending = Mutex<Ending?>(nil)
 
-    /// Starts it with this environment and no other, and without input.
+    /// Starts the program with this environment only, and without input.
     package init(
         _ name: String, executable: String, arguments: [String], environment: [String: String], logPath: String
     ) throws {
@@ -31,9 +32,10 @@ package final class RunningProcess: Sendable {
         posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, 1, logPath, O_WRONLY | O_CREAT | O_APPEND, 0o600)
         posix_spawn_file_actions_adddup2(&actions, 1, 2)
-        // Sockets of ours that it inherited would stay open when we close them, and the other side would wait for ever.
+        // A socket of ours that the child inherited would stay open after we close it, and the other side would wait
+        // for ever.
         for descriptor in Self.inheritable { posix_spawn_file_actions_addclose(&actions, descriptor) }
-        // This process may block and ignore signals that the program has to see.
+        // This process may block or ignore signals that the program must see.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
@@ -57,22 +59,23 @@ package final class RunningProcess: Sendable {
         Thread.detachNewThread { [self] in collect() }
     }
 
-    /// Descriptors of ours. Not addclosefrom_np, which needs _GNU_SOURCE to be seen; one that is closed meanwhile does
-    /// no harm.
+    /// Our own file descriptors. Not closed with addclosefrom_np, which is visible only with _GNU_SOURCE. A descriptor
+    /// that is closed meanwhile does no harm.
     static var inheritable: [Int32] {
         let names = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
         return names.compactMap { Int32($0) }.filter { $0 > 2 }
     }
 
-    /// POSIX_SPAWN_SETSID (spawn.h), which needs _GNU_SOURCE to be seen.
+    /// POSIX_SPAWN_SETSID (spawn.h), which is visible only with _GNU_SOURCE.
     static let newSession: Int16 = 0x80
 
-    /// As C wants it: to be freed by the caller, with a nil at the end.
+    /// The texts as a C array: the caller frees them; a nil stands at the end.
     static func copy(_ texts: [String]) -> [UnsafeMutablePointer<CChar>?] {
         texts.map { text in strdup(text) } + [nil]
     }
 
-    /// Waits for the end. The id stays ours until it is collected under the lock: a signal can only reach our child.
+    /// Waits for the end. The id stays ours until this function collects it under the lock, so a signal can only reach
+    /// our child.
     private func collect() {
         var info = siginfo_t()
         while waitid(P_PID, id_t(id), &info, WEXITED | WNOWAIT) != 0, errno == EINTR {}
@@ -92,7 +95,7 @@ package final class RunningProcess: Sendable {
         }
     }
 
-    /// How it ended.
+    /// Waits for the end, at most so long, and returns how the process ended.
     package func end(within limit: Duration) async throws -> Ending {
         let deadline = ContinuousClock.now + limit
         while ContinuousClock.now < deadline {
@@ -102,10 +105,10 @@ package final class RunningProcess: Sendable {
         throw Failure(description: "\(name) did not end within \(limit)")
     }
 
-    /// kill -9, and gone when this returns.
+    /// Kills the process with kill -9; on return it is gone.
     package func killHard() async {
         send(SIGKILL)
-        // Its own task: the caller's may be cancelled, and must wait all the same.
+        // The wait runs in a task of its own: the caller's task may be cancelled, and must wait all the same.
         _ = await Task { try await end(within: .seconds(20)) }.result
     }
 
@@ -125,7 +128,7 @@ package final class RunningProcess: Sendable {
         throw Failure(description: "\(name) does not listen (\(what)):\n\(logTail)")
     }
 
-    /// Everything it printed so far.
+    /// Everything that the process has printed so far.
     package var log: String {
         guard let data = FileManager.default.contents(atPath: logPath) else { return "" }
         return String(decoding: data, as: UTF8.self)

@@ -14,30 +14,32 @@ import ServiceLifecycle
 import Synchronization
 import WorkQueue
 
-/// The whole product for one drill: a database and queues of its own on private servers, an App Store, processes, and
-/// a proxy between every two parts.
+/// The whole product for one drill: a database and queues of its own on private servers, an App Store, processes, and a
+/// proxy between every two parts.
 final class TestDeployment: Sendable {
     struct Shape: Sendable {
         var executable: String
-        /// The version before, which the deployment starts with if it is given.
+        /// The previous version of the program; if given, the deployment starts with it.
         var previous: String?
-        /// Services may declare queues, as where nobody has set up users at the broker, and so bring back lost ones.
+        /// Whether services may declare queues and so bring back lost ones, as where the operator has set up no users
+        /// at the broker.
         var declaresQueues = false
-        /// Factor on every delay of the processes.
+        /// The factor on every delay of the processes.
         var scale: Double
         var rate: Double
         var seed: UInt64
         var ingests = 2
         var workers = 3
         var schedulers = 2
-        /// Processes of all three roles.
+        /// The number of processes that have all three roles.
         var alls = 0
         /// How many files the runner itself may open.
         var openFiles: Int
 
-        /// Connections of clients to each process that takes posts. Every client has one of its own as far as files
-        /// go: while answers take 12 s, 200 posts a second keep 2,400 waiting. Each is three files of ours, its own
-        /// end and the proxy's two; a quarter of all is left for everything else.
+        /// The number of client connections to each process that takes posts. Every client has a connection of its own
+        /// as far as the limit on files allows: while answers take 12 s, 200 posts a second keep 2,400 waiting. Each
+        /// connection takes three of our files: the client's end and the proxy's two. A quarter of all files is left
+        /// for everything else.
         var connectionsMax: Int { min(4096, openFiles / 4 / max(1, ingests + alls)) }
     }
 
@@ -47,7 +49,7 @@ final class TestDeployment: Sendable {
 
     let shape: Shape
     let servers: PrivateServers
-    /// Of the database.
+    /// The name of the database.
     let name: String
     let queuePrefix: String
     let queues: Queues
@@ -56,10 +58,10 @@ final class TestDeployment: Sendable {
     let traffic: Traffic
     let members: [Member]
     let appleProxy: FaultProxy
-    /// Straight to the server.
+    /// A connection to the server without a proxy.
     let database: Database
     let databaseURL: String
-    /// A pool of connections goes through all that it has for every request: several small ones.
+    /// A pool searches all its connections for every request, so there are several small pools.
     private let pools: [HTTPClient]
     private let directory: String
     private let storeGroup: ServiceGroup
@@ -74,7 +76,7 @@ final class TestDeployment: Sendable {
         self.name = name
         self.databaseURL = databaseURL
         self.directory = directory
-        // As the broker's users of deploy/local may use it.
+        // The users that `deploy/local` creates at the broker may use this prefix.
         queuePrefix = "test-\(name)"
         self.store = store
         self.storeGroup = storeGroup
@@ -86,7 +88,7 @@ final class TestDeployment: Sendable {
         let poolCount = 8
         let connectionsMax = max(1, shape.connectionsMax / poolCount)
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = connectionsMax
-        // An app that waits for one of its connections is as patient as one that waits for the answer.
+        // An app waits as long for a connection as for an answer.
         configuration.timeout.connect = Traffic.patienceMax
         configuration.connectionPool.retryConnectionEstablishment = false
         pools = (0..<poolCount).map { [configuration] _ in
@@ -96,7 +98,7 @@ final class TestDeployment: Sendable {
             "MAKEGOOD_CONFIG": "\(directory)/makegood.json", "MAKEGOOD_QUEUE_PREFIX": queuePrefix,
             "MAKEGOOD_HTTP_PORT": "0", "MAKEGOOD_OPERATIONS_PORT": "0", "MAKEGOOD_TIME_SCALE": "\(shape.scale)",
             "MAKEGOOD_DRAIN_DELAY_SECONDS": "1",
-            // So that a drill can tell why a post was refused.
+            // The debug level lets a drill tell why a post was refused.
             "MAKEGOOD_LOG_LEVEL": "debug",
         ]
         for name in ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR"] {
@@ -124,7 +126,7 @@ final class TestDeployment: Sendable {
         }
     }
 
-    /// Everything is up and no load runs yet while `body` runs; everything is ended afterwards.
+    /// Runs `body` with everything started and no load yet; ends everything afterwards.
     static func run<Result: Sendable>(
         _ shape: Shape, on servers: PrivateServers, name: String, _ body: (TestDeployment) async throws -> Result
     ) async throws -> Result {
@@ -137,7 +139,7 @@ final class TestDeployment: Sendable {
         var logger = Logger(label: "app-store")
         logger.logLevel = .critical
         let store = try AppStoreSimulator(SimulatorConfiguration(seed: shape.seed), logger: logger)
-        // Ended in order: a cancelled server may meet a connection that it has just accepted.
+        // The service ends the store in order: a cancelled server may meet a connection that it has just accepted.
         let storeGroup = ServiceGroup(services: [store], logger: logger)
         let storeRun = Task { try await storeGroup.run() }
         try store.register(
@@ -171,7 +173,7 @@ final class TestDeployment: Sendable {
         await storeGroup.triggerGracefulShutdown()
         _ = await storeRun.result
         for pool in pools { try? await pool.shutdown() }
-        // Queues and database go with the servers.
+        // After a cancelled run the database goes with the servers; the queues always do.
         if !Task.isCancelled { _ = try? await servers.psql("drop database if exists \(name) with (force)") }
     }
 
@@ -183,12 +185,12 @@ final class TestDeployment: Sendable {
             logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
     }
 
-    /// Straight to the server, and minutes for a statement. To be closed.
+    /// A connection to the server without a proxy; a statement may take minutes. The caller closes it.
     func patientDatabase() -> Database { Self.database(databaseURL, connections: 1, timeout: .seconds(600)) }
 
     func members(_ role: Member.Role) -> [Member] { members.filter { $0.role == role } }
 
-    /// Processes that call Apple.
+    /// The number of processes that call Apple.
     var judges: Int { members(.worker).count + members(.all).count }
 
     private func startAll() async throws {
@@ -198,7 +200,7 @@ final class TestDeployment: Sendable {
         }
     }
 
-    /// Starts what does not run, wakes what is stopped, and takes every fault of ours away.
+    /// Starts processes that do not run, wakes stopped ones, and removes every fault that the drill has set.
     func heal() async throws {
         store.clearFaults()
         appleProxy.set(.forwarding)
@@ -209,8 +211,8 @@ final class TestDeployment: Sendable {
         }
     }
 
-    /// A server's address for the user of this role. deploy/local asks nobody for a password but the broker's users,
-    /// whose names it is.
+    /// A server's address for the user of this role. `deploy/local` asks only the broker's users for a password, which
+    /// is the user's name.
     private static func address(_ url: String, as role: DatabaseRole) -> String {
         guard var parts = URLComponents(string: url) else { return url }
         parts.user = "makegood_\(role.rawValue)"
@@ -218,10 +220,9 @@ final class TestDeployment: Sendable {
         return parts.string ?? url
     }
 
-    /// Runs a command of the program to its end; what it printed.
+    /// Runs a command of the program to its end and returns its output.
     ///
-    /// - Parameters:
-    ///   - role: nil: with all rights.
+    /// - Parameter role: the user that the command logs in as; nil: one with all rights.
     @discardableResult
     func command(_ arguments: [String], as role: DatabaseRole? = nil) async throws -> String {
         let log = "\(directory)/command-\(UUID().uuidString.prefix(8)).log"
@@ -239,7 +240,7 @@ final class TestDeployment: Sendable {
         return process.log
     }
 
-    /// - Parameter appleURL: instead of the proxy before the simulator.
+    /// - Parameter appleURL: an address in place of the proxy before the simulator.
     func writeConfiguration(appleURL: String? = nil) throws {
         let apple = appleURL ?? appleProxy.url("http://127.0.0.1:1")
         let credentials = store.credentials
@@ -253,7 +254,7 @@ final class TestDeployment: Sendable {
             "grantFrom": Date.now.addingTimeInterval(-86_400).formatted(.iso8601), "rootCertificates": ["root.der"],
             "serverApi": [
                 "issuerId": credentials.issuerId, "keyId": credentials.keyId, "privateKeyFile": "key.p8",
-                // A drill's subject is the fault, not the patience that Apple's limit asks for.
+                // The limit is high: a drill tests the fault, not the waiting for Apple's limit.
                 "callsPerSecond": 1000,
                 "productionUrl": "\(apple)/production", "sandboxUrl": "\(apple)/sandbox",
             ],
@@ -292,7 +293,7 @@ final class TestDeployment: Sendable {
 // MARK: - Looking
 
 extension TestDeployment {
-    /// One text per row of the first column.
+    /// The first column of each row, as text.
     func texts(_ sql: String) async throws(PostgresError) -> [String] {
         try await database.run(
             Statement<Void, String?>("adversary.texts", sql) { row throws(PostgresError) in try row.optionalText(0) }
@@ -309,12 +310,13 @@ extension TestDeployment {
         try await database.run(Statement<Void, Void>("adversary.execute", sql))
     }
 
-    /// Several statements at once, as the superuser.
+    /// Runs several statements at once, as the superuser.
     func script(_ sql: String) async throws { try await servers.psql(sql, database: name) }
 
     var grants: Int { get async throws(PostgresError) { try await count("select count(*) from grants") } }
 
-    /// Whether it became true in time. An error counts as not yet: servers are away in drills.
+    /// How long it took until the condition was true; nil if it did not become true in time. An error counts as not
+    /// yet: servers are away in drills.
     func becomes(within limit: Duration, _ condition: () async throws -> Bool) async throws -> Duration? {
         let start = ContinuousClock.now
         while true {
@@ -322,14 +324,14 @@ extension TestDeployment {
             if (try? await condition()) == true { return ContinuousClock.now - start }
             try Task.checkCancellation()
             guard ContinuousClock.now - start < limit else { return nil }
-            // Counting the receipts of a long run takes a core a tenth of a second: looking must not be the load. Nor is the
-            // moment to be missed where a look ended by its time-out.
+            // Counting the receipts of a long run takes a core a tenth of a second, so the pauses grow with the time of
+            // a look. The pause is bounded, so that a look that timed out does not miss the moment.
             let rest = min(.milliseconds(500), (ContinuousClock.now - look) * 4)
             try await Task.sleep(for: max(.milliseconds(50), rest))
         }
     }
 
-    /// GET of a member's operations port; nil if there was no answer within two seconds.
+    /// Sends a GET to a member's operations port; nil if no answer came within two seconds.
     func ask(_ member: Member, _ path: String) async -> (status: Int, body: String)? {
         guard let port = member.operationsPort else { return nil }
         let request = HTTPClientRequest(url: "http://127.0.0.1:\(port)\(path)")
@@ -340,7 +342,7 @@ extension TestDeployment {
     }
 
     /// The sum of a metric over its labels; nil if the member does not answer or has no such metric.
-    /// - Parameter label: `name="value"`; only the series that have it.
+    /// - Parameter label: `name="value"`; only series with this label count.
     func metric(_ name: String, _ label: String = "", of member: Member) async -> Double? {
         guard let answer = await ask(member, "/metrics") else { return nil }
         let values = answer.body.split(separator: "\n")

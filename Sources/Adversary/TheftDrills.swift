@@ -3,7 +3,7 @@ import Foundation
 import NIOHTTP1
 
 extension Drill {
-    /// Players who take what others bought.
+    /// Drills in which players post purchases of other players.
     static let theftDrills: [Drill] = [
         Drill(
             "30", "thieves post what victims buy at the same moment, and workers die",
@@ -21,7 +21,7 @@ extension Drill {
 
 /// One purchase that two players post.
 private struct Theft: Sendable {
-    /// What the victim's purchase says of its owner.
+    /// How the victim's purchase names its owner.
     enum Means: CaseIterable { case order, registeredToken, nothing }
 
     let means: Means
@@ -38,7 +38,7 @@ private struct Theft: Sendable {
 extension DrillContext {
     private static let victimsAtOnce = 12
 
-    /// Victims buy; then the victims and their thieves post within a second, in which each worker is killed once.
+    /// Victims buy. Then the victims and their thieves post within a second, in which the drill kills each worker once.
     fileprivate func steal(_ client: HTTPClient) async throws -> [Theft] {
         var prepared: [Theft] = []
         for number in 0..<Self.victimsAtOnce {
@@ -63,8 +63,8 @@ extension DrillContext {
         return posted
     }
 
-    /// The thief has what can be captured: the proof, and the text that the victim's device sends. The thief's post names an
-    /// order of the thief's own, which was placed before the purchase.
+    /// Prepares a theft. The thief has everything that can be captured: the proof, and the text that the victim's
+    /// device sends. The thief's post names an order of the thief's own, which was placed before the purchase.
     private func prepare(_ means: Theft.Means, _ client: HTTPClient) async throws -> Theft {
         let name = "victim-\(UUID().uuidString.prefix(8))"
         let installation = #""installationId":"device-of-\#(name)""#
@@ -76,7 +76,7 @@ extension DrillContext {
             case .order:
                 try await world.shop.make(.ordered, user: name, order: try await order(of: victim, installation))
             case .registeredToken: try await world.shop.make(.signed, user: name, token: try await token(of: victim))
-            // Whose it is nobody knows but the two.
+            // Only the two players know whose the purchase is.
             case .nothing: try await world.shop.make(.stolen, user: name)
             }
         var stolen = world.shop.steal(bought)
@@ -103,7 +103,7 @@ extension DrillContext {
         return token
     }
 
-    /// Posts until it is accepted; the receipt's id.
+    /// Posts until ingest accepts; returns the receipt's id.
     private func post(_ post: PurchaseGenerator.Post, by player: Flooder) async throws -> UUID {
         let end = ContinuousClock.now + .seconds(30)
         while ContinuousClock.now < end {
@@ -126,7 +126,7 @@ extension DrillContext {
         }
     }
 
-    /// What the database, the feed and the two players say of each.
+    /// Checks the database, the event feed and the answers to both players for each theft.
     fileprivate func judge(_ thefts: [Theft]) async throws {
         let receipts = thefts.flatMap { ["'\($0.receiptOfVictim)'", "'\($0.receiptOfThief)'"] }.joined(separator: ",")
         try await expect("every post has its verdict", within: .seconds(60)) {
@@ -176,7 +176,7 @@ extension DrillContext {
             "\(granted.count) told, \(owners.count) granted of \(thefts.count), \(toThieves) to thieves who came first")
     }
 
-    /// Rows of two words.
+    /// Runs a query that returns two texts for each row.
     private func pairs(_ sql: String) async throws -> [(String, String)] {
         try await world.texts(sql).compactMap { row in
             let words = row.split(separator: " ", maxSplits: 1).map(String.init)

@@ -5,15 +5,16 @@ import NIOCore
 import NIOHTTP1
 import Synchronization
 
-/// Apps that post purchases at a rate, whatever becomes of those before (open loop), and try again until accepted.
+/// Apps that post purchases at a given rate, however earlier posts went (open loop), and try again until accepted.
 final class Traffic: Sendable {
-    /// Buyers and their posts that are open at the same time; beyond it the load stops growing and says so.
+    /// The largest number of buyers and posts that are open at the same time; beyond it the load stops growing and
+    /// reports it.
     static let openMax = 60_000
-    /// A group of tasks goes through all of them when one ends: so many groups.
+    /// The number of task groups: a group searches all its tasks when one ends, so there are many small groups.
     private static let streets = 64
-    /// An app waits so long for an answer at most, as gateways do.
+    /// The longest time that an app waits for an answer; gateways wait as long.
     static let patienceMax = TimeAmount.seconds(60)
-    /// An app waits so long before it tries again.
+    /// The pauses before an app's next tries.
     private static let pauses: [Duration] = [.milliseconds(100), .milliseconds(200), .milliseconds(500), .seconds(1)]
 
     let shop: PurchaseGenerator
@@ -22,13 +23,13 @@ final class Traffic: Sendable {
     private let addresses: @Sendable () -> [String]
     private let pools: [HTTPClient]
     private let rate: Mutex<Double>
-    /// An app waits so long for an answer.
+    /// The time that an app waits for an answer now.
     private let patience = Mutex(TimeAmount.seconds(20))
     private let mix: Mutex<PurchaseGenerator.Mix>
     private let isOver = Atomic<Bool>(false)
     private let isPaused = Atomic<Bool>(false)
     private let random: Mutex<SplitMix64>
-    /// Requests open at each address.
+    /// The number of open requests at each address.
     private let openRequests = Mutex<[String: Int]>([:])
 
     init(
@@ -43,21 +44,21 @@ final class Traffic: Sendable {
         random = Mutex(SplitMix64(seed: seed))
     }
 
-    /// Purchases a second from now on.
+    /// Sets the number of purchases a second from now on.
     func set(rate: Double) { self.rate.withLock { $0 = rate } }
     func set(patience: TimeAmount) { self.patience.withLock { $0 = patience } }
     func set(_ mix: PurchaseGenerator.Mix) { self.mix.withLock { $0 = mix } }
 
-    /// Nobody buys anything new until `resume`.
+    /// Stops new purchases until `resume`.
     func pause() { isPaused.store(true, ordering: .sequentiallyConsistent) }
     func resume() { isPaused.store(false, ordering: .relaxed) }
 
-    /// Where a client may be sent now.
+    /// The addresses to which a client may be sent now.
     var openAddresses: [String] { addresses() }
 
     func openRequests(at address: String) -> Int { openRequests.withLock { $0[address] ?? 0 } }
 
-    /// No new purchases; the apps go on until theirs are accepted.
+    /// Ends new purchases; the apps go on until their posts are accepted.
     func stop() { isOver.store(true, ordering: .sequentiallyConsistent) }
 
     /// Runs until `stop`, and until every app has its answer or the task is cancelled.
@@ -80,7 +81,8 @@ final class Traffic: Sendable {
                     next = .now
                     continue
                 }
-                // First open, then looked at: who stops the load and sees nobody open can be sure that nobody comes.
+                // The order matters: first the app counts as open, then it looks at the flags. A caller that stops the
+                // load and sees no open app can be sure that none comes.
                 journal.began()
                 guard !isOver.load(ordering: .sequentiallyConsistent), !isPaused.load(ordering: .sequentiallyConsistent)
                 else {
@@ -95,12 +97,12 @@ final class Traffic: Sendable {
         }
     }
 
-    /// The buyers of a street, each a task.
+    /// Runs the buyers of a street, each in a task.
     private func serve(_ street: AsyncStream<Void>) async {
         await withDiscardingTaskGroup { group in
             for await _ in street {
                 group.addTask {
-                    // Open until its last post: also between two of them.
+                    // The buyer counts as open until its last post, also between two posts.
                     defer { self.journal.ended() }
                     await self.buy()
                 }
@@ -128,7 +130,7 @@ final class Traffic: Sendable {
         }
     }
 
-    /// One app posts until it has a final answer: 200 or 202, or 400 for what nobody can read.
+    /// Posts as one app until a final answer comes: 200 or 202, or 400 for an unreadable post.
     @discardableResult
     func submit(_ post: PurchaseGenerator.Post) async -> UUID? {
         journal.began()
@@ -149,7 +151,7 @@ final class Traffic: Sendable {
 
     private enum Outcome {
         case final(UUID?)
-        /// Not before Retry-After, where there is one.
+        /// Try again, not before Retry-After, where the answer has one.
         case again(after: Duration)
     }
 
@@ -184,7 +186,7 @@ final class Traffic: Sendable {
         }
     }
 
-    /// Places an order until it is acknowledged; its id. Nil where the load was cancelled.
+    /// Places an order, repeated until ingest acknowledges it; returns its id. Nil if the load was cancelled.
     private func place(user: String, product: String, key: String) async -> UUID? {
         let body = Array(
             """
@@ -203,7 +205,7 @@ final class Traffic: Sendable {
         return nil
     }
 
-    /// One request to one of the addresses. `wait`: what Retry-After says, in seconds.
+    /// Sends one request to one of the addresses. `wait`: the seconds that Retry-After names.
     private func send(
         _ body: [UInt8], to path: String, key: String, at addresses: [String]
     ) async throws -> (status: Int, id: UUID?, wait: Int?) {
@@ -227,10 +229,10 @@ final class Traffic: Sendable {
     }
 }
 
-/// The keys of a drill's deployment.
+/// The access keys of a drill's deployment.
 enum Access {
-    /// The apps' gateway.
+    /// The key of the apps' gateway.
     static let app = "app-key-of-the-drill"
-    /// A trusted backend that vouches for its users.
+    /// The key of a trusted backend that vouches for its users.
     static let backend = "backend-key-of-the-drill"
 }

@@ -3,28 +3,29 @@ import Foundation
 import Ledger
 import Synchronization
 
-/// What a process has asked its servers and was not told yet, and what it was given and has not settled yet: read off
-/// its connections by the proxies in between. So it is known from the outside whether a kill interrupted something.
+/// A process's work in flight: requests that its servers have not answered yet, and messages that it has received and
+/// not settled yet. The proxies read it from the connections, so a test knows from the outside whether a kill
+/// interrupted something.
 final class WorkInFlight: Sendable {
     struct Counts: Sendable {
-        /// Connections to PostgreSQL with a question that is not answered.
+        /// The number of connections to PostgreSQL with an unanswered question.
         var questions = 0
-        /// Messages delivered and not acknowledged.
+        /// The number of messages delivered and not acknowledged.
         var unacked = 0
-        /// Messages published and not confirmed.
+        /// The number of messages published and not confirmed.
         var unconfirmed = 0
 
         var isWorking: Bool { questions + unacked + unconfirmed > 0 }
     }
 
-    /// Kept alive by the proxy as long as the connection stands.
+    /// The proxy keeps the ledger alive as long as the connection stands.
     private struct Link {
         weak var ledger: (any Ledger)?
     }
 
     private let links = Mutex<[Link]>([])
 
-    /// Of the connections that stand.
+    /// The counts of the connections that stand.
     var counts: Counts {
         links.withLock { links in
             links.removeAll { $0.ledger == nil }
@@ -45,9 +46,11 @@ final class WorkInFlight: Sendable {
         func add(to counts: inout Counts)
     }
 
-    /// Answered is what ends in ReadyForQuery: `Z`, length 5, a state (PostgreSQL manual, 55.7).
+    /// Counts a question as answered when its answer ends in ReadyForQuery: `Z`, length 5, a state (PostgreSQL manual,
+    /// 55.7).
     private final class PostgresLink: Ledger {
-        /// What asks nothing: Terminate, and the empty Query that is a sign of life (PostgreSQL manual, 55.7).
+        /// Messages that ask nothing: Terminate, and the empty Query that serves as a keep-alive (PostgreSQL manual,
+        /// 55.7).
         private static let idle: [[UInt8]] = [[0x58, 0, 0, 0, 4], [0x51, 0, 0, 0, 5, 0]]
         private let state = Mutex((isAsked: false, tail: [UInt8]()))
 
@@ -113,7 +116,7 @@ final class WorkInFlight: Sendable {
     }
 }
 
-/// One method of class basic: its number and what follows.
+/// One method of class basic: its number and its arguments.
 private struct BasicMethod {
     let number: UInt16
     let arguments: ArraySlice<UInt8>
@@ -123,11 +126,11 @@ private struct BasicMethod {
         arguments.dropFirst(offset).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     }
 
-    /// The bit after the tag: this one and all before it.
+    /// Whether the `multiple` bit after the tag is set: the tag stands for this message and all before it.
     var isMultiple: Bool { (arguments.dropFirst(8).first ?? 0) & 1 == 1 }
 }
 
-/// The frames of one direction, cut out of what arrives.
+/// The frames of one direction, cut out of the arriving bytes.
 private struct Frames {
     private var rest: [UInt8] = []
     private var greeting: Int

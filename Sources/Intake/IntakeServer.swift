@@ -9,14 +9,15 @@ import ServiceLifecycle
 package import Settings
 package import WorkQueue
 
-/// The HTTP server of ingest: receipts, orders, events, timelines and lists of purchases, and health and metrics where they
-/// have no port of their own.
+/// The HTTP server of ingest: receipts, orders, events, timelines and lists of purchases. Health and metrics too, where
+/// they have no port of their own.
 ///
-/// One `run()` owns everything that lives as long as the listener. Put it last in the service group, so that it is the
-/// first to be told of a shutdown: readiness turns 503 at once, the listener stays open for the drain delay while
-/// answers carry `Connection: close`, then it takes no more connections and ends what is under way.
+/// One `run()` owns everything that lives as long as the listener. The caller puts the server last in the service
+/// group, so that it hears of a shutdown first. Then readiness turns 503 at once, the listener stays open for the drain
+/// delay while answers carry `Connection: close`, and at last the server takes no more connections and finishes the
+/// requests under way.
 package struct IntakeServer: Service {
-    /// What is still running this long after the listener closed is cut.
+    /// The server cuts requests that still run this long after the listener closed.
     private static let drainDeadline: Duration = .seconds(20)
 
     private let configuration: ConfigurationHolder
@@ -43,8 +44,8 @@ package struct IntakeServer: Service {
     package let address = ListeningAddress()
 
     /// - Parameters:
-    ///   - lists: what lists are read from; who made it closes it.
-    ///   - connectionsMax: more wait in the backlog.
+    ///   - lists: the database for lists; its maker closes it.
+    ///   - connectionsMax: further connections wait in the backlog.
     package init(
         ledger: Ledger, lists: Database, workQueue: WorkQueue, configuration: ConfigurationHolder,
         catalogues: CatalogueRefresher,
@@ -94,7 +95,7 @@ package struct IntakeServer: Service {
     package func run() async throws {
         defer { address.ended() }
         if let section = configuration.current.gatewayJWT { _ = try await GatewayVerifier(section) }
-        // A group of its own, and detached: the outer shutdown must not reach the listener before the drain delay.
+        // The group is separate, and detached: the outer shutdown must not reach the listener before the drain delay.
         let group = ServiceGroup(configuration: .init(services: [.init(service: application)], logger: logger.quiet))
         let listener = Task.detached { try await group.run() }
         try await withThrowingTaskGroup(of: Void.self) { tasks in
@@ -118,7 +119,7 @@ package struct IntakeServer: Service {
     private func drain(_ group: ServiceGroup, _ listener: Task<Void, any Error>) {
         health.beginDrain()
         logger.info("draining", metadata: ["drain.seconds": "\(settings.drainDelay.components.seconds)"])
-        // Nobody waits for news on a process that goes: the next poll reaches another one.
+        // No request waits for news on a process that ends: the client's next poll reaches another process.
         longPoll.close()
         orderPoll.close()
         Task {

@@ -1,11 +1,11 @@
-/// One record of comma-separated values (RFC 4180). By hand: no library that resolves here reads it.
+/// One record of comma-separated values (RFC 4180). Written by hand: no library that resolves here reads it.
 ///
 /// Fields are separated by commas; a quoted one may hold commas, line ends and, doubled, quotes. A quote inside an unquoted
 /// field, and text after a closing quote, are errors and not a guess.
 enum CSVLine {
     enum Reading: Equatable {
         case fields([[UInt8]])
-        /// A quote is not closed: the record goes on in the next line.
+        /// A quote is not closed: the record continues in the next line.
         case open
         case broken(String)
     }

@@ -3,7 +3,7 @@ package import Foundation
 package import Purchases
 package import Settings
 
-/// Why a line is refused: the field at fault, and what is wrong with it. Without the value.
+/// Why the importer refuses a line: the field at fault and the error. The value itself is not named.
 package struct ImportFault: Error, Sendable, Equatable {
     package let field: String
     package let problem: String
@@ -13,7 +13,7 @@ package struct ImportFault: Error, Sendable, Equatable {
 struct ImportFields {
     /// The App Store opened on 2008-07-10; nothing was bought before.
     static let firstPurchase = Date(timeIntervalSince1970: 1_215_648_000)
-    /// Clocks differ; a purchase from later than this is a mistake.
+    /// Clocks differ by less than this; a purchase further in the future is a mistake.
     static let aheadMax: TimeInterval = 86_400
     private static let idBytesMax = 64
     private static let targetBytesMax = 1024
@@ -28,7 +28,7 @@ struct ImportFields {
         return value
     }
 
-    /// One of Apple's ids: digits. A spreadsheet's 2.0E+15 is none.
+    /// One of Apple's ids: digits only. A spreadsheet's 2.0E+15 is no id.
     func appleID(_ column: ImportColumn) throws(ImportFault) -> String? {
         guard let text = try plain(column, "an id of Apple's") else { return nil }
         guard text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }),
@@ -66,7 +66,7 @@ struct ImportFields {
         return quantity
     }
 
-    /// In the shop of the system before this one; both columns or neither.
+    /// The price in the former system's shop; the line has both columns or neither.
     func price() throws(ImportFault) -> Catalogue.Price? {
         let milliunits = try plain(.priceMilliunits, "a whole number")
         let currency = try text(.currency)
@@ -84,7 +84,7 @@ struct ImportFields {
         return Catalogue.Price(milliunits: value, currency: currency)
     }
 
-    /// RFC 3339, or milliseconds since 1970 as Apple writes them.
+    /// A time: RFC 3339, or milliseconds since 1970 as Apple writes them.
     func time(_ column: ImportColumn, aheadMax: TimeInterval = aheadMax) throws(ImportFault) -> Date? {
         guard let text = try plain(column, "a time") else { return nil }
         guard let date = Date(rfc3339: text) ?? Int(text).map({ Date(timeIntervalSince1970: Double($0) / 1000) }) else {
@@ -105,7 +105,7 @@ struct ImportFields {
         return text
     }
 
-    /// Where in the game the goods go, as a JSON object.
+    /// The place in the game for the goods, as a JSON object.
     func target(of userID: String) throws(ImportFault) -> String {
         var members: [JSONValue.Member] = []
         for column in [ImportColumn.server, .role, .country] {
@@ -120,7 +120,7 @@ struct ImportFields {
         ImportFault(field: column.rawValue, problem: problem)
     }
 
-    /// As it was written. A number counts where it is whole.
+    /// The value as it was written. A number counts if it is whole.
     private func plain(_ column: ImportColumn, _ kind: String) throws(ImportFault) -> String? {
         switch values[column] {
         case nil: nil
@@ -136,19 +136,19 @@ struct ImportFields {
     }
 }
 
-/// What the lines of a file are about.
+/// What all lines of a file share: the app, its catalogue and its user keys.
 package struct ImportContext: Sendable {
     package let appID: String
-    /// Of lines that name none.
+    /// The environment of lines that name none.
     package let environment: String
-    /// What the app sells.
+    /// The products that the app sells.
     package let catalogue: Catalogue
     package let payBy: Duration
-    /// Where the tables hold keys instead of ids.
+    /// The user keys, where the tables hold keys instead of ids.
     package let keys: UserKeys?
     package let now: Date
 
-    /// - Parameter catalogue: the one in force, completed by the configuration's products.
+    /// - Parameter catalogue: the catalogue in force, completed by the configuration's products.
     package init(
         _ app: AppConfiguration, catalogue: Catalogue, keys: UserKeys?, environment: String = Transaction.production,
         now: Date = .now

@@ -3,8 +3,8 @@ import Encoding
 import Foundation
 import Purchases
 
-/// What a line of an imported file may say. The names are those of the API; case, spaces, `_` and `-` do not matter, so
-/// `transaction_id` is `transactionId`.
+/// The columns that a line of an imported file may have. The names are those of the API; case, spaces, `_` and `-` do
+/// not matter, so `transaction_id` is `transactionId`.
 package enum ImportColumn: String, Sendable, CaseIterable {
     case transactionId, originalTransactionId, userId, productId, purchasedAt, environment
     case since, token, orderId, item, quantity, promotion, priceMilliunits, currency, placedAt, payBy
@@ -12,7 +12,7 @@ package enum ImportColumn: String, Sendable, CaseIterable {
 
     fileprivate static let byName = Dictionary(uniqueKeysWithValues: allCases.map { (plain($0.rawValue), $0) })
 
-    /// Nil for a name that nobody knows.
+    /// Nil for an unknown name.
     init?(named name: String) {
         guard name.utf8.count <= 64, let column = Self.byName[Self.plain(name)] else { return nil }
         self = column
@@ -35,13 +35,13 @@ package struct ImportRecord: Sendable, Equatable {
     package enum Value: Sendable, Equatable {
         case text(String)
         case number(String)
-        /// A list, an object, true or false.
+        /// A value of another type: a list, an object, true or false.
         case other
     }
 
-    /// Where it begins, from 1.
+    /// The number of the record's first line, from 1.
     package let line: Int
-    /// What cannot be read at all says why.
+    /// The values; for an unreadable line, the reason.
     package let values: Result<[ImportColumn: Value], Unreadable>
 
     package struct Unreadable: Error, Equatable {
@@ -51,13 +51,13 @@ package struct ImportRecord: Sendable, Equatable {
 
 /// A file of comma-separated values, or of one JSON object a line, read record by record in bounded memory.
 ///
-/// A line that cannot be read costs no other line: also where a quote is never closed, what follows it is read again.
+/// An unreadable line costs no other line: if a quote is never closed, the lines after it are read again.
 package struct ImportFile {
     package enum Format: String, Sendable, CaseIterable {
         case csv, jsonl
     }
 
-    /// Lines of one record, where quoted values hold line ends.
+    /// The most lines of one record, where quoted values hold line ends.
     package static let recordLinesMax = 16
     private static let columnsMax = 256
     private static let ignoredMax = 20
@@ -65,10 +65,10 @@ package struct ImportFile {
     private var lines: LineReader
     private let format: Format
     private let digest = Digest()
-    /// Of a CSV file: what each of its columns is; nil: nobody knows it.
+    /// The column of each value of a CSV file; nil: unknown.
     private var header: [ImportColumn?] = []
     private var isHeaderRead = false
-    /// Columns and members that nobody knows; the first few.
+    /// Columns and members with unknown names; the first few.
     package private(set) var ignored: [String] = []
 
     package init(_ format: Format, _ source: @escaping LineReader.Source) {
@@ -80,15 +80,15 @@ package struct ImportFile {
         }
     }
 
-    /// Which file it was, for the audit: of what has been read.
+    /// The hash of the bytes read so far, which identifies the file in the audit.
     private final class Digest {
         var hash = SHA256()
     }
 
-    /// SHA-256, in hexadecimal.
+    /// The SHA-256 of the bytes read so far, in hexadecimal.
     package var sha256: String { digest.hash.finalize().hexadecimal }
 
-    /// What the name of a file says of its format; nil: nothing.
+    /// The format that the file's name stands for; nil: none.
     package static func format(ofName name: String) -> Format? {
         switch name.split(separator: ".").last?.lowercased() {
         case "csv": .csv
@@ -100,10 +100,10 @@ package struct ImportFile {
     /// Whether its last line had an end; without one the file may have been cut off.
     package var endsWithNewline: Bool { lines.endsWithNewline }
 
-    /// Nil at the end. Empty lines are passed over.
+    /// The next record; nil at the end. Empty lines are skipped.
     ///
-    /// - Parameter required: without one of these columns a CSV file is of no use.
-    /// - Throws: `ImportFileError`; what the source throws.
+    /// - Parameter required: a CSV file must have these columns.
+    /// - Throws: `ImportFileError`; the errors of the source.
     package mutating func next(requiring required: [ImportColumn]) throws -> ImportRecord? {
         if format == .csv, !isHeaderRead { try readHeader(required) }
         while let line = try lines.next() {
@@ -173,7 +173,7 @@ package struct ImportFile {
                 }
                 problem = "opens a quote that is not closed"
             }
-            // What was taken for a part of this record may be records of its own.
+            // The further lines may be records of their own.
             lines.giveBack(more)
             return Self.broken(first, more.isEmpty ? problem : "opens a quote that is not closed as it should be")
         }

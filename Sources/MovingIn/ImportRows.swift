@@ -4,13 +4,13 @@ import Postgres
 package import Purchases
 import Settings
 
-/// What a line of an imported file says, checked.
+/// The checked content of one line of an imported file.
 protocol ImportRow: Sendable {
     static var required: [ImportColumn] { get }
-    /// Two lines that share it speak of the same thing.
+    /// The key of the line's subject: two lines with the same key are about the same thing.
     var identity: String { get }
     var user: ImportedUser { get }
-    /// What it is about, where it is about a product.
+    /// The product of the line, where it has one.
     var product: String? { get }
 
     init(_ fields: ImportFields) throws(ImportFault)
@@ -22,7 +22,7 @@ extension ImportRow {
     var product: String? { nil }
 }
 
-/// A user as the file names him, and as the tables do.
+/// A user's id in the file and in the tables.
 package struct ImportedUser: Sendable, Equatable {
     package let id: String
     package let stored: String
@@ -33,7 +33,7 @@ package struct ImportedUser: Sendable, Equatable {
     }
 }
 
-/// A purchase that the system before this one has given.
+/// A purchase that the former system gave to a user.
 package struct ImportedGrant: ImportRow, Equatable {
     package let transactionID: String
     package let originalID: String
@@ -41,7 +41,8 @@ package struct ImportedGrant: ImportRow, Equatable {
     package let productID: String
     package let environment: String
     package let purchasedAt: Date
-    /// Whether later purchases of its chain are its owner's: of everything that is not known to be used up.
+    /// Whether later purchases of its chain belong to its owner: true unless the product is known as a consumable or a
+    /// non-renewing subscription.
     package let isChain: Bool
 
     static let required: [ImportColumn] = [.transactionId, .userId, .productId, .purchasedAt]
@@ -67,12 +68,12 @@ package struct ImportedGrant: ImportRow, Equatable {
     }
 }
 
-/// Whose a subscription is, or whatever else goes on under one original transaction.
+/// The owner of a subscription, or of any other chain of one original transaction.
 package struct ImportedOwner: ImportRow, Equatable {
     package let originalID: String
     package let user: ImportedUser
     package let environment: String
-    /// Nil: since the import.
+    /// Since when the user is the owner; nil: since the import.
     package let since: Date?
 
     static let required: [ImportColumn] = [.originalTransactionId, .userId]
@@ -108,8 +109,8 @@ package struct ImportedToken: ImportRow, Equatable {
     }
 }
 
-/// An order that waits for its purchase, placed with the system before this one. It promises what our catalogue says of the
-/// day it was placed.
+/// An order that was placed with the former system and waits for its purchase. It promises the offer that our catalogue
+/// has for the day on which it was placed.
 package struct ImportedOrder: ImportRow, Equatable {
     package let id: UUID
     package let user: ImportedUser
@@ -120,9 +121,9 @@ package struct ImportedOrder: ImportRow, Equatable {
     package let environment: String
     package let placedAt: Date
     package let payBy: Date
-    /// Nil: the catalogue holds nothing for it then.
+    /// The promised offer; nil: the catalogue has none for that day.
     package let offer: Offer?
-    /// As the former system had frozen it; nil: the offer's.
+    /// The price that the former system fixed; nil: the offer's price.
     package let price: Catalogue.Price?
     /// A JSON object.
     package let target: String
@@ -139,7 +140,7 @@ package struct ImportedOrder: ImportRow, Equatable {
         id = try fields.required(.orderId) { column throws(ImportFault) in
             try fields.text(column, bytesMax: FieldBounds.orderBytesMax).map { number throws(ImportFault) in
                 let user = try fields.userID()
-                // As a post that names it is stored.
+                // The order number is stored in the same way as from a post that names it.
                 let stored = app.keys?.protecting(message: number, of: user, app: app.appID) ?? number
                 return OrderID.named(stored, of: app.appID)
             }
@@ -172,11 +173,11 @@ package struct ImportedOrder: ImportRow, Equatable {
     }
 }
 
-/// A bonus that the system before this one has given beside a purchase.
+/// A bonus that the former system gave with a purchase.
 package struct ImportedBonus: ImportRow, Equatable {
     package let user: ImportedUser
     package let bonus: String
-    /// As `Catalogue/Bonus/period(at:)`.
+    /// The period of the bonus, as in `Catalogue/Bonus/period(at:)`.
     package let period: String
 
     static let required: [ImportColumn] = [.userId, .bonus]

@@ -8,27 +8,28 @@ import Settings
 extension Statements {
     struct ImportBatch<Row: Sendable>: Sendable {
         var appID: String
-        /// None of them twice (`ImportRow.identity`).
+        /// The rows, none of them twice (`ImportRow.identity`).
         var rows: [Row]
     }
 
-    /// What becomes of one row, where that is not simply "imported".
+    /// The result for one row, where it is not simply "imported".
     struct ImportFate: Sendable, Equatable {
-        /// Of the batch, from 0.
+        /// The row's place in the batch, from 0.
         var index: Int
-        /// Nil: imported, and there is something to tell beside it.
+        /// Nil: imported, with `isChainOfAnother`.
         var outcome: Outcome?
-        /// The chain was given to another user here, and stays with him.
+        /// The chain was given to another user here, and stays with that user.
         var isChainOfAnother: Bool
 
         enum Outcome: Sendable, Equatable {
             case alreadyThere
-            /// Something else stands there: the field that differs.
+            /// Another value stands in the table: the field that differs.
             case conflict(field: String)
         }
     }
 
-    // Each statement says what becomes of every row, and does it unless this is a dry run. No row is ever changed.
+    // Each statement finds the result for every row and, except in a dry run, inserts the imported rows. No statement
+    // changes an existing row.
 
     static func importGrants(isDryRun: Bool) -> Statement<ImportBatch<ImportedGrant>, ImportFate> {
         Statement(
@@ -40,7 +41,7 @@ extension Statements {
                     when e.app_id <> $1 then 'app' when e.environment <> i.environment then 'environment'
                     when \(person("e.user_id", of: "$1")) <> w.who then 'userId' when e.product_id <> i.product then 'productId'
                     when e.original_transaction_id <> i.original then 'originalTransactionId' else 'there' end
-                  -- Given here before it was imported: the same, or a conflict that a person has to look at.
+                  -- A worker gave it here before the import: the same, or a conflict that a person has to look at.
                   when g.app_id is not null then case
                     when g.app_id <> $1 then 'app' when g.environment <> i.environment then 'environment'
                     when \(person("g.user_id", of: "$1")) <> w.who then 'userId' when g.product_id <> i.product then 'productId'
@@ -63,7 +64,7 @@ extension Statements {
                   select id, $1, environment, original, usr, product, purchased_at from given
                   where fate = 'imported' order by id
                   on conflict do nothing),
-                -- Whose the chain is: of one user's purchases that follow one another, the latest says it.
+                -- The owner of the chain: among consecutive purchases of one user, the latest names the owner.
                 owned as (
                   insert into ownerships (app_id, environment, original_transaction_id, purchased_at, transaction_id,
                     user_id, binding_source)
@@ -88,8 +89,8 @@ extension Statements {
             }, read: readFate)
     }
 
-    /// Whose a chain is. One that was decided for another user stays his, unless the line says since when it is not, and
-    /// it was imported as well.
+    /// Imports the owners of chains. A chain with another owner stays with that owner, unless that ownership was
+    /// imported too and the line names a later start.
     static func importOwners(isDryRun: Bool) -> Statement<ImportBatch<ImportedOwner>, ImportFate> {
         Statement(
             isDryRun ? "import.try_owners" : "import.owners",
@@ -108,7 +109,7 @@ extension Statements {
                     where app_id = $1 and environment = i.environment and original_transaction_id = i.original
                     order by purchased_at desc, transaction_id desc, move desc limit 1)
                   union all
-                  -- What was granted before ownerships were written down.
+                  -- Grants from the time before ownerships were written down.
                   (select g.user_id, t.purchased_at, g.binding_source, 2 from transactions t
                     cross join lateral (select user_id, binding_source from grants
                       where transaction_id = t.transaction_id and binding_source <> 'shared' offset 0) g

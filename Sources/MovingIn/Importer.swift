@@ -5,25 +5,25 @@ package import Postgres
 import Purchases
 import Settings
 
-/// What can be brought from the system before this one.
+/// The kinds of data that the importer takes over from the former system.
 package enum ImportKind: String, Sendable, CaseIterable {
     case grants, owners, tokens, orders, bonuses
 }
 
-/// Something to tell of one line.
+/// A problem of one line.
 package struct ImportProblem: Sendable, Equatable {
     package enum Kind: String, Sendable {
-        /// It cannot be read or believed; nothing was imported of it.
+        /// The line cannot be read or believed; the importer took nothing from it.
         case refused
-        /// Something else stands there, and stays; nothing was imported of it.
+        /// The tables hold another value, which stays; the importer took nothing from the line.
         case conflict
-        /// The purchase was imported; its chain was given to another user here, and stays his.
+        /// The purchase was imported; its chain was given to another user here, and stays with that user.
         case ownerKept = "owner_kept"
     }
 
     package let line: Int
     package let kind: Kind
-    /// Nil: the line as a whole.
+    /// The field at fault; nil: the line as a whole.
     package let field: String?
     package let text: String
 
@@ -34,7 +34,7 @@ package struct ImportProblem: Sendable, Equatable {
     }
 }
 
-/// What an import has done, or in a dry run would do. `lines` = imported + already there + conflicts + refused.
+/// What an import has done, or would do without the dry run. `lines` = imported + already there + conflicts + refused.
 package struct ImportReport: Sendable, Equatable {
     package var kind: ImportKind
     package var isDryRun: Bool
@@ -43,17 +43,17 @@ package struct ImportReport: Sendable, Equatable {
     package var alreadyThere = 0
     package var conflicts = 0
     package var refused = 0
-    /// Of those imported: chains that stay another user's.
+    /// The number of imported purchases whose chains stay with another user.
     package var ownersKept = 0
-    /// Columns that nobody knows; the first few.
+    /// Columns with unknown names; the first few.
     package var ignored: [String] = []
     /// Products that the app does not sell; the first few.
     package var unknownProducts: [String] = []
-    /// False: the last line has no end, as where a file was cut off.
+    /// False: the last line has no end; the file may have been cut off.
     package var endsWithNewline = true
     package var sha256 = ""
 
-    /// Whether nothing is left for a person to look at.
+    /// Whether no line needs a person.
     package var isClean: Bool { conflicts == 0 && refused == 0 && ownersKept == 0 }
 
     package var json: JSONValue {
@@ -69,11 +69,11 @@ package struct ImportReport: Sendable, Equatable {
     }
 }
 
-/// Brings what the system before this one has given, and to whom, from a file of any length in bounded memory.
+/// Imports what the former system gave, and to whom, from a file of any length in bounded memory.
 ///
-/// In batches of one statement each, so an import that is broken off is run again: what is there already stays as it is
-/// and is counted so. Nothing that stands here is ever changed. Works with the rights of the schema's owner: no service,
-/// and nobody in daily support, may say that something was given elsewhere.
+/// The importer writes batches of one statement each. After a break the operator runs it again: existing rows stay as
+/// they are and are counted as already there. The importer never changes an existing row. It works with the rights of
+/// the schema's owner: no service, and no daily support, may say that something was given elsewhere.
 package struct Importer: Sendable {
     /// Rows of one statement.
     package static let batchRows = 5000
@@ -85,9 +85,9 @@ package struct Importer: Sendable {
     private let isDryRun: Bool
 
     /// - Parameters:
-    ///   - actor: who does it, for the audit.
-    ///   - isDryRun: only says what would happen, and needs no right to write. Of lines that repeat an earlier one it does
-    ///     not know that they would be there by then.
+    ///   - actor: the person who imports, for the audit.
+    ///   - isDryRun: only reports what would happen, and needs no right to write. A dry run does not know that an
+    ///     earlier line would already have imported a repeated one.
     package init(database: Database, context: ImportContext, actor: String, isDryRun: Bool) {
         self.database = database
         self.context = context
@@ -95,9 +95,9 @@ package struct Importer: Sendable {
         self.isDryRun = isDryRun
     }
 
-    /// - Parameter tell: of each line that needs it; within a batch those that cannot be read come first.
-    /// - Throws: `ImportFileError`; what reading the file throws; the database's error, of which a retryable one means that
-    ///   the same file may be imported again.
+    /// - Parameter tell: called for each problem; within a batch the unreadable lines come first.
+    /// - Throws: `ImportFileError`; the errors of reading the file; the database's error. If that one is retryable, the
+    ///   operator may import the same file again.
     package func run(
         _ kind: ImportKind, _ file: inout ImportFile, tell: (ImportProblem) -> Void
     ) async throws -> ImportReport {
@@ -111,7 +111,7 @@ package struct Importer: Sendable {
             case .bonuses: try await run(ImportedBonus.self, &file, &report, tell)
             }
         } catch {
-            // What was imported before it broke off stays, so it is on record.
+            // Rows imported before the error stay, so the audit records them.
             if report.imported > 0 { try? await audit(report, error: "\(error)") }
             throw error
         }
@@ -143,7 +143,7 @@ package struct Importer: Sendable {
                 continue
             }
             note(row, in: &report)
-            // A line that repeats one of this batch is judged when that one is there.
+            // A line that repeats one of this batch is judged only after that line is written.
             if batch.rows.count >= Self.batchRows || batch.identities.contains(row.identity) {
                 try await write(&batch, &report, tell)
             }
@@ -206,7 +206,8 @@ package struct Importer: Sendable {
         }
     }
 
-    /// Who is imported can be named to the app backend, as anybody who posts (`users.protect`).
+    /// Enters the imported users into the register, so that events can name them as they name posters
+    /// (`users.protect`).
     private func enter(_ users: [ImportedUser]) async throws {
         guard let keys = context.keys, !isDryRun else { return }
         let app = context.appID

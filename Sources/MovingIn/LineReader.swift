@@ -1,9 +1,9 @@
 /// The lines of a file in bounded memory. LF or CRLF ends a line; a byte order mark at the beginning is passed over.
 package struct LineReader {
     package struct Line: Sendable, Equatable {
-        /// From 1.
+        /// The line's number, from 1.
         package let number: Int
-        /// Without its end. Nil: longer than `LineReader.lineBytesMax`, and passed over.
+        /// The bytes without the line end. Nil: the line is longer than `LineReader.lineBytesMax` and was skipped.
         package let bytes: [UInt8]?
     }
 
@@ -20,7 +20,7 @@ package struct LineReader {
     private var position = 0
     private var number = 0
     private var isAtEnd = false
-    /// Lines that are read once more, the next one last.
+    /// Lines to be read once more; the last of the array is next.
     private var returned: [Line] = []
     /// Whether the last line had an end. Without one the file may have been cut off.
     package private(set) var endsWithNewline = true
@@ -29,7 +29,7 @@ package struct LineReader {
         self.source = source
     }
 
-    /// Nil at the end. Throws what the source throws.
+    /// The next line; nil at the end. Throws the errors of the source.
     package mutating func next() throws -> Line? {
         if let line = returned.popLast() { return line }
         if number == 0 { try skipByteOrderMark() }
@@ -55,7 +55,7 @@ package struct LineReader {
         return Line(number: number, bytes: line)
     }
 
-    /// These are read once more, in their order.
+    /// Takes back lines that will be read once more, in their order.
     package mutating func giveBack(_ lines: [Line]) { returned += lines.reversed() }
 
     private func content(_ range: Range<Int>) -> [UInt8]? {
@@ -64,7 +64,7 @@ package struct LineReader {
         return bytes.count > Self.lineBytesMax ? nil : Array(bytes)
     }
 
-    /// False at the end of the file. What was read already goes.
+    /// Reads more bytes and drops those already used. Returns false at the end of the file.
     private mutating func fill() throws -> Bool {
         guard !isAtEnd else { return false }
         buffer.removeSubrange(..<position)

@@ -4,9 +4,10 @@ import Ledger
 package import Postgres
 import Purchases
 
-/// Compares what was decided in shadow with what the system before this one has given: a file as `ImportKind.grants`.
+/// Compares the decisions made in shadow with a file of the purchases that the former system gave
+/// (`ImportKind.grants`).
 ///
-/// Its memory grows with the purchases that both have, by about a hundred bytes each: a shadow lasts weeks, not years.
+/// The memory grows by about a hundred bytes for each purchase that both sides have: a shadow lasts weeks, not years.
 package struct ShadowDiff: Sendable {
     /// Rows of one statement.
     private static let batchRows = 5000
@@ -14,11 +15,11 @@ package struct ShadowDiff: Sendable {
     package enum Kind: String, Sendable, CaseIterable {
         case otherUser = "other_user"
         case otherProduct = "other_product"
-        /// It would be given here, and the file does not have it: what the system before may have missed.
+        /// It would be given here, and the file does not have it: the former system may have missed it.
         case onlyHere = "only_here"
-        /// The file has it, and here it is rejected, or nobody posted it.
+        /// The file has it; here it is rejected, or no user posted it.
         case onlyThere = "only_there"
-        /// The file has it, and here it is held or still being tried. No difference yet.
+        /// The file has it; here it is held or still being tried. This is no difference yet.
         case undecided
         /// A line that cannot be read.
         case refused
@@ -26,13 +27,13 @@ package struct ShadowDiff: Sendable {
 
     package struct Difference: Sendable, Equatable {
         package let kind: Kind
-        /// Nil: only here.
+        /// The number of the line; nil: the purchase is only here.
         package let line: Int?
         package let transactionID: String?
         /// User and product, as the tables name them.
         package var here: [String]?
         package var there: [String]?
-        /// Why it is not decided, rejected, or unreadable.
+        /// The reason why it is undecided, rejected or unreadable.
         package var why: String?
 
         package var json: JSONValue {
@@ -54,9 +55,9 @@ package struct ShadowDiff: Sendable {
         package var lines = 0
         package var same = 0
         package var counts: [Kind: Int] = [:]
-        /// Receipts that are not judged yet: their purchases may be `only_there` for no other reason.
+        /// Receipts that are not judged yet: they may be the only reason why purchases are `only_there`.
         package var undecidedReceipts = 0
-        /// Whose purchases were looked for in the file, by the time they were made. Nil: nobody's.
+        /// The time span of the purchases decided here that were looked for in the file. Nil: none was looked for.
         package var span: ClosedRange<Date>?
 
         fileprivate mutating func note(_ difference: Difference, _ tell: (Difference) -> Void) {
@@ -64,7 +65,7 @@ package struct ShadowDiff: Sendable {
             tell(difference)
         }
 
-        /// Whether both have done the same, as far as it is decided here.
+        /// Whether both sides did the same, apart from undecided purchases.
         package var isSame: Bool { counts.allSatisfy { $0.key == .undecided || $0.value == 0 } }
 
         package var json: JSONValue {
@@ -88,10 +89,10 @@ package struct ShadowDiff: Sendable {
     }
 
     /// - Parameters:
-    ///   - since: purchases from then on are looked for in the file; nil: from the earliest one in the file.
-    ///   - until: and up to then; nil: to the latest one in the file.
-    ///   - tell: of each difference.
-    /// - Throws: `ImportFileError`; what reading the file throws; the database's error.
+    ///   - since: purchases from this time on are looked for in the file; nil: from the earliest one in the file.
+    ///   - until: purchases up to this time are looked for; nil: up to the latest one in the file.
+    ///   - tell: called for each difference.
+    /// - Throws: `ImportFileError`; the errors of reading the file; the database's error.
     package func run(
         _ file: inout ImportFile, since: Date? = nil, until: Date? = nil, tell: (Difference) -> Void
     ) async throws -> Report {

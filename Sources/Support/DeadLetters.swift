@@ -8,10 +8,11 @@ package import WorkQueue
 
 /// One message of the dead-letter queue.
 package struct DeadLetter: Sendable {
-    /// What one of its lines says. Rings that shared a message died together, for the sake of one of them.
+    /// The content of one line of the message. Pointers that shared a message are dead together, though only one of
+    /// them may be the cause.
     package enum Line: Sendable, Equatable {
         case receipt(ReceiptStanding)
-        /// A pointer at a row that is not here.
+        /// A pointer at a row that does not exist here.
         case unknown(UUID)
         /// No pointer of ours; its text, cut and printable.
         case unreadable(String)
@@ -21,21 +22,22 @@ package struct DeadLetter: Sendable {
     package let death: Death?
     fileprivate let delivery: Delivery
 
-    /// The receipts that it points at and that have not ended.
+    /// The receipts that the message points at and that have not ended.
     package var open: [ReceiptStanding] {
         lines.compactMap { if case .receipt(let standing) = $0, !standing.state.isEnded { standing } else { nil } }
     }
 
-    /// Whether nothing is in it but pointers at rows that are here.
+    /// Whether the message holds only pointers at existing rows.
     package var isReadable: Bool {
         lines.allSatisfy { if case .receipt = $0 { true } else { false } }
     }
 }
 
-/// The messages that nobody could work on: shown, and rung for again.
+/// The dead letters, for a command that shows them or publishes their receipts' ids again.
 ///
-/// The row is the truth, so what is published again is a pointer as the row stands now, to the queue of its lane; the
-/// dead letter itself goes only after the broker has confirmed all of them. Done twice, it is a ring too many.
+/// The row is the truth. So a replay publishes a pointer with the row's present attempt, to the queue of the row's
+/// lane. The dead letter itself is removed only after the broker has confirmed all its pointers. A second replay only
+/// publishes one pointer too many.
 package struct DeadLetters: Sendable {
     package enum Failure: Error, Sendable, CustomStringConvertible {
         case broker(RabbitMQError)
@@ -50,17 +52,17 @@ package struct DeadLetters: Sendable {
     }
 
     package struct Replay: Sendable, Equatable {
-        /// Receipts that were rung for.
+        /// The number of receipts whose ids were published.
         package var published = 0
-        /// Receipts that have ended since.
+        /// The number of receipts that have ended since.
         package var ended = 0
-        /// Messages that are gone although somebody could not be read or found.
+        /// The number of messages removed although a line was unreadable or unknown.
         package var discarded = 0
-        /// Such messages that stay.
+        /// The number of such messages that stay.
         package var kept = 0
     }
 
-    /// How long nothing may come while messages lie there.
+    /// How long to wait for the next message while the queue still holds some.
     private static let silenceMax: Duration = .seconds(5)
     private static let textMax = 120
 
@@ -80,19 +82,20 @@ package struct DeadLetters: Sendable {
         self.logger = logger
     }
 
-    /// Some of them, which stay where they are.
+    /// Returns some messages, which stay in the queue.
     ///
     /// - Parameter count: 1 to 65,535.
     package func look(at count: Int) async throws(Failure) -> [DeadLetter] {
         try await withLetters(count) { (letters, _) async throws(Failure) in letters }
     }
 
-    /// Rings for the receipts of so many; what was rung for, or has ended, is gone.
+    /// Publishes the ids of the open receipts of so many messages again, and removes messages that are readable.
     ///
     /// - Parameters:
     ///   - count: 1 to 65,535.
-    ///   - discards: takes away also what cannot be read or found; otherwise that stays, and its neighbours are rung for.
-    ///   - actor: who does it, for the audit.
+    ///   - discards: also removes messages with unreadable or unknown lines; otherwise those stay, and their readable
+    ///     lines are published.
+    ///   - actor: the person who replays, for the audit.
     package func replay(_ count: Int, discards: Bool, actor: String) async throws(Failure) -> Replay {
         try await withLetters(count) { (letters, consumer) async throws(Failure) in
             var replay = Replay()
@@ -125,7 +128,7 @@ package struct DeadLetters: Sendable {
 
     // MARK: Steps
 
-    /// Lends what lies there. What is not acknowledged goes back.
+    /// Takes messages from the queue for the time of `body`. Unacknowledged messages go back.
     private func withLetters<Value: Sendable>(
         _ count: Int, _ body: ([DeadLetter], Consumer) async throws(Failure) -> Value
     ) async throws(Failure) -> Value {
@@ -145,13 +148,13 @@ package struct DeadLetters: Sendable {
         }
     }
 
-    /// Fewer where somebody else takes them at the same time.
+    /// Takes so many messages, or fewer where another consumer takes some at the same time.
     private func take(_ count: Int, from consumer: Consumer) async throws(Failure) -> [Delivery] {
         await consumer.start()
         if let failure = await consumer.failure { throw .broker(failure) }
         var taken: [Delivery] = []
         while taken.count < count {
-            // The reader ends without a delivery where its time is over; what comes later goes back at the close.
+            // The reading task ends without a message when its time is over; a later message goes back at the close.
             let next = await withTaskGroup(of: Delivery?.self) { group in
                 group.addTask {
                     for await delivery in consumer.deliveries { return delivery }
@@ -193,7 +196,7 @@ package struct DeadLetters: Sendable {
         }
     }
 
-    /// A stranger's text: nothing of it may speak to a terminal.
+    /// A stranger's text in printable ASCII, so that it cannot control a terminal.
     private static func printable(_ bytes: [UInt8]) -> String {
         let text = bytes.prefix(textMax).map { byte in
             (0x20..<0x7f).contains(byte) ? Character(Unicode.Scalar(byte)) : "?"

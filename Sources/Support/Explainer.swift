@@ -6,21 +6,22 @@ package import Settings
 
 /// Finds and tells the timeline of a receipt, a transaction or an order (B14). Reads only, by keys and indexes alone.
 package struct Explainer: Sendable {
-    /// Apple's ids are shorter; it is what the door takes.
+    /// The limit of ingest; Apple's ids are shorter.
     package static let transactionIDBytesMax = 64
 
     private let database: Database
     private let keys: UserKeys?
 
-    /// - Parameter keys: what opens the ids of protected users, for who may see them; nil: as the tables have them.
+    /// - Parameter keys: open the ids of protected users, for readers who may see them; nil: ids are shown as in the
+    ///   tables.
     package init(database: Database, keys: UserKeys?) {
         self.database = database
         self.keys = keys
     }
 
-    /// Nil: there is no such thing, or none that this reader may know of.
+    /// The timeline; nil if the subject does not exist, or this reader may not know of it.
     ///
-    /// - Throws: the database's error; retryable as it says.
+    /// - Throws: the database's error, retryable as it says.
     package func timeline(of subject: TimelineSubject, for reader: TimelineReader) async throws(PostgresError)
         -> Timeline?
     {
@@ -38,7 +39,7 @@ package struct Explainer: Sendable {
         return Timeline(subject, of: found.appID, rows: rows, for: audience)
     }
 
-    /// By an id of any kind: receipts and orders have UUIDs, Apple's are none.
+    /// The timeline for an id of any kind: receipts and orders have UUIDs, Apple's ids are none.
     package func timeline(ofAny id: String, for reader: TimelineReader) async throws(PostgresError) -> Timeline? {
         if let uuid = UUID(uuidString: id) {
             if let timeline = try await timeline(of: .receipt(uuid), for: reader) { return timeline }
@@ -70,7 +71,7 @@ package struct Explainer: Sendable {
 }
 
 extension TimelineSubject {
-    /// Nil for what can be no id of Apple's.
+    /// Nil for a text that cannot be an id of Apple's.
     package init?(transaction id: String) {
         guard (1...Explainer.transactionIDBytesMax).contains(id.utf8.count), !id.utf8.contains(0) else { return nil }
         self = .transaction(id)

@@ -3,19 +3,19 @@ package import Foundation
 package import Ledger
 package import Purchases
 
-/// What happens to a receipt next, who makes it happen, and when: from its row and the halts of its app.
+/// The next step of a receipt, who takes it, and when: from the receipt's row and the halts of its app.
 package struct NextStep: Sendable, Equatable {
     package enum Actor: String, Sendable, CaseIterable {
-        /// It goes on by itself.
+        /// The receipt goes on by itself.
         case makegood
         case `operator`
         case player
-        /// It has ended.
+        /// The receipt has ended.
         case nobody
     }
 
     package let by: Actor
-    /// When it goes on by itself, at the latest.
+    /// The latest time at which the receipt goes on by itself.
     package let at: Date?
     /// For support and operators.
     package let text: String
@@ -81,7 +81,7 @@ package struct NextStep: Sendable, Equatable {
                 + "\(reason.rawValue), after this: \(reason.remedy)")
     }
 
-    /// What it waits for: a pause by hand, or credentials that Apple does not accept.
+    /// The halt that the receipt waits for: a pause by hand, or credentials that Apple does not accept.
     private static func halt(_ receipt: TimelineRows.Receipt, _ halts: [TimelineRows.Halt]) -> TimelineRows.Halt? {
         if let pause = halts.first(where: { $0.service == Halt.everyService }) { return pause }
         return receipt.reason == Reason.halted.rawValue ? halts.first : nil
@@ -89,7 +89,7 @@ package struct NextStep: Sendable, Equatable {
 }
 
 extension Reason {
-    /// Whose turn it is while a receipt is held for this.
+    /// Who must act while a receipt is held for this reason.
     fileprivate var waitsFor: NextStep.Actor {
         switch self {
         case .itemUnknown, .possessionMissing, .noTransactionYet, .orderUnknown, .unclaimed: .player
@@ -98,7 +98,7 @@ extension Reason {
         }
     }
 
-    /// What helps, in words for support and operators.
+    /// The remedy, in words for support and operators.
     package var remedy: String {
         switch self {
         case .productUnknown: "add the product to the app's products"

@@ -1,7 +1,7 @@
 import Purchases
 
 extension BindingSource {
-    /// Why it is this user's, for support.
+    /// Why the purchase is this user's, for support.
     var because: String {
         switch self {
         case .orderToken: "its token is an order of the app (row 2)"

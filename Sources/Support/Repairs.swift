@@ -3,20 +3,20 @@ package import Ledger
 package import Postgres
 package import Purchases
 
-/// What operators and support do by command. Each is audited, in batches, and may be repeated.
+/// The repairs that operators and support make by command. Each works in batches, is audited, and may be repeated.
 package struct Repairs: Sendable {
     package static let batchRows = 500
 
     private let database: Database
     private let actor: String
 
-    /// - Parameter actor: who does it, for the audit.
+    /// - Parameter actor: the person who repairs, for the audit.
     package init(database: Database, actor: String) {
         self.database = database
         self.actor = actor
     }
 
-    /// Makes parked and held receipts due; the scheduler queues them again. Returns how many.
+    /// Makes parked and held receipts due; a scheduler then queues them again. Returns the number of receipts.
     package func redrive(
         _ states: [ReceiptState], appID: String?, reason: String?
     ) async throws(PostgresError) -> Int {
@@ -30,7 +30,7 @@ package struct Repairs: Sendable {
         return count
     }
 
-    /// Sets rejected receipts back to received. Returns how many; those whose payload is gone stay.
+    /// Sets rejected receipts back to received. Returns the number; receipts whose payload is gone stay rejected.
     package func rejudge(_ appID: String, reason: String?, since: Date?) async throws(PostgresError) -> Int {
         let rejudging = Statements.Rejudging(appID: appID, reason: reason, since: since, limit: Self.batchRows)
         let count = try await repeated { () throws(PostgresError) in
@@ -41,7 +41,7 @@ package struct Repairs: Sendable {
         return count
     }
 
-    /// What is rejected, by reason, and how much of it `rejudge` cannot set back.
+    /// The number of rejected receipts by reason, and how many of them `rejudge` cannot set back.
     package func countRejected(
         _ appID: String, reason: String?, since: Date?
     ) async throws(PostgresError) -> [Statements.RejectedCount] {
@@ -49,31 +49,32 @@ package struct Repairs: Sendable {
             Statements.countRejected, Statements.Rejudging(appID: appID, reason: reason, since: since, limit: 0))
     }
 
-    /// Nothing of this app is judged until `resume`; what comes in is stored.
+    /// Pauses the app: until `resume` workers judge none of its receipts; ingest stores new ones.
     package func pause(_ appID: String) async throws(PostgresError) {
         _ = try await database.run(Statements.halt, Halt.pause(appID))
         try await audit("queue.pause", ["app": appID], count: 1)
     }
 
-    /// Returns how many waiting receipts were made due.
+    /// Ends the pause. Returns the number of waiting receipts that were made due.
     package func resume(_ appID: String) async throws(PostgresError) -> Int {
         let count = try await database.run(Statements.endHalt, Halt.pause(appID)).first ?? 0
         try await audit("queue.resume", ["app": appID], count: count)
         return count
     }
 
-    /// Notes that dead letters were rung for again.
+    /// Records in the audit that dead letters were replayed.
     ///
-    /// - Parameter count: of how many receipts.
+    /// - Parameter count: the number of receipts whose ids were published.
     func noteReplay(of count: Int, discarded: Int) async throws(PostgresError) {
         try await audit("queue.replay", ["discarded": String(discarded)], count: count)
     }
 
-    /// Whose a subscription or non-consumable is from now on, goods aside; whoever claimed it before is answered by it.
-    /// Whose it was, or nil: nothing of the kind was granted under this id.
+    /// Makes a user the owner of a subscription or non-consumable from now on; goods already given stay. Another user's
+    /// earlier claim is then answered by this decision. Returns the former owner; nil if nothing of the kind was
+    /// granted under this id.
     ///
     /// - Parameters:
-    ///   - userID: as the tables have him.
+    ///   - userID: the user as the tables have it.
     ///   - isWrittenBack: whether Apple is told (`AppPolicy/writesBackTokens`).
     package func decideOwner(
         _ userID: String, of transactionID: String, appID: String, isWrittenBack: Bool = false
@@ -85,28 +86,28 @@ package struct Repairs: Sendable {
         ).first
     }
 
-    /// Gives a held purchase to a user by a person's word: what is due by it, a worker gives, once.
+    /// Records a person's decision that a held purchase belongs to a user; a worker then gives the goods, once.
     package func give(_ supportDecision: Statements.SupportDecision) async throws(PostgresError)
         -> SupportDecisionAnswer
     {
-        // The statement has one row, whatever it finds.
+        // The statement always returns one row.
         try await database.run(Statements.give, (supportDecision: supportDecision, actor: actor)).first
             ?? SupportDecisionAnswer(outcome: .unknown, reason: nil)
     }
 
-    /// Which lane goes first where Apple limits this app's calls, for so long; `fresh` is as always.
+    /// Sets the lane that goes first where Apple limits this app's calls, for so long; `fresh` stays as always.
     package func setFirstLane(_ lane: CallLane, of appID: String, for length: Duration) async throws(PostgresError) {
         _ = try await database.run(
             Statements.setLaneOrder, Statements.LaneOrder(appID: appID, first: lane, length: length))
         try await audit("queue.lanes", ["app": appID, "first": lane.rawValue], count: 0)
     }
 
-    /// `paid_without_proof`: reports of apps that wait for a person, the oldest first.
+    /// The `paid_without_proof` reports of apps that wait for a person, the oldest first.
     package func waitingReports(_ appID: String?) async throws(PostgresError) -> [Statements.WaitingReport] {
         try await database.run(Statements.waitingReports, appID)
     }
 
-    /// False: there is no such report that waits.
+    /// Marks a report as handled. Returns false if no such report waits.
     package func handleReport(_ id: UUID) async throws(PostgresError) -> Bool {
         try await !database.run(Statements.handleReport, (id: id, actor: actor)).isEmpty
     }
@@ -123,7 +124,7 @@ package struct Repairs: Sendable {
     private func audit(_ action: String, _ details: [String: String?], count: Int) async throws(PostgresError) {
         var texts = details.compactMapValues { $0 }
         texts["receipts"] = String(count)
-        // A dictionary of strings always encodes.
+        // Encoding a dictionary of strings cannot fail.
         let json = (try? JSONEncoder().encode(texts)).map { String(decoding: $0, as: UTF8.self) } ?? "{}"
         try await database.run(
             Statements.audit, Statements.Audit(actor: actor, action: action, details: json))

@@ -2,7 +2,7 @@ import Ledger
 import Purchases
 
 extension ClientReport.Kind {
-    /// What the player may be told of a report: that it was heard, and what it does not change.
+    /// The sentence about a report for the player: it was received, and it does not change the purchase.
     var sentence: PlayerSentence {
         switch self {
         case .failed:

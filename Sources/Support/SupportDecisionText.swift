@@ -2,7 +2,7 @@ package import Ledger
 import Purchases
 
 extension SupportDecisionAnswer {
-    /// For whoever ran the command.
+    /// The answer as text for the person who ran the command.
     package func text(_ supportDecision: Statements.SupportDecision) -> String {
         let (id, app) = (supportDecision.transactionID, supportDecision.appID)
         let why = reason.map { " (\($0.rawValue): \($0.remedy))" } ?? ""

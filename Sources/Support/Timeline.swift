@@ -3,12 +3,12 @@ import Foundation
 package import Ledger
 package import Purchases
 
-/// For whom a timeline is told: how it names users, and how much of it there is.
+/// The reader of a timeline: decides how the timeline names users, and how much it tells.
 package enum Audience: Sendable {
-    /// Everything. Users by their ids, where the register knows them.
+    /// Everything. Users have their ids, where the register knows them.
     case support([UserName: RevealedUser])
-    /// What is this player's own, without anything of others or of how we work inside. The player's id, and those of
-    /// accounts that became part of the player's.
+    /// The player's own rows, without other users and without internals. Holds the player's id, and the ids of accounts
+    /// that became part of the player's.
     case player([String])
 
     var isSupport: Bool {
@@ -20,7 +20,7 @@ package enum Audience: Sendable {
         return ids.contains { $0.isSameText(as: user) }
     }
 
-    /// Another one's name is not for a player.
+    /// The user's name for this reader: a player sees no other user's name.
     func name(_ user: String, app: String) -> String {
         switch self {
         case .player: return isReader(user) ? "you" : "another account"
@@ -34,12 +34,13 @@ package enum Audience: Sendable {
     }
 }
 
-/// What happened to a receipt, a transaction or an order, in the order in which it happened, where it stands, and what
-/// comes next (B14). From stored rows alone, never from logs.
+/// The events of a receipt, a transaction or an order in the order of time, its present state, and the next step (B14).
+/// Made from stored rows alone, never from logs.
 package struct Timeline: Sendable {
-    /// Where it stands.
+    /// The present state.
     package struct Standing: Sendable, Equatable {
-        /// A state of receipts; `ordered` for an order without a purchase, `unclaimed` for a purchase nobody posted.
+        /// A receipt's state; `ordered` for an order without a purchase, `unclaimed` for a purchase that no user
+        /// posted.
         package let state: String
         package let reason: String?
         package let sentence: PlayerSentence
@@ -66,7 +67,7 @@ package struct Timeline: Sendable {
     package let next: NextStep
     package let lines: [TimelineEntry]
     let audience: Audience
-    /// Those of which a timeline tells, the newest last.
+    /// The receipts that the timeline tells of, the newest last.
     let receipts: [TimelineRows.Receipt]
     let halts: [TimelineRows.Halt]
     let now: Date
@@ -101,7 +102,7 @@ package struct Timeline: Sendable {
         _ receipt: TimelineRows.Receipt, _ rows: TimelineRows, _ audience: Audience
     ) -> Standing {
         let granted = rows.outcomes.filter { $0.receiptId == receipt.id && $0.state == "granted" }
-        // Of one purchase, what Apple says of it now counts: a receipt ends before a refund.
+        // For a single purchase Apple's present state counts, because a receipt ends before a refund.
         if granted.count == 1, receipt.purchases == 1, receipt.shownState == .granted,
             let standing = standing(granted[0].transactionId, rows, audience)
         {
@@ -114,7 +115,7 @@ package struct Timeline: Sendable {
         if let grant = rows.grant(of: transaction) {
             let takenBack = rows.transactions.first { $0.transactionId == transaction }?.takenBack
             let outcome = rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == transaction }
-            // What is said to whoever posted it for its owner is not said of the grant.
+            // This reason is for a poster who is not the owner, and says nothing of the grant.
             let reason = outcome?.reason == Reason.ownedByAnotherUser.rawValue ? nil : outcome?.reason
             return Standing(.granted, takenBack == Reason.review.rawValue ? reason : takenBack ?? reason)
         }
@@ -128,7 +129,7 @@ package struct Timeline: Sendable {
         }
         let isParked = rows.receipts.contains { $0.id == outcome.receiptId && $0.state == .parked }
         switch ReceiptState(rawValue: outcome.state) {
-        // To a player: his receipt brought it to somebody else.
+        // The reader is a player whose receipt brought the purchase to another user.
         case .granted?: return Standing(.alreadyGranted, Reason.ownedByAnotherUser.rawValue)
         case let state?: return Standing(state, outcome.reason)
         case nil: return Standing(isParked ? .parked : .received, outcome.reason)
@@ -151,10 +152,11 @@ package struct Timeline: Sendable {
 }
 
 extension TimelineRows.Receipt {
-    /// What it proves was given, and so not for an order that is still open.
+    /// Whether its purchase was given, and so was not for an order that is still open.
     fileprivate var isOver: Bool { [.granted, .alreadyGranted].contains(shownState) }
 
-    /// Whoever brought another account what was bought for it is told no more than if that had been before.
+    /// The state for the poster: if the receipt brought another user's purchase, the poster learns no more than if the
+    /// owner had had it before.
     var shownState: ReceiptState {
         state == .granted && reason == Reason.ownedByAnotherUser.rawValue ? .alreadyGranted : state
     }
@@ -163,7 +165,7 @@ extension TimelineRows.Receipt {
 extension TimelineRows {
     func grant(of transaction: String) -> Grant? { grants.first { $0.transactionId == transaction } }
 
-    /// Every user it names.
+    /// Every user that the rows name.
     var users: Set<String> {
         Set(
             receipts.compactMap(\.userId) + grants.map(\.userId) + orders.map(\.userId) + ownerships.map(\.userId)
@@ -171,8 +173,8 @@ extension TimelineRows {
         ).union(commands.compactMap(\.receiver))
     }
 
-    /// Everything for support. For a player the player's own receipts, orders and grants, and what Apple says of purchases
-    /// that the player has shown or owns: a player who only knows an id is given no hint (Ownership, note 5).
+    /// All rows for support. For a player: the player's own receipts, orders and grants, and Apple's data on purchases
+    /// that the player has shown or owns. A player who knows only an id gets no hint (Ownership, note 5).
     fileprivate func visible(to audience: Audience) -> TimelineRows {
         guard !audience.isSupport else { return self }
         let orders = orders.filter { audience.isReader($0.userId) }.map { order in

@@ -8,7 +8,7 @@ extension PlayerSentence {
 }
 
 extension NextStep {
-    /// A player learns when, not what we do.
+    /// The next step as JSON: a player learns the time, not our actions.
     fileprivate func json(_ audience: Audience) -> JSONValue {
         var members: [JSONValue.Member] = []
         if audience.isSupport || by != .operator { members.append(.init("by", .string(by.rawValue))) }
@@ -29,7 +29,7 @@ extension TimelineEntry {
 }
 
 extension Timeline {
-    /// For programs: `GET …/explain` and `makegood explain --json`.
+    /// The timeline as JSON for programs: `GET …/explain` and `makegood explain --json`.
     package var json: JSONValue {
         var members: [JSONValue.Member] = [
             .init("kind", .string(subject.kind)), .init("id", .string(subject.id)), .init("appId", .string(appID)),
@@ -60,7 +60,7 @@ extension Timeline {
         return .object(members)
     }
 
-    /// For people at a terminal.
+    /// The timeline as text for a terminal.
     package var text: String {
         var head = "\(subject.kind) \(subject.id) of \(appID): \(standing.state)"
         if let reason = standing.reason { head += " (\(reason))" }

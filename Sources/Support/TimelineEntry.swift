@@ -4,47 +4,47 @@ import Ledger
 package import Purchases
 import Settings
 
-/// One thing that happened, as a row says it.
+/// One event of a timeline, from a row.
 package struct TimelineEntry: Sendable {
-    /// In the order in which things happen that have the same time.
+    /// The kinds of event, in the order in which events of the same time happen.
     package enum What: String, Sendable, CaseIterable {
         case orderPlaced = "order_placed"
         case bought
         case posted
-        /// A post of the same proof named another order, item or transaction.
+        /// Another post of the same proof named another order, item or transaction.
         case said
-        /// The app told that something went wrong.
+        /// The app reported an error.
         case reported
         case halted
-        /// Apple was asked, and its answer did not end it.
+        /// A worker asked Apple, and the answer did not end the receipt.
         case attempt
         case decided
         case orderBound = "order_bound"
         case granted
-        /// It is on record that the system before this one gave it.
+        /// An import recorded that the former system gave it.
         case imported
-        /// A chain is a user's from a purchase on.
+        /// A chain belongs to a user from a purchase on.
         case owned
         case possibleDoubleCharge = "possible_double_charge"
         case givenOnTrust = "given_on_trust"
         case confirmed
         case takenBack = "taken_back"
         case refunded
-        /// The app backend, by an event.
+        /// The app's backend was told by an event.
         case told
-        /// Apple, about a purchase that was decided: done, or still to be.
+        /// Apple was told about a decided purchase, or is still to be told.
         case toldApple = "told_apple"
-        /// Somebody did something by command.
+        /// An operator or support acted by a command.
         case command
     }
 
     package let at: Date
     package let what: What
-    /// For people, in English.
+    /// The event in English, for people.
     package let text: String
-    /// The same for programs.
+    /// The event's facts, for programs.
     package let facts: [JSONValue.Member]
-    /// What the player may be told of it.
+    /// The sentence that the player may read of the event.
     package let sentence: PlayerSentence?
 
     fileprivate init(
@@ -64,7 +64,7 @@ package struct TimelineEntry: Sendable {
     }
 }
 
-/// Puts rows into words. What a player may not see is not among the rows any more.
+/// Makes entries from rows. The rows hold only what the reader may see.
 private struct TimelineTeller {
     let rows: TimelineRows
     let app: String
@@ -155,7 +155,7 @@ private struct TimelineTeller {
     private func receipts(_ receipt: TimelineRows.Receipt) -> [TimelineEntry] {
         let id = receipt.id.text
         let kind = Proof.Kind(rawValue: receipt.kind).map(Self.text) ?? receipt.kind
-        // Where the post names nobody, its order does.
+        // If the post names no user, its order does.
         let poster = (receipt.userId ?? owner(ofOrder: receipt.orderId)).map(name)
         var text = "\(poster ?? "somebody") posted \(kind) as receipt \(id)"
         if let named = receipt.transactionId { text += ", naming transaction \(named)" }
@@ -198,7 +198,7 @@ private struct TimelineTeller {
                     claimedAt, .posted, "\(poster ?? "somebody") posted it again, and receipt \(id) is judged anew",
                     [("receiptId", .string(id)), ("user", poster.map(JSONValue.string))]))
         }
-        // What is decided about its purchases has lines of its own.
+        // Decisions about its purchases have entries of their own.
         guard let reason = receipt.reason, receipt.purchases == 0, let at = receipt.settledAt ?? receipt.judgedAt
         else { return posts }
         let state = receipt.state == .received ? "tried again later" : receipt.state.rawValue
@@ -230,13 +230,13 @@ private struct TimelineTeller {
             ])
     }
 
-    /// Nothing where the grant itself tells it.
+    /// The entry for an outcome; nil if the grant's own entry tells it.
     private func outcome(_ outcome: TimelineRows.Outcome) -> TimelineEntry? {
         let id = outcome.transactionId
         let grant = rows.grant(of: id)
         if outcome.state == "granted", grant != nil { return nil }
         var (state, reason) = (outcome.state, outcome.reason)
-        // A player's own receipt brought it to another account.
+        // The player's receipt brought the purchase to another account.
         if state == "granted" { (state, reason) = ("already_granted", Reason.ownedByAnotherUser.rawValue) }
         var text = "transaction \(id): \(state)"
         if let reason { text += ", because \(reason)" }
@@ -289,19 +289,20 @@ private struct TimelineTeller {
             ], PlayerSentence(.alreadyGranted, .imported))
     }
 
-    /// The matcher's, where the receipt that brought the grant is told of.
+    /// The matcher's reasons for a grant, from the rows of the receipt that brought it; empty if the rows lack that
+    /// receipt.
     private func reasons(_ grant: TimelineRows.Grant) -> [String] {
         rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == grant.transactionId }?.reasons
             ?? []
     }
 
-    /// With what may be said of it; a word of a newer version has none here.
+    /// A reason with its sentence; a reason of a newer version has no sentence here.
     private static func explained(_ word: String) -> JSONValue {
         let sentence = MatchReason(rawValue: word).map { [JSONValue.Member("sentence", $0.sentence.json)] } ?? []
         return .object([.init("reason", .string(word))] + sentence)
     }
 
-    /// Each chain's history, its owners in the order of its purchases.
+    /// The owners of each chain, in the order of the chain's purchases.
     private var ownerships: [TimelineEntry] {
         let chains = Dictionary(grouping: rows.ownerships, by: \.originalTransactionId)
         return chains.values.flatMap { chain in
@@ -447,7 +448,7 @@ private struct TimelineTeller {
         return rows.orders.first { $0.id == id }?.userId
     }
 
-    /// Stored JSON; nil for an object that says nothing.
+    /// Stored JSON; nil for an object without members.
     private static func parsed(_ json: String?) -> JSONValue? {
         guard let json, !json.isSameText(as: "{}") else { return nil }
         return try? JSONValue(parsing: Array(json.utf8))
@@ -468,7 +469,7 @@ private struct TimelineTeller {
         }.joined(separator: ", ")
     }
 
-    /// An order's goods: as they stand where they are not in our shape.
+    /// An order's goods as text; JSON of another shape stays as it is.
     private static func text(goods json: String) -> String {
         (try? JSONDecoder().decode([AppPolicy.Goods].self, from: Data(json.utf8))).map(text) ?? json
     }
@@ -478,7 +479,7 @@ private struct TimelineTeller {
         return Int(text)
     }
 
-    /// 1990 is 1.99.
+    /// An amount in milliunits as text: 1990 is 1.99.
     private static func text(milliunits: Int) -> String {
         let decimals = String(abs(milliunits % 1000) + 1000).dropFirst()
         let sign = milliunits < 0 ? "-" : ""

@@ -3,8 +3,8 @@ import Commands
 import Foundation
 import Postgres
 
-/// `makegood-lab bench fill`: a database as it is after many purchases, to measure the others against. Hidden: it writes
-/// purchases that nobody made.
+/// `makegood-lab bench fill`: fills a database with many purchases, so that other measurements run against it. Hidden:
+/// it writes purchases that nobody made.
 struct BenchFillCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "fill",
@@ -16,7 +16,7 @@ struct BenchFillCommand: AsyncParsableCommand {
             at any time.
             """, shouldDisplay: false)
 
-    /// Receipts of one statement: committed together, so that the books are right whenever it is ended.
+    /// The receipts of one statement. One commit holds them, so that the invariants hold whenever the command is ended.
     private static let batchRows = 20_000
 
     @Option(help: ArgumentHelp("How many receipts.", valueName: "number"))
@@ -47,7 +47,7 @@ struct BenchFillCommand: AsyncParsableCommand {
                 let seconds = (ContinuousClock.now - start) / .seconds(1)
                 Terminal.tell("\(last) receipts, \(Int(Double(last) / seconds)) a second")
             }
-            // What autovacuum would do in its own time.
+            // Autovacuum would do this later.
             for table in [
                 "receipts", "outcomes", "grants", "transactions", "events", "attempts", "orders", "stored_payloads",
             ] {
@@ -63,17 +63,17 @@ private struct Filling: Sendable {
     let last: Int
     let rows: Int
     let app: String
-    /// Seven digits before each transaction's number: no two fills within eleven days have an id in common.
+    /// Seven digits before each transaction's number: two fills within eleven days share no id.
     let run: String
     let hasOrders: Bool
 
-    /// Whether somebody else has received something here.
+    /// Whether the database holds receipts that no fill wrote.
     static let foreign = Statement<Void, Bool>(
         "bench.foreign", "select exists (select from tallies where source <> 'fill')",
         read: { row throws(PostgresError) in try row.bool(0) })
 
-    /// A partition for each day of which payloads are filled in, as a scheduler would have made them: the default one, which
-    /// is read whole whenever a day begins, is empty in a deployment.
+    /// Creates a partition for each day whose payloads are filled in, as a scheduler would have. The default partition
+    /// is read whole whenever a day begins; in a deployment it is empty.
     static let days = Statement<Void, Void>(
         "bench.days",
         """
@@ -88,7 +88,7 @@ private struct Filling: Sendable {
         end $$
         """)
 
-    /// Rows of the size that a worker writes: larger ones would leave room for today's on the pages of long ago.
+    /// Inserts rows of the size that a worker writes: larger rows would leave free space for new rows on old pages.
     static let fill = Statement<Filling, Void>(
         "bench.fill",
         """

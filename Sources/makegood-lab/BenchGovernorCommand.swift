@@ -11,7 +11,7 @@ import Purchases
     import Glibc
 #endif
 
-/// `makegood-lab bench governor`: what it costs a worker to keep to Apple's limits.
+/// `makegood-lab bench governor`: measures a worker's cost of keeping Apple's limits.
 struct BenchGovernorCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "governor",
@@ -54,14 +54,14 @@ struct BenchGovernorCommand: AsyncParsableCommand {
             let allowance = Governor.Allowance(
                 CallBudget(appID: "makegood-bench", environment: "Production", endpoint: "transactionInfo"),
                 callsPerSecond: callsPerSecond)
-            // Until it has learned that so many may be out.
+            // The warm-up lasts until the governor has learned that so many calls may be under way.
             _ = await Self.load(inFlight, .milliseconds(20), for: 1) {
                 await Self.call(host, allowance, governor, .milliseconds(20))
             }
             let length = Duration.milliseconds(milliseconds)
             let secondsOfRun = seconds / Double(2 * Self.pairs)
             var (costs, calls, refused): ([Double], Int, Int) = ([], 0, 0)
-            // By turns: what else the machine does meets both.
+            // Governed and plain runs alternate, so that other work on the machine slows both.
             for _ in 0..<Self.pairs {
                 let governed = await Self.load(inFlight, length, for: secondsOfRun) {
                     await Self.call(host, allowance, governor, length)
@@ -93,7 +93,7 @@ struct BenchGovernorCommand: AsyncParsableCommand {
         var cpuSecondsPerCall: Double { cpuSeconds / Double(max(1, calls)) }
     }
 
-    /// One call after the other in each of so many tasks.
+    /// Makes one call after the other in each of so many tasks.
     private static func load(
         _ tasks: Int, _ length: Duration, for seconds: Double, _ call: @escaping @Sendable () async -> Bool
     ) async -> Load {
@@ -102,7 +102,7 @@ struct BenchGovernorCommand: AsyncParsableCommand {
             for number in 0..<tasks {
                 group.addTask {
                     var (calls, refused) = (0, 0)
-                    // Not all at once, or they stay together.
+                    // The tasks start at different times: otherwise their calls would stay in step.
                     try? await Task.sleep(for: length * number / tasks)
                     while ContinuousClock.now - start < .seconds(seconds) {
                         if await call() { calls += 1 } else { refused += 1 }
@@ -124,7 +124,7 @@ struct BenchGovernorCommand: AsyncParsableCommand {
         _ host: AppleHost, _ allowance: Governor.Allowance, _ governor: Governor, _ length: Duration
     ) async -> Bool {
         guard case .granted(let pass) = await governor.admit(host, within: allowance, lane: .fresh) else {
-            // As a worker's does, it comes again later.
+            // A refused call comes again later, as a worker's does.
             try? await Task.sleep(for: length)
             return false
         }
@@ -133,7 +133,7 @@ struct BenchGovernorCommand: AsyncParsableCommand {
         return true
     }
 
-    /// Of all threads of this process, in user and kernel.
+    /// The CPU time of all threads of this process, in user and kernel mode.
     private static var cpuSeconds: Double {
         var time = timespec()
         guard clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0 else { return 0 }

@@ -6,7 +6,8 @@ import Ledger
 import Postgres
 import Purchases
 
-/// `makegood-lab bench settle`: what matching costs beside settling. Hidden: it writes purchases that nobody made.
+/// `makegood-lab bench settle`: measures the cost of matching as a part of settling. Hidden: it writes purchases that
+/// nobody made.
 struct BenchSettleCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "settle",
@@ -48,7 +49,7 @@ struct BenchSettleCommand: AsyncParsableCommand {
     }
 }
 
-/// One batch of purchases that are posted, each with an order of its poster or none of them.
+/// One batch of posted purchases; either each has an order of its poster or none has one.
 private struct SettleTrial {
     static let app = "bench"
     static let product = AppPolicy.Product(
@@ -56,10 +57,10 @@ private struct SettleTrial {
     static let policy = AppPolicy(
         id: app, grantFrom: .distantPast, makeUpMaxAge: .zero, makeUpUsersPerCustomer: 0, products: [product])
 
-    /// What a worker keeps of a signed transaction: rows of its size.
+    /// The facts that a worker stores of a signed transaction, in their usual size.
     static let facts = #"{"price": 990, "reason": "PURCHASE", "currency": "USD", "storefront": "USA"}"#
 
-    /// Whether somebody else has received something here.
+    /// Whether the database holds receipts that neither a fill nor this bench wrote.
     static let foreign = Statement<Void, Bool>(
         "bench.foreign_app",
         "select exists (select from tallies where source <> 'fill' and app_id <> '\(app)')",

@@ -3,7 +3,7 @@ import ArgumentParser
 import Commands
 import Foundation
 
-/// `makegood-lab chaos`: breaks a deployment of its own in every way it knows, and holds the books against it.
+/// `makegood-lab chaos`: breaks a deployment of its own with every drill, and checks all invariants.
 struct ChaosCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "chaos",
@@ -51,7 +51,7 @@ struct ChaosOptions: ParsableArguments {
         }
     }
 
-    /// How many files this process may open, with a connection of its own for every client and two at a proxy.
+    /// The number of files that this process may open. Every client needs a connection of its own, and a proxy two.
     static var openFiles: Int { get throws { try OpenFiles.limit(raisedTo: 65_536) } }
 
 }
@@ -154,8 +154,8 @@ struct ChaosListCommand: ParsableCommand {
     }
 }
 
-/// SIGINT, SIGTERM and SIGHUP cancel what runs, so that it takes down what it started. A second one ends this process
-/// at once; what is left is taken down when it is gone.
+/// SIGINT, SIGTERM and SIGHUP cancel the run, so that it removes everything that it started. A second signal ends this
+/// process at once; the reaper then removes the rest.
 private enum Interrupted {
     static func ends<Result: Sendable>(_ body: @escaping @Sendable () async throws -> Result) async throws -> Result {
         let task = Task { try await body() }

@@ -4,7 +4,7 @@ import ArgumentParser
 import Commands
 import Foundation
 
-/// `makegood-lab fuzz`: throws bent proofs, certificates and answers at what reads them.
+/// `makegood-lab fuzz`: feeds bent proofs, certificates and answers to their readers.
 struct FuzzCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "fuzz",

@@ -1,8 +1,8 @@
 import ArgumentParser
 import Settings
 
-/// The laboratory: what proves and measures Makegood and is never shipped. It can kill processes, write purchases that
-/// nobody made, and break servers of its own.
+/// The laboratory: tests and measures Makegood, and is never shipped. Its commands can kill processes, write purchases
+/// that nobody made, and break servers of their own.
 @main
 struct MakegoodLab: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -12,7 +12,7 @@ struct MakegoodLab: AsyncParsableCommand {
         subcommands: [ChaosCommand.self, FuzzCommand.self, LabBenchCommand.self])
 }
 
-/// `makegood-lab bench`: what a part of the work costs, in a database that holds nothing else.
+/// `makegood-lab bench`: measures one part of the work, in a database that holds nothing else.
 struct LabBenchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "bench", abstract: "Measure a part of the work in a database of its own.",

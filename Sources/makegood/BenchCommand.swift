@@ -5,7 +5,7 @@ import Foundation
 import NIOCore
 import Purchases
 
-/// `makegood bench`: what this machine can do.
+/// `makegood bench`: measures this machine.
 struct BenchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "bench", abstract: "Measure a part of the work.",
@@ -14,7 +14,7 @@ struct BenchCommand: AsyncParsableCommand {
         ])
 }
 
-/// `makegood bench verify`: signed transactions a second, verified as a worker does.
+/// `makegood bench verify`: measures signed transactions a second, verified as a worker does.
 struct BenchVerifyCommand: AsyncParsableCommand {
     /// Tokens held in memory, about 4 KB each.
     private static let tokensMax = 100_000
@@ -53,7 +53,7 @@ struct BenchVerifyCommand: AsyncParsableCommand {
     }
 }
 
-/// `makegood bench receipts`: app receipts a second, verified here and not by Apple.
+/// `makegood bench receipts`: measures app receipts a second, verified here and not by Apple.
 struct BenchReceiptsCommand: AsyncParsableCommand {
     /// Bytes of the file.
     private static let bytesMax = 256 << 20
@@ -94,7 +94,7 @@ struct BenchReceiptsCommand: AsyncParsableCommand {
     }
 }
 
-/// What the benches of verifying share: for whom, how long, how many at once.
+/// The options that the verify benches share: the app, the duration, and the number of tasks.
 struct VerifyConditions: ParsableArguments {
     @Option(help: ArgumentHelp("The app they are for.", valueName: "id"))
     var bundleId: String
@@ -143,7 +143,7 @@ struct VerifyConditions: ParsableArguments {
     }
 }
 
-/// Tasks that verify tokens, each its own share of them.
+/// Tasks that verify tokens, each task its own share.
 private struct VerifyBench {
     let tokens: [String]
     let threads: Int
@@ -184,7 +184,7 @@ private struct VerifyBench {
         }
     }
 
-    /// - Parameter duration: nil: each token once.
+    /// - Parameter duration: how long to verify; nil: each token once.
     func run(for duration: Duration?) async -> Result {
         let clock = ContinuousClock()
         let start = clock.now
@@ -210,7 +210,7 @@ private struct VerifyBench {
         var index = share
         while true {
             if index >= tokens.count {
-                // Fewer tokens than tasks: those left over share what there is.
+                // There are fewer tokens than tasks: the tasks without a token share the existing ones.
                 guard end != nil else { return (verified, failures) }
                 index %= tokens.count
             }

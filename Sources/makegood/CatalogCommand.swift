@@ -39,7 +39,7 @@ struct CatalogCommand: AsyncParsableCommand {
             }
             try await Connections.withDatabase("catalog") { database in
                 let appleGateway = CatalogueEditor(database: database, actor: Connections.actor)
-                // All of them are checked before the first is changed.
+                // The command checks all plans before it changes the first.
                 var plans: [CatalogueEditor.Plan] = []
                 for (id, catalogue) in catalogues.sorted(by: { $0.key < $1.key }) {
                     plans.append(try await appleGateway.plan(catalogue, for: id, at: Date()))

@@ -1,9 +1,9 @@
 import Foundation
 
-/// A package whose patch level matters: its upstream version does not tell what Debian has mended in it.
+/// A Debian package whose patch level matters: the upstream version does not tell what Debian has fixed.
 struct DebianPackage {
     let name: String
-    /// The first one with every known hole closed.
+    /// The first version in which every known vulnerability is fixed.
     let patched: String
 
     static let required = [
@@ -12,7 +12,8 @@ struct DebianPackage {
         DebianPackage(name: "libpq5", patched: "15.20"),
     ]
 
-    /// Nil where dpkg does not know the package, or there is no dpkg: the library's own version was checked.
+    /// The finding; nil where there is no dpkg or it does not know the package: then the library's own version was
+    /// checked.
     var finding: Finding? {
         guard let installed = Self.run("dpkg-query", "--show", "--showformat=${Version}", name), !installed.isEmpty
         else { return nil }
@@ -22,12 +23,12 @@ struct DebianPackage {
             "apt-get install --only-upgrade \(name), for \(patched) or newer")
     }
 
-    /// By Debian's own rules (deb-version(7)).
+    /// Compares two versions by Debian's own rules (deb-version(7)).
     static func isVersion(_ version: String, atLeast other: String) -> Bool {
         run("dpkg", "--compare-versions", version, "ge", other) != nil
     }
 
-    /// What it printed; nil unless it ended with 0.
+    /// The program's output; nil unless it ended with 0.
     private static func run(_ program: String, _ arguments: String...) -> String? {
         let process = Process()
         let output = Pipe()
@@ -36,7 +37,7 @@ struct DebianPackage {
         process.standardOutput = output
         process.standardError = FileHandle.nullDevice
         guard (try? process.run()) != nil else { return nil }
-        // A version: one short line, so the pipe never fills.
+        // The output is one short line, so the pipe never fills.
         let bytes = (try? output.fileHandleForReading.readToEnd()) ?? Data()
         process.waitUntilExit()
         return process.terminationStatus == 0 ? String(decoding: bytes, as: UTF8.self) : nil

@@ -16,7 +16,7 @@ import Settings
 import UnixSignals
 import WorkQueue
 
-/// The composition root: reads settings, opens connections, and runs the services of the roles that were asked for.
+/// The composition root: reads settings, opens connections, and runs the services of the given roles.
 enum Deployment {
     enum Role: String, CaseIterable {
         case ingest, worker, scheduler
@@ -38,15 +38,16 @@ enum Deployment {
         }
     }
 
-    /// Connections beside the writers: single statements, health, the scheduler.
+    /// Connections beside the writers: for single statements, health and the scheduler.
     private static let plainConnections = 2
-    /// In-flight work is bounded by Apple's time-out and the database's patience; then the process ends anyway.
+    /// The longest shutdown. Apple's time-out and the database's time-outs bound the work in flight; after this the
+    /// process ends anyway.
     private static let shutdownMax: Duration = .seconds(75)
-    /// A database that is not there yet is waited for this long at start.
+    /// How long the process waits at its start for a database that does not answer yet.
     private static let startPatience: Duration = .seconds(60)
 
     static func run(_ roles: [Role]) async throws {
-        // Until the configuration is read a reload would only end this process.
+        // Until the configuration is read, SIGHUP would only end this process.
         signal(SIGHUP, SIG_IGN)
         try CoreFiles.forbid()
         try LibPQVersion.loaded.check()
@@ -121,11 +122,12 @@ enum Deployment {
                 ledger: ledger, logger: logger,
                 onChange: roles.contains(.worker) ? sell : nil), broker: broker,
             operations: OperationsRoutes(health: health, registry: registry), logger: logger, security: security)
-        // Nothing is judged by half of what is sold.
+        // A worker judges nothing before it knows the whole catalogue.
         if roles.contains(.worker) { try await world.catalogues.refresh() }
         var group = ServiceGroupConfiguration(
             services: world.services(roles).map {
-                // A service ends only when it is told to; one that fails takes the process down, and it is restarted.
+                // A service ends only when it is told to. A service that fails ends the process, which is then
+                // restarted.
                 ServiceGroupConfiguration.ServiceConfiguration(
                     service: $0, successTerminationBehavior: .gracefullyShutdownGroup)
             },
@@ -165,7 +167,8 @@ enum Deployment {
         }
     }
 
-    /// What a role may not do is said now, by name, not by the first purchase.
+    /// Checks the rights of the roles at the start, so that a missing right is named now, and not by the first
+    /// purchase.
     private static func checkRights(_ roles: [Role], _ database: Database) async throws {
         do {
             try await MissingRight.check(roles.map(\.databaseRole), in: database)
@@ -176,13 +179,13 @@ enum Deployment {
     }
 }
 
-/// Everything a process has, to be made into services.
+/// Everything that a process has, from which its services are made.
 struct World {
     let settings: Settings
     let shares: DescriptorShares
     let configuration: ConfigurationHolder
     let ledger: Ledger
-    /// An ingest's, for lists.
+    /// The database for lists; only an ingest has one.
     let lists: Database?
     let apps: AppDirectory
     let workQueue: WorkQueue
@@ -194,7 +197,7 @@ struct World {
     let logger: Logger
     let security: SecurityLog
 
-    /// In the order of dependence: shutdown goes from the last to the first, so the listener closes first.
+    /// The services in the order of dependence: shutdown goes from the last to the first, so the listener closes first.
     func services(_ roles: [Deployment.Role]) -> [any Service] {
         var services: [any Service] = []
         if let port = settings.operationsPort {
@@ -228,7 +231,7 @@ struct World {
                     settings: settings, operations: operations, logger: logger, security: security,
                     connectionsMax: shares.clients))
         } else {
-            // The first to be told of a shutdown: readiness turns 503 before anything stops.
+            // This service hears of a shutdown first: readiness turns 503 before anything stops.
             services.append(DrainSign(health: operations.health))
         }
         return services

@@ -9,7 +9,7 @@ import RabbitMQ
 import Service
 import Settings
 
-/// What was seen of one thing that must be right. Never holds a secret: errors name keys, not values.
+/// The result of one check. Never holds a secret: errors name keys, not values.
 struct Finding: Encodable, Equatable {
     enum Verdict: String, Encodable {
         case ok
@@ -22,7 +22,7 @@ struct Finding: Encodable, Equatable {
     let check: String
     let verdict: Verdict
     let found: String
-    /// For a person. Nil where nothing is to be done.
+    /// What a person should do; nil: nothing.
     let toDo: String?
 
     static func ok(_ check: String, _ found: String) -> Finding {
@@ -38,11 +38,11 @@ struct Finding: Encodable, Equatable {
     }
 }
 
-/// What an operator's first hour needs to know, looked at in the order in which it would fail.
+/// The checks for an operator's first hour, in the order in which things would fail.
 struct Doctor {
-    /// Beyond this, a gateway's short-lived tokens and Apple's "signed just now" are judged wrongly now and then.
+    /// Above this difference some of a gateway's short-lived tokens and Apple's freshly signed data are judged wrongly.
     private static let clockWarning: Duration = .seconds(2)
-    /// Beyond the leeway of tokens: everybody is refused.
+    /// Above this difference, the leeway of tokens, every user is refused.
     private static let clockFailure: Duration = .seconds(30)
     private static let expiryWarning: Duration = .seconds(90 * 86_400)
     private static let keyWarning: Duration = .seconds(30 * 86_400)
@@ -93,7 +93,7 @@ struct Doctor {
 
     // MARK: The machine
 
-    /// A process of all roles under the limit of this shell; a service manager may set another one.
+    /// Checks the limit on open files of this shell for a process of all roles; a service manager may set another one.
     static func files(_ limit: Int, _ settings: Settings) -> Finding {
         do throws(ConfigurationError) {
             let shares = try DescriptorShares(files: limit, settings, hasClients: true, callsApple: true)
@@ -151,7 +151,7 @@ struct Doctor {
         return findings + Self.expiry(of: roots, now: Date())
     }
 
-    /// By name, because two keys of one name are a rotation: the last one counts.
+    /// Checks the keys by name: two keys of one name are a rotation, and the last one counts.
     static func keys(_ keys: [AccessKey], now: Date) -> [Finding] {
         let toDo = "add an entry of the same name with a new key, and let the caller change"
         let ends = AccessKey.lastEnds(keys).sorted { $0.key < $1.key }
@@ -170,7 +170,7 @@ struct Doctor {
         return findings
     }
 
-    /// Of what others may do to the files, each by the setting that names it.
+    /// Checks which files other users may read or change; each finding names the setting of the file.
     static func access(to files: [NamedFile]) -> [Finding] {
         let found = files.compactMap { file -> Finding? in
             switch FileAccess(to: file) {
@@ -223,7 +223,7 @@ struct Doctor {
             Server(version: try row.text(0), isReadOnly: try row.bool(1), now: try row.date(2))
         })
 
-    /// The version of the C library that the database's locale was made by, and the one that is there. Null: the locale has
+    /// The version of the C library that made the database's locale, and the present version. Null: the locale has
     /// none.
     private static let askCollation = Statement<Void, (recorded: String?, actual: String?)>(
         "doctor.collation",
@@ -233,7 +233,7 @@ struct Doctor {
         """,
         read: { row throws(PostgresError) in (recorded: try row.optionalText(0), actual: try row.optionalText(1)) })
 
-    /// Nil: there is nothing to compare.
+    /// Compares the two versions; nil if one is missing.
     static func collation(recorded: String?, actual: String?) -> Finding? {
         guard let recorded, let actual else { return nil }
         guard recorded != actual else { return .ok("collation", "as the C library sorts, version \(actual)") }
@@ -243,7 +243,7 @@ struct Doctor {
                 + "COLLATION VERSION")
     }
 
-    /// Its commit is a record in the write-ahead log: it needs the disk, and changes no table.
+    /// The commit writes a record to the write-ahead log: it needs the disk, and changes no table.
     private static let writeNothing = Statement<Void, Void>("doctor.write", "select pg_current_xact_id()")
 
     private func database(_ settings: Settings) async -> [Finding] {
@@ -279,10 +279,10 @@ struct Doctor {
         return findings.first?.verdict == .fail ? findings : [findings[0], schema] + findings.dropFirst()
     }
 
-    /// What all services of a database have to agree on.
+    /// Checks the settings on which all services of a database must agree.
     private static func agreement(of configuration: Configuration, _ database: Database) async -> Finding {
         do {
-            // The first service that starts decides.
+            // Without this row no service has started yet: the first one will decide.
             if try await database.run(Statements.userProtection).first != nil {
                 try await UserProtection.check(configuration.userKeys, in: database)
             }
@@ -306,7 +306,7 @@ struct Doctor {
 
     private func server(_ database: Database) async -> [Finding] {
         do throws(PostgresError) {
-            // The first question opens the connection and is not timed.
+            // The first statement opens the connection, so it is not timed.
             try await database.run(Self.askServer)
             let before = Date()
             guard let server = try await database.run(Self.askServer).first else {
@@ -317,7 +317,7 @@ struct Doctor {
                 .ok("database", "PostgreSQL \(server.version)"), await writable(server, database),
                 Self.clock(server.now.timeIntervalSince(middle)),
             ]
-            // A server before 15 keeps no version.
+            // A server before 15 records no version.
             guard let collation = try? await database.run(Self.askCollation).first else { return found }
             return found + (Self.collation(recorded: collation.recorded, actual: collation.actual).map { [$0] } ?? [])
         } catch {

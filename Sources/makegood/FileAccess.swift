@@ -1,9 +1,9 @@
 import Foundation
 import Settings
 
-/// What every user of this machine may do to a file of the configuration.
+/// What other users of this machine may do to a file of the configuration.
 enum FileAccess: Equatable {
-    /// Change it, so that it says what the program does.
+    /// Change the file, and so the program's behaviour.
     case writable
     /// Put another file in its place: its directory lets everybody write, without the sticky bit.
     case replaceable
@@ -14,7 +14,7 @@ enum FileAccess: Equatable {
     private static let othersRead = 0o004
     private static let othersWrite = 0o002
 
-    /// The worst of these; nil where none of them holds, and for what is no file that can be looked at.
+    /// The worst of these; nil where none holds, and for a file that cannot be examined.
     init?(to file: NamedFile) {
         let url = URL(filePath: file.path)
         guard let mode = Self.mode(url, .typeRegular) else { return nil }
@@ -40,7 +40,7 @@ enum FileAccess: Equatable {
 }
 
 extension Settings {
-    /// Every file that the settings and the configuration name, the configuration's own among them.
+    /// Every file that the settings and the configuration name, and the configuration itself.
     func allFiles(_ configuration: Configuration) -> [NamedFile] {
         let own = configurationPath.map {
             NamedFile(key: "MAKEGOOD_CONFIG", path: $0, holdsSecret: configuration.holdsSecret)

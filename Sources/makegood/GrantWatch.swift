@@ -2,9 +2,9 @@ import Foundation
 import Histogram
 import NIOCore
 
-/// Looks at accepted receipts until each has ended, or time is up.
+/// Watches accepted receipts until each has ended, or time is up.
 struct GrantWatch {
-    /// Between two looks at the same receipt.
+    /// The pause between two looks at the same receipt.
     private static let interval = Duration.milliseconds(100)
     private static let limit = Duration.seconds(60)
     /// States after which nothing more happens soon: ended, or waiting for a product, a policy or a person.
@@ -16,7 +16,7 @@ struct GrantWatch {
     }
 
     let target: LoadTarget
-    /// Questions asked at the same time.
+    /// The number of requests at the same time.
     let connections: Int
 
     func watch(_ accepted: [LoadRecord.Accepted]) async -> LoadReport.Grants {
@@ -50,7 +50,7 @@ struct GrantWatch {
         return LoadReport.Grants(watched: accepted.count, states: states, milliseconds: .init(durations))
     }
 
-    /// The states of the receipts that could be read, no more than `connections` at a time.
+    /// The states of the receipts that could be read, with at most `connections` requests at a time.
     private func look(at ids: [String]) async -> [(id: String, state: String)] {
         await withTaskGroup(of: (id: String, state: String)?.self) { group in
             var seen: [(id: String, state: String)] = []

@@ -45,7 +45,7 @@ struct ImportCommand: AsyncParsableCommand {
             }
         }
 
-        /// What the file says, and what it is about.
+        /// Opens the file, and reads the app's context for its lines.
         func open(
             _ configuration: Configuration, in database: Database
         ) async throws -> (file: ImportFile, context: ImportContext) {
@@ -145,7 +145,7 @@ struct ImportCommand: AsyncParsableCommand {
                 if writing.dryRun {
                     try await UserProtection.check(configuration.userKeys, in: database)
                 } else {
-                    // It writes users: from here on they are named as it names them.
+                    // The import writes users: from here on the database names users as this configuration does.
                     try await UserProtection.agree(configuration.userKeys, in: database)
                 }
                 var (file, context) = try await options.open(configuration, in: database)
@@ -168,7 +168,7 @@ struct ImportCommand: AsyncParsableCommand {
         if !report.isClean { throw ExitCode(1) }
     }
 
-    /// A file or a configuration that is of no use is said in one line, and ends with 2: nothing was done.
+    /// Reports an unusable file or configuration in one line and ends with 2; nothing was imported.
     static func told<Result>(_ options: Options, _ body: () async throws -> Result) async throws -> Result {
         do {
             return try await body()

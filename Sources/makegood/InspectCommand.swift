@@ -7,9 +7,9 @@ import Settings
 
 /// `makegood inspect`: verifies one signed file without any server.
 ///
-/// The exit code is a contract: 0 valid, 1 not valid, 2 no judgement. The argument parser would end with 64 for a wrong
-/// value, so options are taken as text, all of them optional, and checked here; what it cannot read at all ends with 2
-/// in `Makegood.main()`.
+/// The exit code is a contract: 0 valid, 1 not valid, 2 no judgement. For a wrong value the argument parser would end
+/// with 64. So all options are optional texts, checked here; for an unreadable command line `Makegood.main()` ends with
+/// 2.
 struct InspectCommand: AsyncParsableCommand {
     /// The largest file, in bytes; a receipt of years of renewals takes about 2 MiB in base64.
     private static let bytesMax = 4 << 20
@@ -135,7 +135,8 @@ struct InspectCommand: AsyncParsableCommand {
         }
     }
 
-    /// Made where responders are asked. Like the shared client of the library it lives as long as the program.
+    /// The client that asks OCSP responders, made at its first use. Like the library's shared client it lives as long
+    /// as the program.
     private static let http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: .apple(inFlight: 2))
 
     private func chosenRevocation() throws(UnusableInput) -> RevocationCheck? {

@@ -8,11 +8,11 @@ import NIOCore
 import Settings
 import Synchronization
 
-/// `makegood load`: posts receipts to a running deployment and says what it took.
+/// `makegood load`: posts receipts to a running deployment and reports the latencies.
 struct LoadCommand: AsyncParsableCommand {
-    /// Requests of one run; a simulator's ledger holds as many purchases.
+    /// The most requests of one run; a simulator's ledger holds as many purchases.
     private static let requestsMax = SimulatorConfiguration.purchasesMaxDefault
-    /// Accepted receipts that --until-granted watches.
+    /// The most accepted receipts that --until-granted watches.
     private static let watchedMax = 200
 
     static let configuration = CommandConfiguration(
@@ -138,9 +138,10 @@ struct LoadCommand: AsyncParsableCommand {
 
     private var clientConfiguration: HTTPClient.Configuration {
         var configuration = HTTPClient.Configuration(
-            // A redirection could lead the load, and the key, to a machine nobody named.
+            // A redirection could lead the load, and the key, to a machine that the operator did not name.
             redirectConfiguration: .disallow, timeout: .init(connect: .seconds(5)))
-        // As many as --until-granted asks at a time, and one more. The till has its own host.
+        // --until-granted makes up to `connections` requests at a time; one more is spare. The simulator's till has its
+        // own host.
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = connections + 1
         configuration.connectionPool.retryConnectionEstablishment = false
         configuration.httpVersion = .http1Only
@@ -148,7 +149,7 @@ struct LoadCommand: AsyncParsableCommand {
         return configuration
     }
 
-    /// Whether all went as a run should.
+    /// Runs the load. Returns whether a post was accepted and every watched receipt ended.
     private func load(with http: HTTPClient) async throws -> Bool {
         let address = try LoadAddress(url, option: "--url", allowsRemote: allowRemote)
         let run = LoadRun(
@@ -180,7 +181,7 @@ struct LoadCommand: AsyncParsableCommand {
 
     private func source(_ http: HTTPClient) throws(UnusableInput) -> TokenStock.Source {
         if orders {
-            // No two runs and no two orders have one in common, or it would be the same tap again.
+            // Runs and orders never share a token, or ingest would see the same tap again.
             let run = UUID().uuidString
             let number = Atomic(0)
             return { count in

@@ -2,7 +2,7 @@ import Encoding
 import NIOCore
 import NIOHTTP1
 
-/// Why a request had no answer.
+/// Why a request got no answer.
 enum LoadTrouble: Error, CustomStringConvertible {
     case connectionClosed, timedOut, answerTooLong
 
@@ -15,19 +15,19 @@ enum LoadTrouble: Error, CustomStringConvertible {
     }
 }
 
-/// One sender of a run: one request after the other over a connection, which is opened again whenever it is gone.
-/// Lives on the run's event loop; nothing here waits or takes a lock.
+/// One sender of a run: sends one request after the other over a connection, and opens a new one when it is gone. Lives
+/// on the run's event loop; nothing here waits or takes a lock.
 final class LoadConnection: ChannelInboundHandler {
     typealias InboundIn = HTTPClientResponsePart
     typealias OutboundOut = HTTPClientRequestPart
 
-    /// Bytes of an answer: one receipt with a thousand transactions takes less.
+    /// The limit on an answer's bytes: one receipt with a thousand transactions takes less.
     private static let answerBytesMax = 1 << 20
 
-    /// The request under way, and what has come of its answer.
+    /// The request under way, with the received part of its answer.
     private struct Exchange {
         let intended: NIODeadline
-        /// Nil until it was sent.
+        /// Nil until the request was sent.
         var deadline: NIODeadline?
         var status = 0
         var keepsConnection = false
@@ -46,7 +46,7 @@ final class LoadConnection: ChannelInboundHandler {
         self.senders = senders
     }
 
-    /// Begins the next request when its time has come, if there is one.
+    /// Sends the next request at its time, if there is one.
     func next() {
         guard !senders.record.isHopeless else { return end() }
         switch senders.stock.next() {
@@ -93,8 +93,8 @@ final class LoadConnection: ChannelInboundHandler {
         context.writeAndFlush(Self.wrapOutboundOut(.body(.byteBuffer(request))), promise: nil)
     }
 
-    /// One timer for all requests of this connection: it goes off when the request it was set for should have its
-    /// answer, and is set again for the one that is under way then.
+    /// Sets one timer for all requests of this connection. The timer fires at the deadline of the request for which it
+    /// was set, and is then set again for the request under way.
     private func watch(until deadline: NIODeadline) {
         guard !isWatched else { return }
         isWatched = true
@@ -117,7 +117,7 @@ final class LoadConnection: ChannelInboundHandler {
         senders.ended()
     }
 
-    /// What still comes over the old connection is not for us any more.
+    /// Closes the connection and forgets it: data that still comes over it is ignored.
     private func hangUp() {
         let old = context
         context = nil
@@ -168,7 +168,8 @@ final class LoadConnection: ChannelInboundHandler {
         lost(context, error)
     }
 
-    /// Without a request under way that is no trouble: the next one opens a connection.
+    /// Handles the loss of the connection. Without a request under way it is no trouble: the next request opens a new
+    /// one.
     private func lost(_ context: ChannelHandlerContext, _ error: any Error) {
         guard context === self.context else { return }
         if exchange == nil { hangUp() } else { fail(error) }

@@ -11,10 +11,10 @@ struct LoadConnector: Sendable {
     private let port: Int
     /// Nil: plain http.
     private let tls: NIOSSLContext?
-    /// The name that the server must prove; nil: its IP address.
+    /// The name that the server's certificate must prove; nil: the IP address.
     private let serverName: String?
 
-    /// - Parameter roots: who may sign the server's certificate.
+    /// - Parameter roots: the certificates that may sign the server's.
     init(_ address: LoadAddress, trusting roots: NIOSSLTrustRoots = .default) throws {
         host = address.host
         port = address.port
@@ -29,7 +29,8 @@ struct LoadConnector: Sendable {
         }
     }
 
-    /// A channel that takes ``LoadRequestWriter``'s requests and gives answers; it ends with the codec.
+    /// Opens a channel that takes ``LoadRequestWriter``'s requests and decodes answers; its last handler is the
+    /// decoder.
     func connect(on loop: any EventLoop) -> EventLoopFuture<any Channel> {
         ClientBootstrap(group: loop).connectTimeout(Self.timeout).channelInitializer { [tls, serverName] channel in
             channel.eventLoop.makeCompletedFuture {

@@ -1,13 +1,13 @@
 import Histogram
 import NIOCore
 
-/// What the connections of a run saw; belongs to their event loop.
+/// The results of all connections of a run; belongs to their event loop.
 final class LoadRecord {
-    /// When so many were sent and none was accepted, the run ends: something is set up wrongly.
+    /// If so many requests were sent and none was accepted, the run ends: something is set up wrongly.
     private static let hopelessMax = 200
-    /// A start so much after its time is reported.
+    /// A start later than its planned time by more than this is reported.
     private static let lateness = TimeAmount.milliseconds(10)
-    /// Bytes of an answer that say what the trouble is.
+    /// The bytes of an answer that the report quotes for a trouble.
     private static let troubleBytes = 300
 
     struct Accepted: Sendable {
@@ -21,14 +21,14 @@ final class LoadRecord {
         var latencies = Histogram<UInt64>.ofDurations
         var late = 0
         var worstLateness = TimeAmount.zero
-        /// The last accepted, to see what becomes of them; a ring.
+        /// The last accepted receipts, watched afterwards; a circular buffer.
         var accepted: [Accepted] = []
         var acceptedCount = 0
         /// The first answer that was no acceptance, or the first error.
         var firstTrouble: String?
     }
 
-    /// Accepted receipts remembered.
+    /// The number of accepted receipts to keep.
     private let watched: Int
     private(set) var found = Found()
 
@@ -38,7 +38,7 @@ final class LoadRecord {
 
     var isHopeless: Bool { found.acceptedCount == 0 && found.answers.total >= Self.hopelessMax }
 
-    /// Whether anybody will read what an answer of this status says.
+    /// Whether the body of an answer with this status is needed.
     func wantsBody(_ status: Int) -> Bool {
         Self.isAcceptance(status) ? watched > 0 : found.firstTrouble == nil
     }

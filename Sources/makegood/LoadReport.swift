@@ -8,7 +8,7 @@ struct LoadReport: Encodable {
     struct Answers: Encodable, Equatable {
         var ended = 0
         var accepted = 0
-        /// 201: orders.
+        /// The number of created orders (201).
         var created = 0
         var refused = 0
         var unavailable = 0
@@ -43,7 +43,7 @@ struct LoadReport: Encodable {
         let count: Int
         let p50, p90, p99, p999, max: Double
 
-        /// Nil of nothing.
+        /// Nil for an empty histogram.
         init?(_ histogram: Histogram<UInt64>) {
             guard histogram.totalCount > 0 else { return nil }
             func at(_ percentile: Double) -> Double {
@@ -63,19 +63,19 @@ struct LoadReport: Encodable {
     /// Open loop only: how well this program kept its own timetable.
     struct Timetable: Encodable {
         let planned: Int
-        /// Started more than 10 ms after their time.
+        /// Requests that started more than 10 ms after their time.
         let late: Int
         let worstLateMilliseconds: Double
-        /// Never started: the percentiles are too good by these.
+        /// Requests that never started; the percentiles are too good by these.
         let notStarted: Int
     }
 
     struct Grants: Encodable {
-        /// The accepted receipts that were watched: the last ones.
+        /// The number of accepted receipts that were watched: the last ones.
         let watched: Int
-        /// By state, `open` among them for those that had not ended when time was up.
+        /// The number of receipts by state; `open` counts those that had not ended when time was up.
         let states: [String: Int]
-        /// From the accepting answer until an ending was seen, at intervals of 100 ms.
+        /// From the accepting answer until an end state was seen, at intervals of 100 ms.
         let milliseconds: Percentiles?
 
         var open: Int { states["open"] ?? 0 }
@@ -83,7 +83,7 @@ struct LoadReport: Encodable {
 
     /// `open` or `closed`.
     let loop: String
-    /// Requests a second intended; left out in a closed loop.
+    /// The intended requests a second; left out in a closed loop.
     let rate: Double?
     let connections: Int
     let seconds: Double
@@ -91,18 +91,18 @@ struct LoadReport: Encodable {
     let sentPerSecond: Double
     let acceptedPerSecond: Double
     let answers: Answers
-    /// Of the answers 200 and 202: from the intended start in an open loop, from sending in a closed one.
+    /// The latency of the answers 200 and 202: from the intended start in an open loop, from sending in a closed one.
     let acceptMilliseconds: Percentiles?
     let timetable: Timetable?
     let tokensUsedUp: Bool
-    /// Times that a sender waited for its next token.
+    /// The number of times that a sender waited for its next token.
     let tokenWaits: Int
     var grants: Grants?
 
     var json: [UInt8] {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        // Nothing here can fail to encode: no value is infinite.
+        // Encoding cannot fail here: no value is infinite.
         return (try? encoder.encode(self)).map { Array($0) } ?? []
     }
 
@@ -141,7 +141,7 @@ struct LoadReport: Encodable {
 }
 
 extension Histogram<UInt64> {
-    /// Microseconds up to an hour, three digits.
+    /// Durations in microseconds up to an hour, with three digits.
     static var ofDurations: Self {
         Self(highestTrackableValue: 3_600_000_000, numberOfSignificantValueDigits: .three)
     }

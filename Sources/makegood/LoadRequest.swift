@@ -2,21 +2,21 @@ import Foundation
 import NIOCore
 import NIOHTTP1
 
-/// The bytes of a request that posts a receipt or places an order; all but user and token are the same each time.
+/// The bytes of a request that posts a receipt or places an order; only user and token differ between requests.
 struct LoadRequest: Sendable {
-    /// Up to the value of Content-Length.
+    /// The head up to the value of Content-Length.
     private let head: ByteBuffer
-    /// Ends inside the JSON text, where the user's number follows.
+    /// The start of the JSON text, after which the user's number follows.
     private let beforeUser: ByteBuffer
     private let beforeToken: ByteBuffer
     private static let afterToken: StaticString = #""}"#
 
-    /// What the tokens are.
+    /// The kind of the tokens.
     enum Kind {
         case signedTransactions
         /// App receipts, in base64url.
         case receipts
-        /// The role in the game that an order of this product is for: what tells one order from another.
+        /// Orders of this product: the token is the role in the game, which makes each order a different one.
         case orders(product: String)
     }
 
@@ -42,8 +42,8 @@ struct LoadRequest: Sendable {
     }
 
     /// - Parameters:
-    ///   - token: needs no escaping (``TokenFile`` saw to it).
-    ///   - buffer: is overwritten; its memory is used again where nobody else holds it.
+    ///   - token: needs no escaping (``TokenFile`` has checked it).
+    ///   - buffer: is overwritten; its memory is reused where nobody else holds it.
     func write(_ token: ByteBuffer, user: Int, into buffer: inout ByteBuffer) {
         let user = String(user)
         let length =
@@ -61,13 +61,13 @@ struct LoadRequest: Sendable {
     }
 }
 
-/// Sends a request that is written already, with the head it brings inside its body's bytes. NIO's own encoder would
-/// put the same head together each time; the decoder of the answer, which stands after this, wants to see one.
+/// Sends requests whose bytes are already complete: the body's bytes hold the head too. NIO's own encoder would put the
+/// same head together each time. The decoder of the answers, which comes after this handler, needs to see a head.
 final class LoadRequestWriter: ChannelOutboundHandler {
     typealias OutboundIn = HTTPClientRequestPart
     typealias OutboundOut = ByteBuffer
 
-    /// What the decoder needs to know: an answer to this has a body.
+    /// The head for the decoder: it says only that an answer to this request has a body.
     static let head = HTTPClientRequestPart.head(.init(version: .http1_1, method: .POST, uri: "/v1/receipts"))
 
     func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {

@@ -6,27 +6,27 @@ import Purchases
 
 /// Posts receipts over so many connections, at a rate or as fast as the answers come.
 ///
-/// Open loop: request `i` belongs to `start + i / rate`, whatever became of those before it, and its latency counts
-/// from there, so a stalled server is charged for the requests it kept from starting (no coordinated omission).
-/// Bounded in time: no request starts later than ``overrun`` after the last one's time.
+/// Open loop: request `i` belongs to `start + i / rate`, however earlier requests went, and its latency counts from
+/// that time. So a stalled server is charged for the requests that it kept from starting (no coordinated omission). The
+/// run is bounded in time: no request starts later than ``overrun`` after the last one's time.
 ///
-/// The load shares a machine with what it measures: all connections live on one thread, as channel handlers.
+/// The load shares a machine with the measured server: all connections live on one thread, as channel handlers.
 struct LoadRun: Sendable {
     static let overrun = TimeAmount.seconds(30)
 
     let connector: LoadConnector
     let request: LoadRequest
     let source: TokenStock.Source
-    /// Tokens taken from the source at most.
+    /// The most tokens taken from the source.
     let limit: Int
     let connections: Int
     /// Requests a second; nil: closed loop.
     let rate: Double?
     let duration: Duration
     let users: Int
-    /// Accepted receipts remembered, to see what became of them.
+    /// The number of accepted receipts to keep for watching.
     var watched = 0
-    /// Of a request, from the first byte sent to the last byte read; longer than any gateway waits.
+    /// The time-out of a request, from the first byte sent to the last byte read; longer than any gateway waits.
     var timeout = TimeAmount.seconds(30)
 
     struct Outcome: Sendable {
@@ -40,12 +40,12 @@ struct LoadRun: Sendable {
         fileprivate let fetch: Task<Void, Never>?
     }
 
-    /// Requests of the whole timetable; nil in a closed loop.
+    /// The number of requests of the whole timetable; nil in a closed loop.
     static func planned(rate: Double?, duration: Duration) -> Int? {
         rate.map { Swift.max(1, Int(($0 * duration.inSeconds).rounded(.down))) }
     }
 
-    /// To the last answer.
+    /// Runs until the last answer.
     func run() async throws -> Outcome {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let loop = group.next()
@@ -78,7 +78,7 @@ struct LoadRun: Sendable {
     }
 }
 
-/// What the connections of a run share; belongs to their event loop.
+/// The state that the connections of a run share; belongs to their event loop.
 final class LoadSenders {
     let run: LoadRun
     let loop: any EventLoop
@@ -86,7 +86,7 @@ final class LoadSenders {
     let record: LoadRecord
     private let done: EventLoopPromise<LoadRun.Outcome>
     private var start = NIODeadline.distantPast
-    /// No request starts later.
+    /// No request starts later than this.
     private(set) var end = NIODeadline.distantPast
     private var sending = 0
 
@@ -109,12 +109,12 @@ final class LoadSenders {
         }
     }
 
-    /// The time that a request belongs to; nil in a closed loop.
+    /// The time to which a request belongs; nil in a closed loop.
     func intended(_ number: Int) -> NIODeadline? {
         run.rate.map { start + TimeAmount(inSeconds: Double(number) / $0) }
     }
 
-    /// Called by each connection once.
+    /// Counts a connection as ended; each connection calls it once.
     func ended() {
         sending -= 1
         guard sending == 0 else { return }

@@ -5,20 +5,21 @@ import NIOCore
 import NIOHTTP1
 import Settings
 
-/// An address that load may be put on.
+/// An address on which load may be put.
 struct LoadAddress {
-    /// Scheme, host, port and path, without a slash at the end; built from the parts that were judged, so that nobody
-    /// reads the address in another way than we did.
+    /// Scheme, host, port and path, without a slash at the end. Built from the checked parts, so that nobody reads the
+    /// address in another way than this check did.
     let base: String
     let isSecure: Bool
     let host: String
     let port: Int
-    /// As the Host header has it.
+    /// Host and port as in the Host header.
     let authority: String
-    /// Without a slash at the end.
+    /// The path without a slash at the end.
     let path: String
 
-    /// - Throws: if it is no plain http address, or, without `allowsRemote`, not on this machine.
+    /// - Throws: if the text is no http or https address, or has credentials, a query or a fragment; without
+    ///   `allowsRemote` also if the host is not this machine.
     init(_ text: String, option: String, allowsRemote: Bool) throws(UnusableInput) {
         guard let url = URL(string: text), let scheme = url.scheme?.lowercased(), ["http", "https"].contains(scheme),
             let host = url.host(percentEncoded: false), !host.isEmpty, url.user == nil, url.password == nil,
@@ -38,10 +39,10 @@ struct LoadAddress {
     }
 }
 
-/// The deployment under load, as a caller who asks: what is not part of the load itself.
+/// The deployment under load, for requests that are not part of the load itself.
 struct LoadTarget: Sendable {
     private static let timeout = TimeAmount.seconds(30)
-    /// Bytes of an answer: one receipt with a thousand transactions takes less.
+    /// The limit on an answer's bytes: one receipt with a thousand transactions takes less.
     private static let answerBytesMax = 1 << 20
 
     let http: HTTPClient
@@ -57,9 +58,9 @@ struct LoadTarget: Sendable {
         try await answer(to: "/v1/receipts/\(id)")
     }
 
-    /// Asks for anything at all.
+    /// Asks for the health of the deployment.
     ///
-    /// - Throws: if nobody answers there.
+    /// - Throws: if no server answers there.
     func knock() async throws {
         _ = try await answer(to: "/health/live")
     }

@@ -1,7 +1,7 @@
 import ArgumentParser
 import Settings
 
-/// The door: commands, configuration, wiring. What the services do stands in Reconciliation.
+/// The command line: commands, configuration, wiring. The article Reconciliation describes the services.
 @main
 struct Makegood: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -70,7 +70,7 @@ struct MigrateCommand: AsyncParsableCommand {
             : "\(count); end the programs that run now, of schema \(plan.executed), first"
     }
 
-    /// A new table must not wait for somebody to think of its rights.
+    /// Renews the roles' rights, so that a new table has them at once.
     private func renewRights(_ migrator: Migrator, _ script: RoleScript) async throws {
         let roles = try await Connections.withDatabase("migrate") { try await script.existing(in: $0) }
         if !roles.isEmpty { try await migrator.run(script: script.rights(of: roles)) }
@@ -78,9 +78,9 @@ struct MigrateCommand: AsyncParsableCommand {
 }
 
 extension ExitCode {
-    /// `migrate --plan`: something is pending, and what runs goes on.
+    /// `migrate --plan`: migrations are pending, and running programs go on beside them.
     fileprivate static let runsBeside = ExitCode(3)
-    /// The same, and what runs must be ended first.
+    /// `migrate --plan`: migrations are pending, and the operator must end the running programs first.
     fileprivate static let endsWhatRuns = ExitCode(4)
 }
 

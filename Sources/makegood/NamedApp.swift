@@ -10,7 +10,7 @@ struct NamedApp {
     var bundleId: String
     var environment: StoreEnvironment
     var appAppleId: Int64?
-    /// Files of certificates, PEM or DER, believed beside Apple's pinned roots.
+    /// Files of certificates, PEM or DER, trusted beside Apple's pinned roots.
     var rootFiles: [String]
 
     /// - Throws: if a root file cannot be read or holds no certificate.
@@ -34,7 +34,7 @@ struct NamedApp {
         }
     }
 
-    /// - Throws: if it is none of Apple's environments; a typing error must not look like a foreign purchase.
+    /// - Throws: if the name is none of Apple's environments: a typing error must not look like a foreign purchase.
     static func environment(_ name: String) throws(UnusableInput) -> StoreEnvironment {
         guard let environment = environments.first(where: { $0.rawValue == name }) else {
             throw UnusableInput("--environment must be \(environments.map(\.rawValue).joined(separator: ", "))")

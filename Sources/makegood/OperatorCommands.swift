@@ -341,12 +341,12 @@ struct SupportCommand: AsyncParsableCommand {
     }
 }
 
-/// JSON as the commands print it.
+/// The JSON that the commands print.
 enum JSON {
     struct Status: Encodable {
         let open: [Backlog]
         let appleUpdates: [AppleUpdates]
-        /// Ready messages by queue.
+        /// The number of ready messages by queue.
         let queues: [String: Int]
     }
 

@@ -1,7 +1,7 @@
 import ArgumentParser
 import Support
 
-/// `makegood reasons`: what each reason means, and what to do.
+/// `makegood reasons`: prints the meaning of each reason, and the remedy.
 struct ReasonsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "reasons",

@@ -6,7 +6,7 @@ import RabbitMQ
 import Settings
 import WorkQueue
 
-/// `makegood roles`: least privilege in the database and at the broker.
+/// `makegood roles`: sets up least privilege in the database and at the broker.
 struct RolesCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "roles",

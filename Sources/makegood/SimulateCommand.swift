@@ -7,7 +7,7 @@ import NIOCore
 import ServiceLifecycle
 import UnixSignals
 
-/// `makegood simulate`: an App Store of one's own, until SIGTERM or SIGINT.
+/// `makegood simulate`: runs an App Store of the operator's own, until SIGTERM or SIGINT.
 struct SimulateCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "simulate",
@@ -80,7 +80,7 @@ struct SimulateCommand: AsyncParsableCommand {
         }
     }
 
-    /// Says what is served once the port is open; never if it cannot be opened.
+    /// Prints the simulator's addresses once the port is open; prints nothing if the port cannot be opened.
     private func greet(_ simulator: AppStoreSimulator) async {
         guard let port = try? await simulator.boundPort else { return }
         let base = "http://\(configuration.reachableHost):\(port)"
@@ -112,7 +112,7 @@ struct SimulatorFolder: ParsableArguments {
             "The folder of certificates, credentials and ledger; made if it is not there.", valueName: "folder"))
     var state = ".local/simulator"
 
-    /// To standard error, so that standard output stays a result.
+    /// Logs to standard error, so that standard output stays a result.
     static var logger: Logger {
         var logger = Logger(label: "makegood.simulate") { StreamLogHandler.standardError(label: $0) }
         logger.logLevel = .critical

@@ -4,10 +4,10 @@ import Foundation
 import NIOCore
 import NIOHTTP1
 
-/// The simulator's till: buys a batch of purchases with one call.
+/// A buyer at the simulator: buys a batch of purchases with one call.
 struct SimulatorTill: Sendable {
     private static let timeout = TimeAmount.seconds(60)
-    /// Bytes of an answer: 1,000 tokens take about 5 MB.
+    /// The limit on an answer's bytes: 1,000 tokens take about 5 MB.
     private static let answerBytesMax = 64 << 20
 
     let http: HTTPClient

@@ -3,10 +3,10 @@ import Foundation
 import Intake
 import NIOCore
 
-/// A file of signed transactions, one a line, read piece by piece: a million of them are 4 GB.
+/// A file of signed transactions, one a line, read in pieces: a million of them take 4 GB.
 actor TokenFile {
     private static let chunkBytes = 1 << 20
-    /// The largest request that ingest can be told to take.
+    /// The largest request body that ingest can be configured to take.
     private static let lineBytesMax = 16 << 20
 
     private let name: String
@@ -21,11 +21,11 @@ actor TokenFile {
         handle = try file.open()
     }
 
-    /// The next tokens, at most `count`; fewer only at the end of the file. Empty lines are passed over. The tokens
-    /// are slices of what was read.
+    /// The next tokens, at most `count`; fewer only at the end of the file. Empty lines are skipped. The tokens are
+    /// slices of the bytes read.
     ///
-    /// - Throws: if the file cannot be read, or a line has a character that no JWS has (they are written into a JSON
-    ///   text as they are).
+    /// - Throws: if the file cannot be read, or a line has a character that no JWS has (the tokens are written into a
+    ///   JSON text as they are).
     func next(_ count: Int) throws(UnusableInput) -> [ByteBuffer] {
         var tokens: [ByteBuffer] = []
         tokens.reserveCapacity(count)
@@ -57,7 +57,8 @@ actor TokenFile {
         }
     }
 
-    /// Looks at many bytes at once, of gigabytes; and byte by byte only at what has something else among them.
+    /// The number of bytes up to the next one that is no token text. Checks many bytes at once, because the file may
+    /// have gigabytes; goes byte by byte only near another character.
     private var leadingTokenBytes: Int {
         chunk.withUnsafeReadableBytes { bytes in
             let bytes = bytes.bindMemory(to: UInt8.self)
@@ -78,7 +79,8 @@ actor TokenFile {
         return chunk.readSlice(length: length)
     }
 
-    /// Puts what is left of the chunk before the next one, in new memory: the tokens handed out are slices of the old.
+    /// Puts the rest of the chunk before the next one, in new memory: the tokens handed out are slices of the old
+    /// memory.
     private func readMore() throws(UnusableInput) {
         guard chunk.readableBytes <= Self.lineBytesMax else {
             throw UnusableInput("\(name), line \(line + 1): more than \(Self.lineBytesMax) bytes")

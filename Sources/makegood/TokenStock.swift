@@ -1,18 +1,18 @@
 import NIOCore
 import Purchases
 
-/// Signed transactions ready to be posted, fetched ahead of time so that nobody waits for a purchase to be made.
+/// Signed transactions ready to be posted, fetched ahead of time so that no sender waits for a purchase to be made.
 ///
-/// Belongs to one event loop; the source works elsewhere: reading a batch takes milliseconds, which the senders must
-/// not wait for.
+/// Belongs to one event loop. The source works elsewhere: it takes milliseconds for a batch, and the senders must not
+/// wait so long.
 final class TokenStock {
     /// Tokens fetched at a time: about 4 MB.
     static let batch = 1000
-    /// Below so many the next batch is fetched.
+    /// With fewer tokens than this the next batch is fetched.
     private static let lowWater = 2000
 
     struct Token {
-        /// From 0, in the order they are taken.
+        /// The token's number, from 0, in the order in which senders take tokens.
         let number: Int
         let text: ByteBuffer
     }
@@ -21,11 +21,11 @@ final class TokenStock {
         case token(Token)
         /// The source is slower than the load: ask again with ``whenMore(_:)``.
         case later
-        /// There are no more (``isUsedUp``, ``failure`` or the limit say why).
+        /// No token is left (``isUsedUp``, ``failure`` or the limit say why).
         case none
     }
 
-    /// Gives up to so many tokens; fewer than asked for: these are the last.
+    /// Returns up to so many tokens; fewer only at the end.
     typealias Source = @concurrent @Sendable (Int) async throws -> [ByteBuffer]
 
     private let source: Source
@@ -33,19 +33,19 @@ final class TokenStock {
     private let loop: any EventLoop
     private var tokens: [ByteBuffer] = []
     private var taken = 0
-    /// Tokens handed out before `tokens[0]`.
+    /// The number of removed tokens before `tokens[0]`.
     private var dropped = 0
     private var waiting: [() -> Void] = []
     private var isAtEnd = false
-    /// The fetch under way: whoever ends the loop must see it ended first.
+    /// The fetch under way: the caller must wait for its end before it ends the loop.
     private(set) var fetch: Task<Void, Never>?
-    /// Somebody asked for a token when the source had no more.
+    /// Whether a sender asked for a token when the source had no more.
     private(set) var isUsedUp = false
     private(set) var failure: (any Error)?
-    /// How often somebody had to wait for a token: the source was slower than the load.
+    /// The number of times that a sender had to wait for a token, because the source was slower than the load.
     private(set) var waits = 0
 
-    /// - Parameter limit: no more than so many are fetched.
+    /// - Parameter limit: the most tokens to fetch.
     init(limit: Int, source: @escaping Source, loop: any EventLoop) {
         self.limit = limit
         self.source = source
@@ -77,7 +77,7 @@ final class TokenStock {
         return .later
     }
 
-    /// Calls back when the next batch is there, or none comes.
+    /// Calls back when the next batch is there, or when none comes.
     func whenMore(_ ask: @escaping () -> Void) {
         waiting.append(ask)
         if fetch == nil { startFetch() }
@@ -112,7 +112,7 @@ final class TokenStock {
         for ask in asking { ask() }
     }
 
-    /// Lets go of what was handed out, a batch at a time.
+    /// Removes tokens that were handed out, a batch at a time.
     private func trim() {
         guard taken - dropped >= Self.batch else { return }
         tokens.removeSubrange(..<(taken - dropped))

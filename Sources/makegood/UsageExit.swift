@@ -6,13 +6,13 @@ import NIOPosix
 import Settings
 
 extension Makegood {
-    /// The argument parser's own `main()`, but for the event loops and one more thing: a command line that cannot be read
-    /// ends `inspect` with its own "no judgement", 2, not with the parser's 64. Scripts rely on its three exit codes.
+    /// The argument parser's own `main()` with two changes. It sets the number of event loops. An unreadable command
+    /// line ends `inspect` with 2, its "no judgement", not with the parser's 64: scripts rely on its three exit codes.
     static func main() async {
         do {
             var command = try parseAsRoot()
-            // A service has as many event loops as its settings say; a tool as many as there are cores. What cannot be
-            // read is refused with all other settings.
+            // A service has as many event loops as its settings say; a tool has one for each core. An unreadable
+            // setting is refused later, with all other settings.
             if command is any ServiceCommand {
                 NIOSingletons.groupLoopCountSuggestion = (try? Settings.threads()) ?? Settings.threadsDefault
             }

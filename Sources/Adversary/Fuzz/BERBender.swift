@@ -1,7 +1,7 @@
 import AppStoreSimulator
 
-/// Bends BER element by element: takes everything apart that can be, octet strings included, and writes the lengths of
-/// what lies around the bent place anew, so that they fit.
+/// Bends BER element by element. It takes apart everything that can be taken apart, octet strings included, and writes
+/// the lengths of the elements around the bent place anew, so that they fit.
 enum BERBender {
     static func bend(_ bytes: [UInt8], with other: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
         var nodes = Node.read(bytes[...], depth: 0)
@@ -11,7 +11,7 @@ enum BERBender {
         return Node.write(nodes)
     }
 
-    /// Goes down a way of chance and bends one element, or what stands beside it.
+    /// Walks down a random path and bends one element, or one beside it.
     private static func bend(_ nodes: inout [Node], _ others: [Node], _ random: inout SplitMix64) {
         let index = random.below(nodes.count)
         if case .nodes(var inner) = nodes[index].body, !inner.isEmpty, !random.oneIn(4) {
@@ -74,7 +74,7 @@ enum BERBender {
         enum Length: Sendable {
             case right
             case indefinite
-            /// Right, with so many zero octets before it.
+            /// The right length, with so many zero octets before it.
             case long(Int)
             case wrong(UInt64)
         }
@@ -86,7 +86,8 @@ enum BERBender {
         /// Real receipts have 12 levels.
         private static let depthMax = 24
 
-        /// The elements of bytes; empty if they are none, or do not end where the bytes end.
+        /// The elements of these bytes; empty if the bytes hold no elements, or the elements do not end where the bytes
+        /// end.
         static func read(_ bytes: ArraySlice<UInt8>, depth: Int) -> [Node] {
             var rest = bytes
             return read(&rest, isIndefinite: false, depth: depth) ?? []

@@ -3,10 +3,10 @@ import AppStoreSimulator
 package import Foundation
 import Logging
 
-/// What the fuzzer bends: inputs by parser, and the root that the genuine ones lead to.
+/// The inputs that the fuzzer bends, by parser, and the root certificate of the genuine ones.
 ///
-/// On disk a folder with `root.der` and one folder for each parser. A file whose name begins with `genuine` must be
-/// believed for ever: its certificates are judged at its own date.
+/// On disk the corpus is a folder with `root.der` and one folder for each parser. A reader must always believe a file
+/// whose name begins with `genuine`: it judges the file's certificates at the file's own date.
 package struct FuzzCorpus: Sendable {
     package struct Entry: Sendable {
         package var name: String
@@ -23,11 +23,11 @@ package struct FuzzCorpus: Sendable {
     private static let appAppleID: Int64 = 1_234_567_890
 
     package let root: [UInt8]
-    /// When it was made: the time for what names none.
+    /// When the corpus was made: the date at which readers judge inputs that name no date.
     package let date: Date
     package let entries: [ParserProbe.Parser: [Entry]]
 
-    /// Reads a folder that ``write(to:)`` wrote, and whatever was put there since.
+    /// Reads a folder that ``write(to:)`` wrote, with files that were added since.
     package init(directory: URL) throws {
         func read(_ url: URL) throws -> [UInt8] {
             do { return Array(try Data(contentsOf: url)) } catch {

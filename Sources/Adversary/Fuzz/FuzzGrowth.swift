@@ -1,16 +1,16 @@
 import AppStore
 import Foundation
 
-/// Whether a reader's time grows as its input does: inputs of one kind in doubled sizes.
+/// Whether a reader's time grows faster than its input: measured with inputs of one kind in doubled sizes.
 ///
 /// A linear reader takes twice the time for twice the bytes, a quadratic one four times. CPU time, the best of several.
 package struct FuzzGrowth: Sendable {
     package struct Row: Sendable {
         package let parser: ParserProbe.Parser
         package let kind: String
-        /// Of each size, smallest first.
+        /// The CPU time for each size, smallest first.
         package let times: [(bytes: Int, cpu: Duration)]
-        /// For each doubling, the largest among those long enough to be measured; 0: none was.
+        /// The largest growth for one doubling, among times long enough to be measured; 0: none was.
         package let factor: Double
 
         package var isLinear: Bool { factor < FuzzGrowth.factorMax }
@@ -42,7 +42,7 @@ package struct FuzzGrowth: Sendable {
                 }
                 times.append((bytes.count, best))
             }
-            // Over two doublings, and the mean of both: one alone may meet the end of a cache.
+            // The factor is the mean over two doublings: a single one may just exceed a cache.
             let factors = zip(times, times.dropFirst(2)).compactMap { small, large in
                 small.cpu < Self.cpuMin ? nil : (large.cpu / small.cpu).squareRoot()
             }
@@ -53,7 +53,7 @@ package struct FuzzGrowth: Sendable {
 
     private typealias Kind = (name: String, most: Int, make: @Sendable (Int) -> [UInt8])
 
-    /// Kinds of input by about how many bytes are wanted; the most is near the reader's own limit.
+    /// Kinds of input, each for about the wanted number of bytes; the largest is near the reader's own limit.
     private static func kinds(_ parser: ParserProbe.Parser) -> [Kind] {
         switch parser {
         case .jws, .notification, .inspect:
@@ -200,7 +200,7 @@ private func bytes(_ unit: [UInt8], _ count: Int) -> [UInt8] {
     return bytes
 }
 
-/// A JWS over a payload, with a header that nobody believes.
+/// A JWS over a payload, with a header that no verifier believes.
 private func jws(_ payload: [UInt8]) -> [UInt8] {
     let header = #"{"alg":"ES256","x5c":["QUJD","QUJD","QUJD"]}"#
     return Array(
@@ -227,7 +227,7 @@ private func element(_ tag: UInt8, _ contents: [UInt8]...) -> [UInt8] {
     return [tag] + (joined.count < 0x80 ? [UInt8(joined.count)] : [0x80 | UInt8(length.count)] + length) + joined
 }
 
-/// A receipt over a set of attributes, with nobody's signature.
+/// A receipt over a set of attributes, without a valid signature.
 private func content(_ attributes: [UInt8]) -> [UInt8] { container(element(0x04, element(0x31, attributes))) }
 
 private func container(_ octets: [UInt8]) -> [UInt8] {

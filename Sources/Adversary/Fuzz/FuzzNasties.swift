@@ -1,6 +1,6 @@
 import AppStore
 
-/// Inputs made by hand: one trap each.
+/// Inputs made by hand, each with one trap.
 enum FuzzNasties {
     static func texts(signed jws: String) -> [(ParserProbe.Parser, String, String)] {
         [

@@ -3,20 +3,20 @@ package import Foundation
 import Glibc
 import Synchronization
 
-/// Feeds a reader bent inputs for a time, and says what it did.
+/// Feeds a reader bent inputs for a time, and reports how the reader behaved.
 ///
-/// Held for every input: it returns (a trap ends the process, and the input lies in a file), within a time that follows
-/// from its size, and believes nothing but what the genuine inputs of the corpus say. Every input follows from the
-/// seed and its number.
+/// For every input the reader must return within a time that follows from the input's size, and must believe only the
+/// content of the corpus's genuine inputs. A trap ends the process; the input is then in a file. Every input follows
+/// from the seed and its number.
 package struct FuzzRun: Sendable {
     package struct Report: Sendable {
         package let parser: ParserProbe.Parser
         package internal(set) var inputs = 0
         package internal(set) var read = 0
         package internal(set) var believed = 0
-        /// Those that took longest for their size, worst first: CPU time and bytes.
+        /// The inputs that took longest for their size, worst first: CPU time and bytes.
         package internal(set) var slowest: [(cpu: Duration, bytes: Int)] = []
-        /// What must not be; each in a file of its own.
+        /// The rules that the reader broke; each input is in a file of its own.
         package internal(set) var failures: [String] = []
     }
 
@@ -24,9 +24,9 @@ package struct FuzzRun: Sendable {
     /// long as a release build.
     private static let cpuMax: Duration = isDebug ? .seconds(2) : .milliseconds(100)
     private static let cpuPerByteMax: Duration = isDebug ? .microseconds(40) : .microseconds(2)
-    /// An input that takes so many times as long as it may is not waited for.
+    /// The run ends when an input takes so many times as long as it may.
     private static let hangFactor = 20
-    /// Nor is one that waits so long for others: it uses no CPU time.
+    /// The run also ends when a reader waits so long, even if it uses no CPU time.
     private static let waitMax: Duration = .seconds(60)
     private static let failuresMax = 20
 
@@ -34,8 +34,8 @@ package struct FuzzRun: Sendable {
     private let seed: UInt64
     private let keep: URL
 
-    /// - Parameter keep: a folder for inputs that must be looked at; made when there is one, but for the file of the
-    ///   input that is being fed.
+    /// - Parameter keep: the folder for inputs that a person must look at. The run creates the folder; it also holds
+    ///   the file of the input that is being fed.
     package init(_ corpus: FuzzCorpus, seed: UInt64, keep: URL) throws {
         self.corpus = corpus
         self.seed = seed
@@ -43,12 +43,13 @@ package struct FuzzRun: Sendable {
         try FileManager.default.createDirectory(at: keep, withIntermediateDirectories: true)
     }
 
-    /// - Parameter time: wall time for the bent inputs; those of the corpus are fed first, whatever it says.
+    /// - Parameter time: wall time for the bent inputs. The run feeds the inputs of the corpus first, however long they
+    ///   take.
     package func run(_ parser: ParserProbe.Parser, for time: Duration) async throws -> Report {
         let entries = corpus.entries[parser] ?? []
         guard !entries.isEmpty else { throw FuzzCorpus.Unreadable(description: "the corpus has nothing for \(parser)") }
         var feeding = try Feeding(parser, probe: corpus.probe(), keep: keep, seed: seed)
-        // What may be believed comes first.
+        // The genuine inputs come first: they say what a reader may believe.
         for entry in entries.filter(\.isGenuine) + entries.filter({ !$0.isGenuine }) { await feeding.learn(entry) }
         var mutator = Mutator(parser, corpus: entries.map(\.bytes), seed: seed)
         let end = ContinuousClock.now + time
@@ -61,7 +62,7 @@ package struct FuzzRun: Sendable {
 
     static func limit(of bytes: Int) -> Duration { cpuMax + cpuPerByteMax * bytes }
 
-    /// CPU time of this process so far: other programs on the machine do not count.
+    /// The CPU time of this process so far: other programs on the machine do not count.
     static var cpuTime: Duration { .microseconds(clock()) }
 
     private static var isDebug: Bool {
@@ -72,13 +73,13 @@ package struct FuzzRun: Sendable {
         #endif
     }
 
-    /// One reader, what it may believe, and the file of the input that is being fed.
+    /// One reader, the content that it may believe, and the file of the input that is being fed.
     private struct Feeding {
         var report: Report
         private let parser: ParserProbe.Parser
         private let probe: ParserProbe
         private let keep: URL
-        /// Before the names of what this run keeps.
+        /// The beginning of the names of this run's files.
         private let prefix: String
         private var genuine: Set<[UInt8]> = []
         private let current: CurrentInput
@@ -92,7 +93,7 @@ package struct FuzzRun: Sendable {
             current = try CurrentInput(keep.appending(path: "\(prefix)-current").path)
         }
 
-        /// An input of the corpus: a genuine one is believed, and says what may be believed.
+        /// Feeds an input of the corpus. The reader must believe a genuine one; its content may then be believed again.
         mutating func learn(_ entry: FuzzCorpus.Entry) async {
             let outcome = await timed(entry.bytes)
             switch outcome {
@@ -143,7 +144,8 @@ package struct FuzzRun: Sendable {
             report.slowest.removeLast(max(0, report.slowest.count - 3))
         }
 
-        /// What an earlier run has found stays, that of the same seed too: its corpus or its program were others.
+        /// Writes the input to a new file. Files of earlier runs stay, even with the same seed: their corpus or program
+        /// may have been another.
         private mutating func fail(_ what: String, _ bytes: [UInt8]) {
             var number = report.failures.count
             var file = keep.appending(path: "\(prefix)-\(number)")
@@ -156,8 +158,8 @@ package struct FuzzRun: Sendable {
         }
     }
 
-    /// When an input has taken far too long: by CPU time, which other programs do not use up, and by the clock, because
-    /// whoever waits for what never comes uses none.
+    /// When an input has taken far too long. CPU time decides, because other programs do not use it up; the clock
+    /// decides too, because a reader that waits for ever uses no CPU time.
     struct Deadline {
         private let cpu: Duration
         private let time: SuspendingClock.Instant
@@ -171,11 +173,11 @@ package struct FuzzRun: Sendable {
         func isOver(cpu: Duration, now: SuspendingClock.Instant) -> Bool { cpu > self.cpu || now > time }
     }
 
-    /// The file that holds the input being fed: what is left of a trap. A thread watches the time.
+    /// The file that holds the input being fed, and so stays after a trap. A thread watches the deadline.
     private final class CurrentInput: Sendable {
         private let path: String
         private let descriptor: Int32
-        /// Of the input that is being fed; nil between two.
+        /// The deadline of the input that is being fed; nil between two inputs.
         private let deadline = Mutex<Deadline?>(nil)
         private let isOver = Atomic(false)
 

@@ -35,7 +35,7 @@ enum JSONBender {
         }
     }
 
-    /// A member twice.
+    /// Repeats one member of an object.
     private static func duplicated(_ tokens: [Token], in bytes: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
         let members = tokens.indices.dropLast(2).filter { index in
             tokens[index].kind == .string && bytes[tokens[index + 1].range] == [UInt8(ascii: ":")]
@@ -56,7 +56,7 @@ enum JSONBender {
         return Array(String(repeating: open, count: depth).utf8) + value + Array(end.utf8)
     }
 
-    /// Signed data and certificates inside strings.
+    /// Bends signed data and certificates inside strings.
     private static func inner(_ bytes: [UInt8], _ tokens: [Token], _ random: inout SplitMix64) -> [UInt8] {
         let long = tokens.filter { $0.kind == .string && $0.range.count > 80 }
         guard !long.isEmpty else { return ByteBender.bend(bytes, with: bytes, &random) }
@@ -133,7 +133,8 @@ enum JSONBender {
         "receiptType", "commitmentInfo", "advancedCommerceInfo", "in_app", "latest_receipt_info", "receipt", "status",
         "signedTransactions", "hasMore", "revision", "notificationHistory", "sendAttempts", "price", "",
     ]
-    /// Of one, two, three and four bytes; marks that combine, in an order that wants sorting; what terminals obey.
+    /// Characters of one, two, three and four bytes, combining marks in an order that needs sorting, and control
+    /// characters that terminals obey.
     private static let letters = [
         "A", "é", "語", "\u{1F4A9}", "e\u{301}\u{316}", "\u{316}\u{301}", "\u{202E}", "\u{1B}", "\\u0041", "\\\\",
     ]

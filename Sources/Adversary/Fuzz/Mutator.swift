@@ -2,12 +2,12 @@ import AppStore
 import AppStoreSimulator
 import Foundation
 
-/// Makes inputs that are nearly right: it takes one of a corpus apart as far as it can be taken apart, bends something
-/// inside, and puts it together again, so that what lies behind the first checks is reached too.
+/// Makes inputs that are nearly right. It takes an input of the corpus apart as far as possible, bends something
+/// inside, and puts it together again, so that the input gets past a reader's first checks.
 struct Mutator {
-    /// No reader is fed more: what costs more than its size is measured by ``FuzzGrowth``.
+    /// The mutator feeds no reader more. ``FuzzGrowth`` measures inputs that cost more than their size.
     static let bytesMax = 256 << 10
-    /// Bent one after the other in one input.
+    /// The largest number of bends in one input.
     private static let bendsMax = 4
 
     private let parser: ParserProbe.Parser

@@ -6,24 +6,24 @@ import Encoding
 package import Foundation
 import X509
 
-/// Every reader of bytes that nobody vouches for, as one function, without network: what `makegood-lab fuzz` feeds.
+/// Every reader of untrusted bytes, as one function without network, for `makegood-lab fuzz`.
 ///
 /// One object keeps the verifiers' caches, as a service does.
 package struct ParserProbe: Sendable {
     package enum Parser: String, CaseIterable, Sendable {
-        /// A JWS: taken apart, verified, and read as each kind of signed data, believed or not.
+        /// A JWS: the probe takes it apart, verifies it, and reads it as each kind of signed data, believed or not.
         case jws
         /// A notification and the signed data inside it.
         case notification
         /// An app receipt, DER or BER.
         case receipt
-        /// Leaf, intermediate and root, DER, one behind the other; and the file of a configured root.
+        /// A leaf, an intermediate and a root in DER, one after the other; and the file of a configured root.
         case certificates
         /// An answer of verifyReceipt.
         case verifyReceipt
         /// Answers of the App Store Server API.
         case answers
-        /// Base64 in both alphabets, and what is written in it besides: receipts of iOS 6 style.
+        /// Base64 in both alphabets, and content that is written in it: receipts of iOS 6 style.
         case base64
         /// A file given to `makegood inspect`, and what it prints.
         case inspect
@@ -31,11 +31,11 @@ package struct ParserProbe: Sendable {
 
     package enum Outcome: Sendable, Hashable {
         case refused
-        /// Read, and nobody vouches for it.
+        /// The reader read the input; no signature vouches for it.
         case read
-        /// Believed: what it says, in one spelling.
+        /// The reader believed the input: its content, in one spelling.
         case believed([UInt8])
-        /// The reader broke its own rule: which.
+        /// The reader broke its own rule, which is named here.
         case broken(String)
     }
 
@@ -43,7 +43,7 @@ package struct ParserProbe: Sendable {
     private let anchors: TrustAnchors
     private let date: Date
 
-    /// - Parameter date: the time for what names none.
+    /// - Parameter date: the date for inputs that name none.
     package init(app: AppIdentity, anchors: TrustAnchors, date: Date) {
         verifier = SignedDataVerifier(app: app, anchors: anchors, now: { date })
         self.anchors = anchors
@@ -152,7 +152,8 @@ package struct ParserProbe: Sendable {
 
     private func inspect(_ bytes: [UInt8]) async -> Outcome {
         let inspection = await Inspection.inspect(bytes, with: verifier)
-        // Another reader: what is printed is deeper than what ours takes, for it holds the payload.
+        // `inspect` prints deeper JSON than our parser takes, because its output holds the payload. So another parser
+        // reads it.
         let printed = try? JSONSerialization.jsonObject(with: Data(inspection.json)) as? [String: Any]
         guard printed?["valid"] as? Bool == inspection.isValid else { return .broken("prints what is no JSON") }
         let isClean = inspection.text.unicodeScalars.allSatisfy {

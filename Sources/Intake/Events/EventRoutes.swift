@@ -11,14 +11,14 @@ import Synchronization
 
 /// `GET /v1/events?after=CURSOR&limit=N&wait=S`: the app backend's feed, in commit order and without gaps.
 ///
-/// Reading changes nothing: the backend keeps its cursor and may read any part again. Event ids are derived from what
-/// happened, so whoever stores the last id of each purchase gives goods once.
+/// Reading changes nothing: the backend keeps its cursor and may read any part again. Event ids are derived from the
+/// purchase's data, so a backend that stores the last id of each purchase gives goods once.
 package struct EventRoutes: Sendable {
     package static let limitDefault = 100
     package static let limitMax = 1000
     /// How often a waiting reader looks again.
     package static let interval: Duration = .milliseconds(200)
-    /// Readers that wait at the same time; one more is answered at once.
+    /// The most readers that wait at the same time; ingest answers one more at once.
     package static let waitersMax = 64
 
     private let ledger: Ledger
@@ -58,11 +58,12 @@ package struct EventRoutes: Sendable {
         return try Self.response(events, try await reveal(events), after: page.after)
     }
 
-    /// The ids behind the keys; empty where the events say the ids themselves.
+    /// The user ids behind the keys; empty where the events hold the ids themselves.
     private func reveal(_ events: [Event]) async throws -> [UserName: RevealedUser] {
         guard let keys = configuration.current.userKeys else { return [:] }
         let revealed = try await users.reveal(Set(events.map(\.user)), keys)
-        // Goods for nobody are goods for the wrong one: the feed waits until the file has its keys again.
+        // A backend that gave goods to an unreadable user would give them to the wrong one: the feed waits until the
+        // file has its keys again.
         if revealed.values.contains(.unreadable) { throw Problem.unavailable() }
         return revealed
     }
@@ -113,7 +114,7 @@ package struct EventRoutes: Sendable {
     }
 }
 
-/// How many wait, up to the bound.
+/// The number of readers that wait, up to the bound.
 private final class WaiterCount: Sendable {
     private let count = Atomic<Int>(0)
 

@@ -6,9 +6,9 @@ package import Service
 package import Settings
 import Synchronization
 
-/// Reads `Authorization: Bearer …` and says who it is. No other header tells anything about identity.
+/// Reads `Authorization: Bearer …` and finds the caller. No other header says anything about identity.
 package final class Authenticator: Sendable {
-    /// Gateways' tokens have 1 to 2 KiB; the header list is bounded by the server.
+    /// Gateways' tokens have 1 to 2 KiB; the server bounds the header list.
     package static let credentialBytesMax = 16 << 10
 
     private struct Gateway: Sendable {
@@ -26,23 +26,24 @@ package final class Authenticator: Sendable {
         self.now = now
     }
 
-    /// - Throws: 401 without credentials or with wrong ones; 429 where a good one comes more often than it may. What
-    ///   is answered 401 counts against nobody.
+    /// - Throws: 401 without credentials or with wrong ones; 429 where a caller with good ones comes more often than
+    ///   allowed. A request that is answered 401 counts against nobody.
     package func admit(_ headers: HTTPFields) async throws(Problem) -> Caller {
         guard let credential = Self.credential(headers) else { throw .unauthenticated(wasGiven: false) }
         let configuration = configuration.current
-        // A JWT has three parts; a key with dots would have to have exactly two to be taken for one.
+        // A JWT has three parts. A key would be taken for a JWT only if it held exactly two dots.
         if credential.utf8.count(where: { $0 == UInt8(ascii: ".") }) == 2 {
             guard let section = configuration.gatewayJWT else {
                 throw .unauthenticated(wasGiven: true, .noGateway)
             }
             let user = try Self.user(of: credential, try await verifier(section), now())
             Requester.current?.isKnown(as: "gatewayJwt", user.id, of: section.apps, configuration.userKeys)
-            // The user's own bucket first: a request that it refuses costs other users nothing.
+            // The user's own bucket comes first: a request that it refuses costs other users nothing.
             let userShare = try taken(
                 .user(Array(user.id.utf8)), name: "gatewayJwt.user", configuration.userLimits.rate)
             let share = try taken(.gateway, name: "gatewayJwt", section.rate)
-            // Whatever the file says: one user's token neither vouches for others nor reads everyone's events.
+            // Whatever the configuration says, a user's token neither vouches for other users nor reads everyone's
+            // events.
             return Caller(
                 name: "gatewayJwt", userID: user.id, scopes: section.scopes.intersection([.intake]), apps: section.apps,
                 promotions: user.promotions, share: share, userShare: userShare,
@@ -55,9 +56,10 @@ package final class Authenticator: Sendable {
         return Caller(name: key.name, userID: nil, scopes: key.scopes, apps: key.apps, share: share)
     }
 
-    /// Counts what this request turned out to hold: as many as it has entries.
+    /// Counts the entries that this request turned out to hold.
     ///
-    /// - Throws: 429 where the user may not send as many now; nothing of it may be stored then. A key owes them.
+    /// - Throws: 429 where the user may not send as many now; the caller of this method may then store none of them. A
+    ///   key never gets a 429 here: its next requests pay for the entries.
     package func count(_ entries: Int, of caller: Caller) throws(Problem) {
         guard entries > 1 else { return }
         if let share = caller.userShare { try rates.take(share, entries - 1) }
@@ -81,7 +83,7 @@ package final class Authenticator: Sendable {
         }
     }
 
-    /// Nil where the header is missing or no bearer credential of one word.
+    /// The credential; nil where the header is missing or holds no bearer credential of one word.
     static func credential(_ headers: HTTPFields) -> String? {
         guard let header = headers[.authorization], header.utf8.count <= credentialBytesMax else { return nil }
         let words = header.utf8.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: true)
@@ -90,7 +92,8 @@ package final class Authenticator: Sendable {
         return String(words[1])
     }
 
-    /// Compares with every key, each byte of each, whatever is found on the way: the time taken tells nothing.
+    /// Compares with every key, and with each byte of each key, even after a match: the time taken tells an attacker
+    /// nothing.
     private static func key(_ credential: String, in keys: [AccessKey]) -> AccessKey? {
         SHA256.hash(data: Array(credential.utf8)).withUnsafeBytes { hash in
             var found: AccessKey?
@@ -103,7 +106,7 @@ package final class Authenticator: Sendable {
         }
     }
 
-    /// The verifier of the section in force; made anew after a reload that changed it.
+    /// The verifier of the section in force; made anew after a reload has changed the section.
     private func verifier(_ section: GatewayJWTConfiguration) async throws(Problem) -> GatewayVerifier {
         if let made = gateway.withLock({ $0 }), made.configuration.isSame(as: section) { return made.verifier }
         do throws(ConfigurationError) {
@@ -111,7 +114,8 @@ package final class Authenticator: Sendable {
             gateway.withLock { $0 = Gateway(configuration: section, verifier: verifier) }
             return verifier
         } catch {
-            // Whoever replaces the configuration has made this verifier before; nobody gets in through a bad key.
+            // The reloader makes this verifier before it replaces the configuration, so this does not happen; a bad key
+            // lets nobody in.
             throw .unavailable()
         }
     }

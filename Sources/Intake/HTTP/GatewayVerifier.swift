@@ -6,7 +6,7 @@ import Purchases
 package import Service
 package import Settings
 
-/// What a gateway's token says of its user.
+/// The user of a gateway's token, with the token's claims about the user.
 package struct GatewayUser: Sendable, Equatable {
     package let id: String
     /// The promotions that the user may order.
@@ -15,12 +15,12 @@ package struct GatewayUser: Sendable, Equatable {
 
 /// Verifies the tokens a gateway signs for its users (RFC 7519, RFC 8725).
 ///
-/// The algorithm is the key's, never the header's word alone: a token must name an algorithm that the configuration
-/// allows, and is checked only with keys of exactly that algorithm. `none` and every shared-secret algorithm have no
-/// key here, so they cannot be asked for.
+/// The key decides the algorithm, never the header alone: a token must name an algorithm that the configuration allows,
+/// and is checked only with keys of exactly that algorithm. `none` and every shared-secret algorithm have no key here,
+/// so a token cannot ask for them.
 package struct GatewayVerifier: Sendable {
     private struct Key: Sendable {
-        /// Nil: any token may be meant for it.
+        /// Nil: every token may be meant for this key.
         let id: String?
         let algorithm: any JWTAlgorithm
     }
@@ -46,8 +46,8 @@ package struct GatewayVerifier: Sendable {
         self.keys = keys
     }
 
-    /// The user that the token names, and what it says of the user. What its claims lack is told only once its signature
-    /// is good, so that a stranger learns nothing that the token does not say.
+    /// The user that the token names, with the token's claims. Defects of the claims are reported only after the
+    /// signature was found good, so that a stranger learns nothing that the token does not say.
     package func user(of token: String, now: Date) throws(TokenDefect) -> GatewayUser {
         let parts = Array(token.utf8).split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         guard parts.count == 3, let header = Self.object(parts[0]), let claims = Self.object(parts[1]),
@@ -63,11 +63,12 @@ package struct GatewayVerifier: Sendable {
     private func checkSignature(
         _ parts: [ArraySlice<UInt8>], _ header: JSONValue, _ signature: Data
     ) throws(TokenDefect) {
-        // By bytes, as long as nobody vouches for it: String's own equality takes quadratic time for many combining marks.
+        // The comparison is by bytes as long as no signature is checked: String's own equality takes quadratic time for
+        // many combining marks.
         guard case .string(let name)? = header["alg"],
             configuration.algorithms.contains(where: { $0.rawValue.utf8.elementsEqual(name.utf8) })
         else { throw .algorithm }
-        // An extension that must be understood, and we understand none (RFC 7515, 4.1.11).
+        // `crit` names extensions that must be understood; this verifier understands none (RFC 7515, 4.1.11).
         guard header["crit"] == nil else { throw .malformed }
         let keyID: String?
         switch header["kid"] {
@@ -75,7 +76,7 @@ package struct GatewayVerifier: Sendable {
         case .string(let text): keyID = text
         default: throw .keyID
         }
-        // Several keys that have names: a token must say which one. Keys of PEM files have none, and each is tried.
+        // Where several keys have names, a token must name its key. Keys of PEM files have no name, and each is tried.
         if keyID == nil, keys.count > 1, keys.contains(where: { $0.id != nil }) { throw .keyID }
         let candidates = keys.filter { key in
             guard key.algorithm.name == name else { return false }
@@ -97,7 +98,7 @@ package struct GatewayVerifier: Sendable {
             guard audiences.contains(.string(configuration.audience)) else { throw .audience }
         default: throw .audience
         }
-        // A token without an end would outlive every key.
+        // A token without an end would stay valid longer than every key.
         let leeway = configuration.leeway.inSeconds
         guard let expiry = Self.seconds(claims["exp"]), now.timeIntervalSince1970 < expiry + leeway else {
             throw .expired
@@ -129,7 +130,7 @@ package struct GatewayVerifier: Sendable {
         }
     }
 
-    /// None where there is no claim.
+    /// The texts of a claim; none where there is no claim.
     private static func texts(_ claim: JSONValue?) throws(TokenDefect) -> [String] {
         guard let claim, claim != .null else { return [] }
         guard case .array(let elements) = claim else { throw .promotions }
@@ -147,7 +148,7 @@ package struct GatewayVerifier: Sendable {
     private static func object(_ part: ArraySlice<UInt8>) -> JSONValue? {
         guard let bytes = decode(part), let value = try? JSONValue(parsing: Array(bytes)),
             case .object(let members) = value,
-            // Of two members of one name, a gateway may have meant the other one (RFC 7515, section 4).
+            // If two members share a name, the gateway may have meant the other one (RFC 7515, section 4).
             Set(members.map { Array($0.key.utf8) }).count == members.count
         else { return nil }
         return value
@@ -177,7 +178,7 @@ extension GatewayVerifier {
     private static func keys(
         ofPEM text: String, _ allowed: Set<GatewayJWTConfiguration.Algorithm>
     ) async -> [Key] {
-        // JWTKit hands its signature checks out only through a collection, and each collection holds one such key.
+        // JWTKit offers its signature checks only through a collection, so each collection holds one key.
         let collection = JWTKeyCollection()
         if allowed.contains(.es256), let key = try? ES256PublicKey(pem: text) {
             await collection.add(ecdsa: key)
@@ -192,7 +193,7 @@ extension GatewayVerifier {
         return [Key(id: nil, algorithm: algorithm)]
     }
 
-    /// A JWKS document (RFC 7517, section 5). Keys of other types and uses are passed over, as the RFC asks.
+    /// Reads a JWKS document (RFC 7517, section 5). Keys of other types and uses are skipped, as the RFC asks.
     private static func keys(
         ofSet text: String, _ allowed: Set<GatewayJWTConfiguration.Algorithm>
     ) async -> [Key] {
@@ -229,9 +230,9 @@ extension GatewayVerifier {
 }
 
 extension GatewayVerifier {
-    /// Reads the keys that a configuration names, for a process that is about to take it.
+    /// Reads the keys that a configuration names, for a process that is about to use the configuration.
     ///
-    /// - Throws: what is wrong with them; not retryable.
+    /// - Throws: `ConfigurationError` for keys that cannot be used; not retryable.
     package static func check(_ configuration: Configuration) async throws {
         if let section = configuration.gatewayJWT { _ = try await GatewayVerifier(section) }
     }

@@ -3,12 +3,12 @@ import Postgres
 package import Service
 
 extension LedgerError: StoreError {
-    /// Nothing was half-stored in any case.
+    /// The answer for a database error. In no case was a part of the request stored.
     package var problem: Problem {
         switch self {
         case .busy, .unavailable: .unavailable()
         case .refused(.data), .refused(.undecodable): .internalError
-        // Wrong password, missing right, closing: a person's work, and the same request is right afterwards.
+        // A wrong password, a missing right or a closing server: an operator must act; then the same request succeeds.
         case .refused: .unavailable()
         }
     }

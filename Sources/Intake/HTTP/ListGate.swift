@@ -3,13 +3,14 @@ import NIOCore
 package import Service
 import Synchronization
 
-/// Lets lists of purchases and orders and timelines be read: one at a time for a user, two at a time for the process.
+/// Admits the readers of lists of purchases and orders and of timelines: one at a time for a user, two at a time for
+/// the process.
 ///
-/// Each takes the database more than a post does. Who comes meanwhile waits at most 2 s, in order of arrival; users with a
-/// list under way hold up nobody but themselves.
+/// Each list takes the database more time than a post does. A further request waits at most 2 s, in order of arrival; a
+/// request of a user who has a list under way delays only that user's requests.
 package final class ListGate: Sendable {
     package static let readersMax = DescriptorShares.listConnections
-    /// More of one user are refused at once.
+    /// The most waiting requests of one user; ingest refuses more at once.
     package static let waitersOfUserMax = 8
     package static let waitMax: Duration = .seconds(2)
 
@@ -21,7 +22,7 @@ package final class ListGate: Sendable {
 
     private struct State {
         var readers = 0
-        /// Users of the readers, by the bytes of their ids.
+        /// The users of the readers, by the bytes of their ids.
         var users: Set<[UInt8]> = []
         var waiters: [Waiter] = []
         var lastID = 0
@@ -39,16 +40,16 @@ package final class ListGate: Sendable {
     private let connections: ConnectionLimit
     private let state = Mutex(State())
 
-    /// - Parameter connections: those of the clients that ask.
+    /// - Parameter connections: the connections of the clients that ask.
     package init(connections: ConnectionLimit) {
         self.connections = connections
     }
 
-    /// Reads when it is this request's turn.
+    /// Waits for this request's turn and calls `read`.
     ///
-    /// - Parameter user: whose list it is, as the request names the user; nil: nobody's in particular.
+    /// - Parameter user: whose list it is, as the request names the user; nil: no particular user's.
     /// - Throws: `Problem` 429 `user.lists` or 503 `process.lists` where the turn did not come in time, both retryable;
-    ///   `CancellationError` where the client closed the connection while it waited; what `read` throws.
+    ///   `CancellationError` where the client closed the connection while the request waited; the errors of `read`.
     func withTurn<Result>(
         of user: String?, _ channel: any Channel, _ read: () async throws -> Result
     ) async throws -> Result {
@@ -59,7 +60,7 @@ package final class ListGate: Sendable {
         return try await read()
     }
 
-    /// - Returns: whether others came first.
+    /// - Returns: whether the request had to wait for others.
     private func enter(_ user: [UInt8]?) async throws(Problem) -> Bool {
         let isAdmitted = state.withLock { state in
             let isAdmitted = state.admits(user)
@@ -100,7 +101,7 @@ package final class ListGate: Sendable {
         }
     }
 
-    /// Ends a wait whose time is up; nothing where its turn came before.
+    /// Ends a wait whose time is up; does nothing if the request's turn came before.
     private func expire(_ id: Int) {
         let (waiter, limit): (Waiter?, Limit) = state.withLock { state in
             guard let place = state.waiters.firstIndex(where: { $0.id == id }) else { return (nil, .lists) }
@@ -124,7 +125,7 @@ package final class ListGate: Sendable {
 }
 
 extension Problem {
-    /// The list was not read; the same request is right in a moment.
+    /// The list was not read; the same request may succeed in a moment.
     fileprivate static func tooManyLists(_ limit: Limit) -> Problem {
         limit == .userLists
             ? Problem(

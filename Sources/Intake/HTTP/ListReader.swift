@@ -4,12 +4,12 @@ import NIOCore
 package import Postgres
 import Service
 
-/// Reads lists of purchases and orders and timelines, in turns, on connections of their own: what a player reads takes none
-/// from posts.
+/// Reads lists of purchases and orders and timelines, in turns, on database connections of its own: a player's lists
+/// take no connection from posts.
 package struct ListReader: Sendable {
-    /// A reader asks one question at a time.
+    /// The number of connections: each reader runs one statement at a time.
     package static let connections = ListGate.readersMax
-    /// The server ends a question after this; behind PgBouncer after what the role has.
+    /// The server ends a statement after this time; behind PgBouncer after the time-out of the role.
     package static let patience: Duration = .seconds(2)
 
     private let gate: ListGate
@@ -20,10 +20,11 @@ package struct ListReader: Sendable {
         self.database = database
     }
 
-    /// Reads when it is this request's turn.
+    /// Waits for this request's turn and calls `read`.
     ///
-    /// - Parameter user: as ``ListGate/withTurn(of:_:_:)`` has it.
-    /// - Throws: what that throws; `Problem` 503 `request.listTime` where the database needs longer; `LedgerError`.
+    /// - Parameter user: as in ``ListGate/withTurn(of:_:_:)``.
+    /// - Throws: the errors of that method; `Problem` 503 `request.listTime` where the database needs longer;
+    ///   `LedgerError`.
     func read<Result>(
         of user: String?, _ channel: any Channel, _ body: (Database) async throws(PostgresError) -> Result
     ) async throws -> Result {

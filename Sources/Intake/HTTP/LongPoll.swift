@@ -5,14 +5,16 @@ package import Postgres
 import Service
 import Synchronization
 
-/// Requests that wait until their receipt is no longer being tried, or their order no longer waits for its purchase.
+/// Requests that wait until workers no longer try their receipt, or until their order has its purchase.
 ///
-/// One statement every 50 ms for all of them together, none while nobody waits: 5,000 waiters cost the database 20
-/// look-ups by primary key a second. No LISTEN/NOTIFY: it serialises commits and does not pass PgBouncer.
+/// One statement every 50 ms serves all of them together, and none runs while no request waits: 5,000 waiters cost the
+/// database 20 statements a second, each a look-up by primary key. LISTEN/NOTIFY is not used: it serialises commits and
+/// does not pass PgBouncer.
 package final class LongPoll: Sendable {
-    /// One more is answered with the current state at once, and the answer's `Makegood-Limit` says so.
+    /// The most waiters. Ingest answers one more with the current state at once, and says so in the answer's
+    /// `Makegood-Limit`.
     package static let waitersMax = 5000
-    /// The same for those who wait for one user's.
+    /// The most waiters for one user's receipts or orders; one more is answered in the same way.
     package static let waitersOfUserMax = 200
     package static let interval: Duration = .milliseconds(50)
     /// Below the 29, 30 and 60 s after which gateways give up.
@@ -22,15 +24,15 @@ package final class LongPoll: Sendable {
         let awaitedID: UUID
         let user: [UInt8]?
         let deadline: ContinuousClock.Instant
-        /// Nil: registered, and still reading its row.
+        /// Nil: the request is registered, and still reads its row.
         var continuation: CheckedContinuation<Void, Never>?
-        /// The end came before the wait.
+        /// Whether the wait ended before it began.
         var isOver = false
     }
 
     private struct State {
         var waiters: [Int: Waiter] = [:]
-        /// Of each user who has any, by the bytes of the id.
+        /// The number of waiters for each user who has any, by the bytes of the user's id.
         var ofUsers: [[UInt8]: Int] = [:]
         var lastID = 0
         var isAsking = false
@@ -45,8 +47,8 @@ package final class LongPoll: Sendable {
     private let waiting: Gauge
 
     /// - Parameters:
-    ///   - finished: which of these ids nobody need wait for any more.
-    ///   - name: what metrics call those who are waited for.
+    ///   - finished: of these ids, returns those for which no request need wait any more.
+    ///   - name: the metrics' name for the awaited rows.
     package init(
         ledger: Ledger, finished: Statement<[UUID], UUID> = Statements.finishedReceipts, name: String = "receipts"
     ) {
@@ -56,8 +58,8 @@ package final class LongPoll: Sendable {
         (wakeUps, wakeUp) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
     }
 
-    /// Asks for those who wait and ends what is late, until it is cancelled or closed; both end every wait. Waits are
-    /// bounded only while it runs.
+    /// Asks the database for all waiters and ends the waits whose time is up, until the task is cancelled or `close` is
+    /// called; both end every wait. The bounds on waits hold only while this method runs.
     package func run() async {
         for await _ in wakeUps {
             while !Task.isCancelled, let ids = next() {
@@ -68,7 +70,7 @@ package final class LongPoll: Sendable {
         close()
     }
 
-    /// Ends every wait now, and those to come at once: the process drains.
+    /// Ends every wait now, and later ones at once, because the process drains.
     package func close() {
         let continuations = state.withLock { state in
             state.isClosed = true
@@ -78,11 +80,11 @@ package final class LongPoll: Sendable {
         for continuation in continuations { continuation.resume() }
     }
 
-    /// A place among those who wait. Register, then read the row, then wait: what ends in between is not missed.
+    /// Registers a waiter. The caller registers, then reads the row, then waits: so it misses no change in between.
     ///
-    /// - Parameter user: whose it is; nil: nobody's, and only the bound of all counts.
-    /// - Returns: nil where there is no room, which the requester is told, or the process drains. Give the ticket back with
-    ///   `leave` in any case.
+    /// - Parameter user: the user of the receipt or order; nil: none, and only the bound of all waiters counts.
+    /// - Returns: nil where the process drains or there is no room, which the answer then tells. The caller gives the
+    ///   ticket back with `leave` in any case.
     func register(_ awaitedID: UUID, of user: String?, upTo wait: Duration) -> Ticket? {
         let user = user.map { Array($0.utf8) }
         let (id, limit): (Int?, Limit?) = state.withLock { state in
@@ -105,14 +107,14 @@ package final class LongPoll: Sendable {
         return Ticket(poll: self, id: id)
     }
 
-    /// The newest view after a wait; nil where there was no room to wait, or the database went away meanwhile: then what
-    /// was known before is true enough, and "nothing was stored" would not be.
+    /// The newest view after a wait; nil where there was no room to wait, or the database went away meanwhile. The
+    /// caller then answers with the view that it had: an error would wrongly say that nothing was stored.
     func latest<View>(
         _ id: UUID, of user: String?, upTo wait: Duration, isOver: (View) -> Bool, _ read: () async throws -> View?
     ) async -> View? {
         guard let ticket = register(id, of: user, upTo: wait) else { return nil }
         defer { ticket.leave() }
-        // Registered first: what ends between this look and the wait is not missed.
+        // The waiter is registered first: a change between this read and the wait is not missed.
         guard let view = try? await read() else { return nil }
         guard !isOver(view) else { return view }
         await ticket.wait()
@@ -123,7 +125,7 @@ package final class LongPoll: Sendable {
         fileprivate let poll: LongPoll
         fileprivate let id: Int
 
-        /// Returns when the receipt is no longer being tried, the time is up, the process drains or the task ends.
+        /// Returns when workers no longer try the receipt, the time is up, the process drains or the task is cancelled.
         func wait() async {
             await withTaskCancellationHandler {
                 await withCheckedContinuation { continuation in
@@ -149,7 +151,8 @@ package final class LongPoll: Sendable {
         }
     }
 
-    /// Ends what is late. The ids to ask about, none while a question is under way; nil where nobody waits.
+    /// Ends the waits whose time is up and returns the ids to ask about: none while a statement is under way, nil where
+    /// no request waits.
     private func next() -> [UUID]? {
         let now = ContinuousClock.now
         let (late, ids): ([CheckedContinuation<Void, Never>], [UUID]?) = state.withLock { state in
@@ -166,7 +169,7 @@ package final class LongPoll: Sendable {
     }
 
     private func ask(_ ids: [UUID]) async {
-        // An error is no answer: the next question comes in 50 ms, and everyone's time runs out by itself.
+        // An error gives no answer: the next statement comes in 50 ms, and each wait ends when its time is up.
         let finished = Set((try? await ledger.run(finished, ids)) ?? [])
         let continuations = state.withLock { state in
             state.isAsking = false
@@ -176,7 +179,8 @@ package final class LongPoll: Sendable {
         for continuation in continuations { continuation.resume() }
     }
 
-    /// Marks a waiter as ended; its continuation, if it waits already, is the caller's to resume outside the lock.
+    /// Marks a waiter as ended and returns its continuation, if it already waits; the caller resumes the continuation
+    /// outside the lock.
     private static func end(_ id: Int, _ state: inout State) -> CheckedContinuation<Void, Never>? {
         state.waiters[id]?.isOver = true
         let continuation = state.waiters[id]?.continuation

@@ -5,15 +5,15 @@ package import Service
 package import Settings
 import Synchronization
 
-/// How many receipts each user stored today and has open, as far as this process must know (`limits.user`).
+/// The number of receipts that each user stored today and has open, as far as this process must know (`limits.user`).
 ///
-/// Nearly nobody posts more than a few a day, so the database is asked only about who has stored dozens through this
-/// process: an honest post costs one look into a dictionary. With several processes a user may pass a limit by what each
-/// lets by between two looks, about a hundred receipts.
+/// Nearly all users post a few receipts a day, so this process asks the database only about a user who has stored
+/// dozens through it: an honest post costs one look into a dictionary. With several processes a user may exceed a limit
+/// by the receipts that each process stores between two looks, about a hundred.
 package final class UserQuota: Sendable {
-    /// So many a day pass unasked.
+    /// The number of receipts a day that pass without a question to the database.
     package static let unasked = 64
-    /// What the database said holds for so many more, and at least a second.
+    /// The database's answer holds for so many further receipts; after a reached limit for a second.
     package static let askedEach = 32
 
     private struct Standing {
@@ -34,9 +34,9 @@ package final class UserQuota: Sendable {
 
     private static var today: Int { Int(Date.now.timeIntervalSince1970 / 86_400) }
 
-    /// The limit that a user has reached; nil: what he posts may be stored.
+    /// The limit that a user has reached; nil: ingest may store the user's post.
     ///
-    /// - Throws: the database's error. Retryable as it says.
+    /// - Throws: the database's error, retryable as it says.
     package func limit(of user: UserName, _ limits: UserLimits) async throws(LedgerError) -> Limit? {
         let today = Self.today
         let (reached, mustLook) = standings.withLock { standings -> (Limit?, Bool) in
@@ -60,7 +60,7 @@ package final class UserQuota: Sendable {
         return limit
     }
 
-    /// Counts receipts that were new.
+    /// Counts receipts that were newly stored.
     package func note(_ stored: Int, of user: UserName) {
         let today = Self.today
         standings.withLock { standings in

@@ -8,12 +8,13 @@ import Purchases
 package import Service
 import Settings
 
-/// `POST /v1/installations` and `DELETE /v1/installations`: what a copy of the app on a device shows itself by.
+/// `POST /v1/installations` and `DELETE /v1/installations`: the token by which a copy of the app on a device identifies
+/// itself.
 ///
-/// The token is a secret of 256 random bits, kept by the client with its records and sent with orders and posts
-/// (`installationToken`). An order that was placed on the installation that later posts the purchase may then say whose it
-/// is, across a change of accounts (row 6). Here only its SHA-256 is kept, which needs no salt: nobody finds 256 random
-/// bits by trying.
+/// The token is a secret of 256 random bits. The client keeps it with its records and sends it with orders and posts
+/// (`installationToken`). If one installation places an order and later posts the purchase, the order may say who the
+/// owner is, even after a change of accounts (row 6). The database keeps only the token's SHA-256, which needs no salt:
+/// nobody finds 256 random bits by trying.
 package struct InstallationRoutes: Sendable {
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
@@ -31,7 +32,7 @@ package struct InstallationRoutes: Sendable {
         router.serve("/v1/installations", [.post: { try await issue($0, $1) }, .delete: { try await revoke($0, $1) }])
     }
 
-    /// 201 with a token: of the installation whose token the body shows, or of a new one.
+    /// Answers 201 with a token: for the installation whose token the body shows, or for a new one.
     private func issue(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let (appID, userID, shown) = try await read(request, context)
         let token = Base64URL.encode((0..<32).map { _ in UInt8.random(in: .min ... .max) })
@@ -44,7 +45,7 @@ package struct InstallationRoutes: Sendable {
         return Response(json: .object([.init("installationToken", .string(token))]), status: .created)
     }
 
-    /// 200 whether or not the token was known: whoever has it learns nothing else by it.
+    /// Answers 200 whether or not the token was known, so the caller learns nothing.
     private func revoke(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let (appID, _, shown) = try await read(request, context)
         guard let shown else { throw Problem.incomplete("no_token", "must be there", field: "installationToken") }

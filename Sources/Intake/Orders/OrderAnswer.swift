@@ -4,7 +4,7 @@ import Purchases
 import Settings
 
 extension OrderView {
-    /// The answer of the routes of orders.
+    /// The JSON that the routes of orders answer.
     ///
     /// - Parameters:
     ///   - isRepeated: the order was there already.

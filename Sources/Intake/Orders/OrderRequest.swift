@@ -7,21 +7,21 @@ import Purchases
 package import Service
 import Settings
 
-/// The body of `POST /v1/orders`, read by the rules of the door, and what the catalogue makes of it.
+/// The body of `POST /v1/orders`, checked by the rules of ingest and completed from the catalogue.
 ///
-/// Before a payment a contradiction is refused, so that nobody pays for what was not meant. With a `transactionId` the
-/// payment is made already (S2-17, S3-23): then what the catalogue sells now refuses no order, and nothing is promised
-/// with it, for its goods are those of the purchase's date.
+/// Before a payment ingest refuses a contradiction, so that no user pays for something else than was meant. With a
+/// `transactionId` the payment is made already (S2-17, S3-23): then the catalogue's present offers refuse no order, and
+/// the order promises nothing, because the goods are those of the purchase's date.
 package struct OrderRequest: Sendable {
     package let appID: String
     package let userID: String
-    /// Fields nobody knows, and what is not kept here.
+    /// Unknown fields, and fields that ingest does not keep here.
     package private(set) var ignored: [String]
     let idempotencyKey: String?
     private let fields: IntakeFields
 
     /// - Parameter apps: the apps of the configuration.
-    /// - Throws: as `IntakeFields`; 403 for another app, user or promotion than the caller may name.
+    /// - Throws: as `IntakeFields`; 403 for an app, a user or a promotion that the caller may not name.
     package init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
         var fields = try IntakeFields(body: body, of: .order)
         appID = try caller.app(fields.appID, of: apps)
@@ -39,13 +39,13 @@ package struct OrderRequest: Sendable {
         self.fields = fields
     }
 
-    /// The order as it is stored.
+    /// The order as the database stores it.
     ///
     /// - Parameters:
-    ///   - id: new, and no secret.
-    ///   - keys: where the tables hold keys instead of ids.
+    ///   - id: a new id, which is no secret.
+    ///   - keys: the user keys, where the tables hold keys instead of ids.
     ///   - now: decides which version of an item is offered.
-    /// - Throws: 422 for what is not sold, or not like this; 409 for a promotion that is over.
+    /// - Throws: 422 for an item that is not sold, or not like this; 409 for a promotion that is over.
     mutating func order(
         id: UUID, app: AppConfiguration, catalogue: Catalogue, keys: UserKeys?, now: Date
     ) throws(Problem) -> NewOrder {
@@ -68,7 +68,8 @@ package struct OrderRequest: Sendable {
             reservedFor: fields.transactionID)
     }
 
-    /// The price that the app showed is not the one that was promised: recorded, never refused.
+    /// Whether the price that the app showed differs from the promised one: ingest records a difference, and never
+    /// refuses for it.
     func priceDiffers(from price: Catalogue.Price?) -> Bool {
         guard let price, let shown = fields.price, let currency = fields.currency else { return false }
         return currency == price.currency && shown != price.milliunits
@@ -131,8 +132,8 @@ package struct OrderRequest: Sendable {
 
     // MARK: Where to
 
-    /// Where Apple is expected to sell it (S1-9); Apple's data decides. An environment that the app does not have is
-    /// nobody's expectation.
+    /// The environment in which Apple is expected to sell (S1-9); Apple's data decides later. An environment that the
+    /// app does not have is ignored.
     private mutating func environment(_ app: AppConfiguration, _ user: String) -> String? {
         let served = Set(app.identity.environments.map(\.rawValue))
         if let given = fields.environment {
@@ -144,7 +145,7 @@ package struct OrderRequest: Sendable {
         return [Transaction.production, Transaction.sandbox].first(where: served.contains) ?? served.min()
     }
 
-    /// The same tap again has the same key (S3-43): SHA-256 over what is wanted, by whom and where.
+    /// The key by which a repeated tap is recognised (S3-43): SHA-256 over the wish, the user and the target.
     private func debounceKey(_ user: String, _ wish: Wish, _ target: [JSONValue.Member]) -> [UInt8] {
         let target = JSONValue.object(target)
         return DerivedID.digest([
@@ -156,7 +157,7 @@ package struct OrderRequest: Sendable {
 }
 
 extension Problem {
-    /// What is asked cannot be now, and may be another time.
+    /// A refusal: the request cannot be fulfilled now, and may be at another time.
     static func conflict(_ code: String, _ detail: String, field: String? = nil, limit: Limit? = nil) -> Problem {
         Problem(.conflict, code, detail, field: field, limit: limit)
     }

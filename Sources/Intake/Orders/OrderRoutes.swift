@@ -9,11 +9,12 @@ import Purchases
 package import Service
 package import Settings
 
-/// `POST /v1/orders`, `GET /v1/orders/{id}` and `GET /v1/orders`: what somebody is about to buy, and what became of it.
+/// `POST /v1/orders`, `GET /v1/orders/{id}` and `GET /v1/orders`: what a user is about to buy, and the order's state.
 package struct OrderRoutes: Sendable {
     package static let searchLimitDefault = 50
     package static let searchLimitMax = 200
-    /// When the oldest of too many orders may have left the day; nobody is told the exact time.
+    /// After this time the oldest of too many orders may no longer count for the day; ingest does not tell the exact
+    /// time.
     private static let retryAfterSeconds = 3600
 
     private let ledger: Ledger
@@ -47,7 +48,7 @@ package struct OrderRoutes: Sendable {
         router.serve("/v1/orders/:id", [.get: { try await get($0, $1) }])
     }
 
-    /// 201 for a new order, 200 for the one that was there: the same tap, key or reservation again.
+    /// Answers 201 for a new order, and 200 for an existing one: the same tap, key or reservation again.
     private func post(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
@@ -65,11 +66,11 @@ package struct OrderRoutes: Sendable {
         guard let (view, isNew) = try await ledger.place(order) else {
             throw Problem.tooManyOrders(retryAfterSeconds: Self.retryAfterSeconds)
         }
-        // A purchase that a guest names may have an order of the account that the guest became part of.
+        // The purchase that a guest names may have an order of the account that the guest became part of.
         guard try await caller.mayRead(appID: view.appID, userID: view.userID, keys, ledger) else {
             throw Problem.conflict("order_of_account", "another account of this user has the order of this purchase")
         }
-        // The order of the purchase that is asked for is the answer, whatever was wished for when it was placed.
+        // If the request names a purchase that has an order, that order is the answer, whatever it was placed for.
         let isOfPurchase = order.reservedFor.map { [view.transactionID, view.reservedFor].contains($0) } ?? false
         if wish.idempotencyKey != nil, view.debounceKey != order.debounceKey, !isOfPurchase {
             throw Problem.conflict("idempotency_key", "was sent with another order", field: "idempotencyKey")
@@ -81,7 +82,7 @@ package struct OrderRoutes: Sendable {
             status: isNew ? .created : .ok)
     }
 
-    /// - Throws: 409 where the user has bought as many as one may, and this is no order that is there already.
+    /// - Throws: 409 where the user has bought the most that one user may buy, and this is no existing order.
     private func checkLimits(_ order: NewOrder, _ catalogue: Catalogue) async throws {
         guard let offer = order.offer, let product = catalogue.products[offer.productID],
             let limits = product.items[offer.item]?.limits, !limits.areNone
@@ -120,8 +121,8 @@ package struct OrderRoutes: Sendable {
         return Response(json: try await shown([view], to: caller, of: view.appID)[0].json())
     }
 
-    /// Orders as this caller may see them: a merged guest's token reads nothing of the account's receipts, orders and
-    /// purchases.
+    /// The orders as this caller may see them: a merged guest's token reads nothing of the account's receipts, orders
+    /// and purchases.
     private func shown(_ views: [OrderView], to caller: Caller, of appID: String) async throws -> [OrderView] {
         guard let userID = caller.userID, views.contains(where: { $0 != $0.shown(to: [$0.userID]) }) else {
             return views
@@ -131,7 +132,7 @@ package struct OrderRoutes: Sendable {
         return views.map { $0.shown(to: ids) }
     }
 
-    /// What a client forgot: the newest orders of a user.
+    /// Answers the newest orders of a user, for a client that forgot their ids.
     private func search(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
@@ -147,7 +148,8 @@ package struct OrderRoutes: Sendable {
             }
         }
         let state = try request.parameter("state").map { text throws(Problem) in
-            // Before an order's grant was its binding, these were two.
+            // Before an order's grant became its binding, `bound` and `granted` were two states; `bound` is still
+            // accepted.
             guard let state = text == "bound" ? .granted : OrderView.State(rawValue: text) else {
                 throw .badParameter("state", "open, expired or granted")
             }

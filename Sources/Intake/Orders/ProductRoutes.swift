@@ -6,7 +6,7 @@ import Purchases
 package import Service
 package import Settings
 
-/// `GET /v1/products?promotion=NAME`: what the app's shop shows now, internal items with their store products (S3-6).
+/// `GET /v1/products?promotion=NAME`: the items that the app's shop shows now, with their store products (S3-6).
 package struct ProductRoutes: Sendable {
     private let configuration: ConfigurationHolder
     private let catalogues: CatalogueRefresher
@@ -38,7 +38,7 @@ package struct ProductRoutes: Sendable {
         var products: [JSONValue] = []
         for product in catalogue.products.values.sorted(by: { $0.id < $1.id }) {
             for item in product.items.values.sorted(by: { $0.id < $1.id }) {
-                // A named promotion stands before what everybody gets; other promotions are nobody's business.
+                // A named promotion comes before the version for everyone; other promotions are not shown.
                 let named = promotion.flatMap { item.version(promotion: $0, at: now) }
                 guard let version = named ?? item.version(promotion: nil, at: now) else { continue }
                 products.append(Self.json(product, item, version))

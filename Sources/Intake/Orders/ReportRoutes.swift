@@ -8,9 +8,9 @@ import Purchases
 package import Service
 package import Settings
 
-/// `POST /v1/orders/{id}/reports` and `POST /v1/client-reports`: what an app saw go wrong (S0-20).
+/// `POST /v1/orders/{id}/reports` and `POST /v1/client-reports`: errors that an app saw (S0-20).
 ///
-/// A report is stored and closes nothing: Apple reports failures of purchases that were paid (P3, S4-21).
+/// Ingest stores a report and closes nothing: Apple reports failures of purchases that were paid (P3, S4-21).
 package struct ReportRoutes: Sendable {
     private static let retryAfterSeconds = 3600
 
@@ -44,7 +44,7 @@ package struct ReportRoutes: Sendable {
                 appID: order.appID, userID: order.userID, configuration.current.userKeys, ledger)
         else { throw Problem.notYours }
         let fields = try await fields(request, context, from: caller)
-        // What the body says of the order and its user, the path has said already.
+        // The path names the order and its user; the body's fields for these are not used.
         let owner = try await clearUser(of: order)
         let report = try report(
             fields, appID: order.appID, clearUserID: owner ?? caller.userID, userID: order.userID, orderID: id)
@@ -76,7 +76,7 @@ package struct ReportRoutes: Sendable {
         return try await store(report, fields)
     }
 
-    /// Who placed an order, where the tables hold keys: his id is not stored, also where he reports it himself.
+    /// The user who placed an order, where the tables hold keys: the report stores no id, even if that user sends it.
     private func clearUser(of order: OrderView) async throws -> String? {
         guard let keys = configuration.current.userKeys else { return nil }
         let name = UserName(appID: order.appID, key: order.userID)
@@ -105,7 +105,7 @@ package struct ReportRoutes: Sendable {
             details: keys?.protecting(fields.details, of: clearUserID, app: appID) ?? fields.details)
     }
 
-    /// 201 for a new report, 200 for one that was sent before.
+    /// Answers 201 for a new report, 200 for one that was sent before.
     private func store(_ report: ClientReport, _ fields: IntakeFields) async throws -> Response {
         guard let stored = try await ledger.run(Statements.storeReport, report).first else {
             throw Problem(
@@ -123,7 +123,7 @@ package struct ReportRoutes: Sendable {
             .init("id", .string(report.id.text)), .init("kind", .string(report.kind.rawValue)),
         ]
         if let orderID = stored.orderID { members.append(.init("orderId", .string(orderID.text))) }
-        // A person looks at it; nothing else is on its way.
+        // A person looks at the report; nothing else happens.
         if report.kind == .paidWithoutProof { members.append(.init("isHeld", .bool(true))) }
         if !fields.unknown.isEmpty {
             members.append(.init("ignored", .array(fields.unknown.map(JSONValue.string))))

@@ -9,8 +9,8 @@ package import Settings
 
 /// `PUT /v1/users/{id}/tokens/{uuid}` and `POST /v1/users/{id}/token`: one token, one user, per app.
 ///
-/// A token leads every purchase that carries it to its user, whoever posts it. So only a service key may say whose one
-/// is: a user's own word could claim a stranger's. One that is issued here nobody else can know.
+/// A token leads every purchase that carries it to its user, whoever posts the purchase. So only a service key may say
+/// whose token it is: a user could claim a stranger's token. Nobody else can know a token that is issued here.
 package struct TokenRoutes: Sendable {
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
@@ -29,7 +29,8 @@ package struct TokenRoutes: Sendable {
         router.serve("/v1/users/:id/token", [.post: { try await issue($0, $1) }])
     }
 
-    /// 201 where it is new, 200 where it was this user's already, 409 where it is another's: whose, nobody is told.
+    /// Answers 201 where the token is new, 200 where it was this user's already, and 409 where it is another user's,
+    /// who is not named.
     private func put(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
@@ -43,7 +44,7 @@ package struct TokenRoutes: Sendable {
             throw Problem.conflict(
                 "too_many_tokens", "this user has \(Statements.tokensPerUserMax) tokens", field: "token")
         }
-        // What an account that became part of this one has is this one's.
+        // The tokens of an account that became part of this user's are this user's.
         guard
             try await ledger.isSamePerson(UserName(appID: user.appID, key: user.key), registered.userID)
         else {
@@ -53,7 +54,7 @@ package struct TokenRoutes: Sendable {
         return Self.response(registered)
     }
 
-    /// The user's own token; made where he has none.
+    /// Answers the user's own token; makes one where the user has none.
     private func issue(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
@@ -70,7 +71,7 @@ package struct TokenRoutes: Sendable {
         }
         let wish = Statements.TokenWish(appID: user.appID, userID: user.key, token: token)
         let statement = source == .issued ? Statements.issueToken : Statements.registerToken
-        // Twice: what somebody enters at the same time is seen by the second look only.
+        // The statement runs twice: only the second run sees a row that another session inserts at the same time.
         for _ in 0..<2 {
             if let row = try await ledger.run(statement, wish).first { return row }
         }
@@ -91,13 +92,13 @@ package struct TokenRoutes: Sendable {
 struct PathUser: Sendable {
     let appID: String
     let id: String
-    /// How the tables name him.
+    /// The user's name in the tables.
     let key: String
 }
 
 extension Caller {
-    /// The user of `/v1/users/{id}/…` and his app, `?appId=` where the caller has several. Another user than a token's own
-    /// is not there, as his orders are not.
+    /// The user of `/v1/users/{id}/…` and the user's app, `?appId=` where the caller has several. For a user's token
+    /// every other user is not found, as other users' orders are.
     func user(
         in request: Request, _ context: HTTPContext, of configuration: Configuration
     ) throws(Problem) -> PathUser {
@@ -113,8 +114,8 @@ extension Caller {
 }
 
 extension String {
-    /// A part of a path as it was meant (RFC 3986, 2.1); nil for what is no UTF-8: `removingPercentEncoding` would make one
-    /// user of all of those.
+    /// A part of a path, percent-decoded (RFC 3986, 2.1); nil for invalid UTF-8: `removingPercentEncoding` would make
+    /// all such parts one user.
     package var percentDecoded: String? {
         var decoded: [UInt8] = []
         var rest = utf8[...]

@@ -5,12 +5,12 @@ import Purchases
 import Service
 import Settings
 
-/// The fields of a body, with their types and lengths checked: one reading for receipts, orders and reports, so that
-/// a record is the same record wherever it is sent.
+/// The fields of a body, with their types and lengths checked. Receipts, orders and reports share this reader, so that
+/// a record means the same wherever an app sends it.
 ///
-/// Empty texts and null count as absent: the old clients' tables have every column from the start (S0-2). Unknown fields
-/// are stored, never refused. Nor does a receipt fail for what its post says beside the proof: nothing that was paid is
-/// dropped for a quantity of 0. A field of ours that stands there twice is refused, or of a receipt neither counts.
+/// Empty texts and null count as absent: the old clients' tables have every column from the start (S0-2). Unknown
+/// fields are stored, never refused. A receipt does not fail for a field beside its proof: no paid purchase is dropped
+/// for a quantity of 0. If a known field appears twice, ingest refuses the body, or in a receipt ignores both values.
 struct IntakeFields: Sendable {
     enum Form {
         case receipt, order, report, installation
@@ -25,14 +25,14 @@ struct IntakeFields: Sendable {
     var originalTransactionID: String?
     var signedTransaction: String?
     var receipt: String?
-    /// What is sold under the store product; from the old clients also the store product itself (S0-1).
+    /// The item that is sold under the store product; from the old clients also the store product itself (S0-1).
     var item: String?
     var quantity: Int?
     var target: [JSONValue.Member] = []
     /// The columns of the old clients' table that have no field of their own.
     var columns: [JSONValue.Member] = []
 
-    // Of orders.
+    // The fields of orders.
     var productID: String?
     var promotion: String?
     var channel: String?
@@ -41,16 +41,16 @@ struct IntakeFields: Sendable {
     var price: Int?
     var currency: String?
 
-    // Of reports.
+    // The fields of reports.
     var kind: String?
     var message: String?
     var appVersion: String?
 
-    /// What is stored beside the columns of the row, as one canonical JSON object.
+    /// The data stored beside the columns of the row, as one canonical JSON object.
     private(set) var details = "{}"
-    /// Fields nobody knows; at most `unknownMax` are named, all are stored.
+    /// Unknown fields; at most `unknownMax` are named, all are stored.
     private(set) var unknown: [String] = []
-    /// Of a receipt: known fields that make no sense. Stored as they came, and not gone by.
+    /// A receipt's known fields with senseless values: stored as they came, and not used.
     private(set) var disregarded: [String] = []
 
     static let unknownMax = 100
@@ -67,13 +67,13 @@ struct IntakeFields: Sendable {
     private static let columnNames: Set<String> = [
         "token", "uid", "itemnum", "appsid", "vtime", "country", "ext", "finishTransaction",
     ]
-    /// What a post only says of a purchase: Apple's word decides all of it.
+    /// Statements of a post about its purchase: Apple's answer decides all of them.
     private static let saidNames = columnNames.union([
         "item", "productId", "quantity", "priceMilliunits", "currency", "target", "client", "installationToken",
     ])
-    /// Beside a proof these are hints as well; alone they are all there is.
+    /// Beside a proof these fields are hints as well; without a proof they are all that a post says of its purchase.
     private static let saidBesideProof = saidNames.union(["orderId", "transactionId", "originalTransactionId"])
-    /// What no form takes twice. A receipt's other fields are stored, and decide nothing.
+    /// The fields that no form takes twice. A receipt's other fields are stored, and decide nothing.
     private static let receiptNames = saidBesideProof.union(["appId", "userId", "signedTransaction", "receipt"])
     private static let names = receiptNames.union([
         "promotion", "channel", "installationId", "idempotencyKey", "environment", "kind", "message", "appVersion",
@@ -83,7 +83,8 @@ struct IntakeFields: Sendable {
     private static let columnBytesMax = 4096
     private static let messageBytesMax = 4096
 
-    /// Of details; a receipt's are bounded by its body alone, for they may be all there is of a purchase.
+    /// The limit on details in bytes. Only the body bounds a receipt's details, for they may be all there is of a
+    /// purchase.
     private static func detailsBytesMax(_ form: Form) -> Int? {
         switch form {
         case .receipt: nil
@@ -92,7 +93,7 @@ struct IntakeFields: Sendable {
         }
     }
 
-    /// - Throws: 400 for what is no JSON object, has a wrong type or is over a limit.
+    /// - Throws: 400 for a body that is no JSON object, has a wrong type or is over a limit.
     init(body: [UInt8], of form: Form) throws(Problem) {
         let value: JSONValue
         do {
@@ -129,7 +130,7 @@ struct IntakeFields: Sendable {
         }
     }
 
-    /// Which of these names stand there more than once.
+    /// The names among these that appear more than once.
     private static func repeated(_ members: [JSONValue.Member], among names: Set<String>) -> Set<String> {
         var (seen, repeated): (Set<String>, Set<String>) = ([], [])
         for member in members {
@@ -146,7 +147,7 @@ struct IntakeFields: Sendable {
         }
     }
 
-    /// Reads what is known. False: the member belongs to the details.
+    /// Reads a known member. Returns false if the member belongs to the details.
     private mutating func takes(_ member: JSONValue.Member, of form: Form) throws(Problem) -> Bool {
         let name = member.key.plainASCII
         switch name {
@@ -202,7 +203,7 @@ struct IntakeFields: Sendable {
             currency = try Self.text(member, bytesMax: 16)
             return false
         case "installationToken": installationTokenSHA256 = try Self.digest(member)
-        // A note for support, which decides nothing.
+        // The field is a note for support, and decides nothing.
         case "installationId": return false
         default:
             note(member.key)
@@ -217,7 +218,7 @@ struct IntakeFields: Sendable {
         case "promotion": promotion = try Self.text(member, bytesMax: Self.itemBytesMax)
         case "channel": channel = try Self.text(member, bytesMax: 32)
         case "installationToken": installationTokenSHA256 = try Self.digest(member)
-        // A note for support, which decides nothing.
+        // The field is a note for support, and decides nothing.
         case "installationId": return false
         case "idempotencyKey": idempotencyKey = try Self.text(member, bytesMax: 128)
         case "environment": environment = try Self.text(member, bytesMax: 32)
@@ -227,7 +228,7 @@ struct IntakeFields: Sendable {
         case "currency":
             currency = try Self.text(member, bytesMax: 16)
             return false
-        // A proof sent along is posted as a receipt that names the order; here it is neither looked at nor kept.
+        // The app posts a proof as a receipt that names the order; a proof sent here is neither checked nor kept.
         case "receipt", "signedTransaction":
             if member.value != .null, member.value != .string("") { note(member.key) }
         default:
@@ -239,14 +240,14 @@ struct IntakeFields: Sendable {
 
     private mutating func takesOfReport(_ member: JSONValue.Member, _ name: String) throws(Problem) -> Bool {
         switch name {
-        // Kept as it was written too: it may be no order of ours.
+        // The text is kept as well: it may name no order of ours.
         case "orderId":
             orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
             return false
         case "kind": kind = try Self.text(member, bytesMax: 64)
         case "message": message = try Self.text(member, bytesMax: Self.messageBytesMax)
         case "appVersion": appVersion = try Self.text(member, bytesMax: 64)
-        // Model, system, circumstances: what support asks for (S1-27).
+        // The field holds model, system and circumstances, which support asks for (S1-27).
         case "device": return false
         default:
             note(member.key)
@@ -259,9 +260,9 @@ struct IntakeFields: Sendable {
         if !disregarded.contains(name) { disregarded.append(name) }
     }
 
-    /// `target`, completed by the columns of the old clients' table (S0-9): `appsid` is the server, `ext` the role.
+    /// `target`, completed from the columns of the old clients' table (S0-9): `appsid` is the server, `ext` the role.
     ///
-    /// - Parameter contradiction: of a column that says otherwise than the target, which counts.
+    /// - Parameter contradiction: called for a column that differs from the target; the target counts.
     func completedTarget(_ contradiction: (_ column: String, _ part: String) throws(Problem) -> Void) throws(Problem)
         -> [JSONValue.Member]
     {
@@ -320,7 +321,7 @@ struct IntakeFields: Sendable {
         return canonical
     }
 
-    /// Where in the game the goods go. Its members are texts; game servers are often numbered.
+    /// Reads the place in the game for the goods. Its members are texts; game servers are often numbered.
     private mutating func readTarget(_ member: JSONValue.Member) throws(Problem) {
         switch member.value {
         case .null: target = []
@@ -370,7 +371,7 @@ extension Caller {
     /// - Parameter known: the apps of the configuration.
     func app(_ given: String?, of known: Set<String>) throws(Problem) -> String {
         if let given {
-            // As the configuration spells it: the Kelvin sign is no K.
+            // The id is spelled as in the configuration: the Kelvin sign is no K.
             let appID = given.plainASCII
             guard apps.contains(appID), known.contains(appID) else { throw .appNotAllowed }
             return appID
@@ -382,7 +383,7 @@ extension Caller {
         return appID
     }
 
-    /// The user that a request is about; nil where a service key names nobody.
+    /// The user that a request is about; nil where a service key names none.
     func user(_ given: String?) throws(Problem) -> String? {
         guard let userID else { return given }
         if let given, !given.isSameText(as: userID) { throw .otherUser }
@@ -415,7 +416,7 @@ extension JSONValue {
         }
     }
 
-    /// A server or role as text; nil for none.
+    /// A server or role as text; nil where the value names none.
     var targetText: String? {
         switch self {
         case .string(let text), .number(let text): text.isEmpty ? nil : text
@@ -424,9 +425,10 @@ extension JSONValue {
         }
     }
 
-    /// The same with every member `token` or `installationToken`, wherever it stands (the old clients' records come whole
-    /// in `client` too), replaced by the same name with `Sha256` behind it: a session token is a secret, never checked here
-    /// (S0-1, S0-11). Its hash tells two apart, and that is all it is for.
+    /// The same value with every member `token` or `installationToken` replaced by its hash, under the same name with
+    /// `Sha256` behind it. That holds wherever the member stands, because the old clients' records come whole in
+    /// `client` too. A session token is a secret that ingest never checks (S0-1, S0-11); its hash only tells two tokens
+    /// apart.
     fileprivate var withoutSessionTokens: JSONValue {
         switch self {
         case .object(let members):
@@ -445,16 +447,16 @@ extension JSONValue {
         }
     }
 
-    /// A string's text, anything else as it is written in JSON.
+    /// A string's text; any other value as JSON writes it.
     private var plainText: String {
         if case .string(let text) = self { text } else { text }
     }
 }
 
 extension String {
-    /// The text where it is ASCII, as every name of ours is, else nothing: for comparing what a stranger calls a field.
+    /// The text where it is ASCII, as every known name is, else nothing: for comparing field names from strangers.
     ///
-    /// String compares and hashes by canonical equivalence, and for that puts marks that combine with one character into
-    /// order, in quadratic time: a megabyte of them, compared with a literal, would take minutes.
+    /// String compares and hashes by canonical equivalence, and for that sorts the marks that combine with one
+    /// character, in quadratic time: comparing a megabyte of them with a literal would take minutes.
     fileprivate var plainASCII: String { utf8.allSatisfy { $0 < 0x80 } ? self : "" }
 }

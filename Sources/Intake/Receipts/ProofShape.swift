@@ -1,12 +1,12 @@
 import Foundation
 
-/// What the door checks of a proof: its spelling, nothing that needs a key, a certificate or Apple.
+/// The checks of a proof's spelling in ingest: none needs a key, a certificate or Apple.
 package enum ProofShape {
     /// Apple's signed transactions have about 4 KiB.
     static let signedTransactionBytesMax = 64 << 10
 
-    /// Three parts of unpadded base64url (RFC 7515, 7.1). An empty third part is an unsigned token: a matter for the
-    /// verifier, so that it is stored, judged and counted.
+    /// Whether the text is three parts of unpadded base64url (RFC 7515, 7.1). An empty third part is an unsigned token,
+    /// which ingest stores for the worker's verifier to judge and count.
     static func isCompactJWS(_ text: String) -> Bool {
         var text = text
         return text.withUTF8 { bytes in
@@ -28,10 +28,10 @@ package enum ProofShape {
         return UnsafeRawPointer(found) - UnsafeRawPointer(base)
     }
 
-    /// Nothing but base64url and the dots between parts.
+    /// Whether the bytes are base64url and dots only.
     ///
-    /// Looks at every byte whatever it finds, without a branch: so the compiler takes sixteen at once. A proof has
-    /// thousands, and every post passes here.
+    /// The loop looks at every byte without a branch, whatever it finds, so the compiler handles sixteen bytes at once.
+    /// A proof has thousands of bytes, and every post passes here.
     package static func isTokenText(_ bytes: UnsafeBufferPointer<UInt8>) -> Bool {
         var strangers: UInt8 = 0
         for byte in bytes {
@@ -43,10 +43,10 @@ package enum ProofShape {
         return strangers == 0
     }
 
-    /// Base64 in its one canonical spelling (RFC 4648, section 4), as Apple wants it; nil where it is none.
+    /// Base64 in its one canonical spelling (RFC 4648, section 4), as Apple wants it; nil for other text.
     ///
-    /// CR and LF are dropped (StoreKit's `lineLength` options make them), the url alphabet and missing padding are
-    /// translated: the same receipt under any of these spellings is the same submission.
+    /// CR and LF are dropped (StoreKit's `lineLength` options make them), and the url alphabet and missing padding are
+    /// translated: a receipt under any of these spellings is the same submission.
     static func canonicalBase64(_ text: String) -> String? {
         var output: [UInt8] = []
         output.reserveCapacity(text.utf8.count + 3)

@@ -4,7 +4,7 @@ package import Ledger
 package import Purchases
 import Settings
 
-/// What a poster is told about his receipt: the JSON of `POST /v1/receipts` and `GET /v1/receipts/{id}`.
+/// The answer to a poster about a receipt: the JSON of `POST /v1/receipts` and `GET /v1/receipts/{id}`.
 package struct ReceiptAnswer: Sendable {
     private let view: ReceiptView
     private let finishing: FinishPolicy
@@ -19,7 +19,7 @@ package struct ReceiptAnswer: Sendable {
         self.disregarded = disregarded
     }
 
-    /// May the client finish (P2)? The named transaction's value; else all of them must be safe.
+    /// Whether the client may finish the transaction (P2): the named transaction's value, or else whether all are safe.
     package var safeToFinish: Bool {
         if let named = view.transactions.first(where: { $0.transactionId == view.transactionID }) {
             return isSafe(named)
@@ -41,7 +41,8 @@ package struct ReceiptAnswer: Sendable {
         if let dueAt = view.dueAt, !view.state.isEnded {
             members.append(.init("nextAttemptAt", .string(dueAt.rfc3339)))
         } else if !safeToFinish, let safeAt = view.transactions.compactMap(\.safeAt).max() {
-            // Another one has it by less than proof: then the client may finish, if nobody has decided otherwise.
+            // Another user owns it, by less than proof: from that time on the client may finish, unless a person has
+            // decided otherwise.
             members.append(.init("nextAttemptAt", .string(safeAt)))
         }
         members.append(.init("transactions", .array(view.transactions.map(json))))
@@ -65,7 +66,7 @@ package struct ReceiptAnswer: Sendable {
         }
         members.append(.init("state", .string(transaction.state)))
         if let reason = transaction.reason { members.append(.init("reason", .string(reason))) }
-        // Given on trust; from now on the debt is ours, so that it may be finished all the same.
+        // The purchase was given on trust. The debt to confirm it is ours, so the client may finish the transaction.
         if transaction.reason == Reason.unconfirmed.rawValue { members.append(.init("provisional", .bool(true))) }
         members.append(.init("safeToFinish", .bool(isSafe(transaction))))
         if let isOwn = transaction.isOwn { members.append(.init("owner", .string(isOwn ? "you" : "another"))) }
@@ -76,7 +77,8 @@ package struct ReceiptAnswer: Sendable {
     private func isSafe(_ transaction: ReceiptView.TransactionView) -> Bool {
         isSafe(
             state: transaction.state, reason: transaction.reason,
-            // Facts that someone else's proof brought are no debt to this poster: his own proof is still needed.
+            // Facts that another user's proof brought do not make the transaction safe: this poster's own proof is
+            // still needed.
             hasFacts: transaction.productId != nil && showsFacts(transaction),
             isDisputed: transaction.isDisputed ?? false)
     }
@@ -88,7 +90,7 @@ package struct ReceiptAnswer: Sendable {
             )
     }
 
-    /// Who only knows an id is given no hint about the purchase behind it (Ownership, note 5).
+    /// A poster who knows only an id gets no hint about the purchase behind it (Ownership, note 5).
     private func showsFacts(_ transaction: ReceiptView.TransactionView) -> Bool {
         transaction.isOwn == true || transaction.reason != Reason.possessionMissing.rawValue
     }

@@ -15,15 +15,16 @@ package import WorkQueue
 
 /// `POST /v1/receipts`, `POST /v1/receipts/batch` and `GET /v1/receipts/{id}`.
 ///
-/// Accept means committed: the answer leaves after the row is stored, and the workers' bell rings beside it. A
-/// reachable client with something attributable never fails here (S3-33); what it is worth is judged later.
+/// An accepted receipt is a committed one: ingest answers after the row is stored, and publishes the receipt's id to
+/// RabbitMQ without waiting for it. A post from a reachable client with something attributable never fails here
+/// (S3-33); a worker judges it later.
 package struct ReceiptRoutes: Sendable {
-    /// When one that is being judged may have led somewhere; the day ends by UTC.
+    /// After this time one of the user's questions may have found a purchase; the day ends by UTC.
     private static let questionsRetryAfterSeconds = 3600
 
-    /// In seconds: whoever posts what was bought so lately may wait for it.
+    /// A purchase younger than this, in seconds, counts as new: its buyer may be waiting for it.
     private static let newFor: TimeInterval = 86_400
-    /// So many purchases of a receipt are looked up at most.
+    /// The most purchases of one receipt that ingest looks up.
     private static let newMax = 100
 
     private let ledger: Ledger
@@ -82,8 +83,8 @@ package struct ReceiptRoutes: Sendable {
         return Response(json: json, status: isEnded ? .ok : .accepted)
     }
 
-    /// The answers in order, each with its own status: what is wrong with one refuses none of the others. Only what keeps
-    /// all of them from being stored is an answer to the whole.
+    /// Answers each entry in order, with its own status: an invalid entry refuses none of the others. Only an error
+    /// that keeps all entries from being stored is an answer to the whole batch.
     private func postBatch(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
@@ -94,7 +95,7 @@ package struct ReceiptRoutes: Sendable {
         ) { body in
             try SubmissionBatch(body: body, caller: caller, apps: configuration.appIDs).entries
         }
-        // What cannot be stored costs no more than its answer.
+        // All invalid entries together cost as much as one request.
         let wrong = posted.count { if case .failure = $0 { true } else { false } }
         try authenticator.count(posted.count - wrong + min(wrong, 1), of: caller)
         let taken = try await take(posted, configuration, wait)
@@ -130,9 +131,9 @@ package struct ReceiptRoutes: Sendable {
     private typealias Taken = Result<(json: JSONValue, isEnded: Bool), Problem>
     private typealias Accepted = (place: Int, request: SubmissionRequest, submission: Submission)
 
-    /// Stores what can be stored, in one statement, and answers each in its place.
+    /// Stores all valid entries in one statement, and answers each in its place.
     ///
-    /// - Throws: where nothing can be stored now.
+    /// - Throws: if nothing can be stored now.
     private func take(
         _ posted: [Result<SubmissionRequest, Problem>], _ configuration: Configuration, _ wait: Duration
     ) async throws -> [Taken] {
@@ -142,7 +143,7 @@ package struct ReceiptRoutes: Sendable {
         for (place, entry) in posted.enumerated() {
             do throws(Problem) {
                 let request = try entry.get()
-                // From here on nothing but the register knows the user's id.
+                // From here on only the register knows the user's id.
                 var submission = keys?.protecting(request.submission) ?? request.submission
                 if let policy = configuration.apps[submission.appID]?.policy {
                     submission.lane = await lane(of: submission, by: policy)
@@ -174,7 +175,7 @@ package struct ReceiptRoutes: Sendable {
                 continue
             }
             guard var view = views.popFirst() else { continue }
-            // What this post asks about, whatever was named since.
+            // The answer is about the transaction that this post names, even if another post named another one since.
             view.transactionID = entry.submission.transactionID ?? view.transactionID
             let answer = ReceiptAnswer(
                 view, finishing: configuration.finishing(view.appID), ignored: entry.request.ignored,
@@ -184,7 +185,7 @@ package struct ReceiptRoutes: Sendable {
         return answers
     }
 
-    /// Without what would be new of users who have reached a limit; 429 is its answer.
+    /// The entries without new receipts of users who have reached a limit; those are answered 429.
     private func withinLimits(
         _ accepted: [Accepted], _ limits: UserLimits, _ answers: inout [Taken]
     ) async throws -> [Accepted] {
@@ -206,12 +207,13 @@ package struct ReceiptRoutes: Sendable {
         return allowed
     }
 
-    /// Where it waits first. Of a big receipt the database is asked whether it brings what is new here: the purchase that
-    /// the post names, and what the receipt itself, unbelieved, says was bought lately. No answer refuses a post.
+    /// The lane in which the receipt waits first. For a big receipt ingest asks the database whether it holds purchases
+    /// that are new here: the purchase that the post names, and recent purchases in the receipt, which is not verified
+    /// yet. A failed question refuses no post.
     private func lane(of submission: Submission, by policy: AppPolicy) async -> Lane {
         let lane = policy.lane(of: submission.proof, isAwaited: submission.orderID != nil)
         guard lane == .bulk, case .receipt(let base64) = submission.proof else { return lane }
-        // Megabytes of them in one batch would keep others from this thread.
+        // A batch may hold megabytes of receipts, which would keep other requests from this thread.
         await Task.yield()
         var ids = AppReceipt.transactionIds(
             unverified: base64, since: Date(timeIntervalSinceNow: -Self.newFor), max: Self.newMax)
@@ -221,9 +223,10 @@ package struct ReceiptRoutes: Sendable {
         return policy.lane(of: submission.proof, isAwaited: true)
     }
 
-    /// The rows are committed when this returns. New: their bells ring, unless they wait for their turn. Known: an open one
-    /// goes by what this post says, and a held or parked one becomes due (P5). A bare id is a question to Apple: a user who
-    /// asks for many of others is stopped.
+    /// Stores the submissions; the rows are committed on return. Ingest publishes the ids of new receipts to RabbitMQ,
+    /// except of those that wait for their turn. A known open receipt also takes this post's statements, and a known
+    /// held or parked one becomes due (P5). A bare id makes workers ask Apple, so ingest refuses a user who asks for
+    /// many ids of other users.
     private func store(_ submissions: [Submission], linesMax: Int) async throws -> [Result<ReceiptView, Problem>] {
         let rows = try await ledger.store(submissions)
         if rows.contains(where: { if case .new = $0 { true } else { false } }) {
@@ -261,9 +264,9 @@ package struct ReceiptRoutes: Sendable {
         }
     }
 
-    /// The rows that these submissions are, in order. What is said of one receipt is said in order.
+    /// The existing rows of these submissions, in order. Several submissions of one receipt are handled in order.
     private func known(_ submissions: [Submission], linesMax: Int) async throws -> [Result<ReceiptView, Problem>] {
-        // Most posts are new, and a group has its price.
+        // Most posts are new: they skip the cost of a task group.
         guard !submissions.isEmpty else { return [] }
         return try await withThrowingTaskGroup(of: [(Int, Result<ReceiptView, Problem>)].self) { group in
             for places in Dictionary(grouping: submissions.indices, by: { submissions[$0].receiptID }).values {
@@ -283,18 +286,20 @@ package struct ReceiptRoutes: Sendable {
         }
     }
 
-    /// The row that this submission is.
+    /// The existing row of this submission.
     private func known(
         _ submission: Submission, linesMax: Int
     ) async throws(LedgerError) -> Result<ReceiptView, Problem> {
         repeated.increment()
         let id = submission.receiptID
         guard var view = try await ledger.view(id) else {
-            // Rows are never deleted; what was there a moment ago and is not is a database gone back in time.
+            // Rows are never deleted. A row that was there a moment ago and is gone means that the database went back
+            // in time.
             throw .unavailable(.unavailable)
         }
         if view.state.isEnded, view.transactions.contains(where: { $0.isOwn == false }) {
-            // Another user's when it was judged: a decision, a merge or a policy may have made it the poster's.
+            // The purchase was another user's when it was judged; a decision, a merge or a policy may have made it the
+            // poster's.
             let policy = configuration.current.apps[submission.appID]?.policy
             let claim = Statements.RepeatedClaim(
                 receiptID: id, payload: submission.proof.payload, moves: policy.map { $0.transfer != .keep } ?? false)
@@ -305,12 +310,12 @@ package struct ReceiptRoutes: Sendable {
         switch try await ledger.say(submission, linesMax: linesMax) {
         case .same: return .success(view)
         case .taken: return .success(try await ledger.view(id) ?? view)
-        // Of what has ended nothing more has to be said.
+        // An ended receipt needs no further statements.
         case .full: return view.state.isEnded ? .success(view) : .failure(.tooManyLines)
         }
     }
 
-    /// The receipts after a wait, all at the same time.
+    /// The receipts after a wait for all of them at the same time.
     private func waited(_ views: [ReceiptView], _ wait: Duration) async throws -> [ReceiptView] {
         guard wait > .zero, views.contains(where: { $0.state == .received }) else { return views }
         return await withTaskGroup(of: (Int, ReceiptView?).self) { group in
@@ -325,7 +330,7 @@ package struct ReceiptRoutes: Sendable {
         }
     }
 
-    /// The receipt after a wait; nil: as it was.
+    /// The receipt after a wait; nil: no newer state is known.
     private func waited(_ view: ReceiptView, _ wait: Duration) async -> ReceiptView? {
         await longPoll.latest(view.id, of: view.userID, upTo: wait, isOver: { $0.state != .received }) {
             try await ledger.view(view.id)
@@ -333,7 +338,7 @@ package struct ReceiptRoutes: Sendable {
     }
 }
 
-/// `?wait=S`: seconds, 0 without it, at most `LongPoll.waitMax`.
+/// `?wait=S`: the seconds to wait, 0 without it, at most `LongPoll.waitMax`.
 struct WaitParameter {
     let duration: Duration
 
@@ -353,10 +358,11 @@ struct WaitParameter {
 }
 
 extension Submission {
-    /// Nil where only its order says whose it is.
+    /// The user of the submission; nil where only its order says whose it is.
     fileprivate var user: UserName? { userID.map { UserName(appID: appID, key: $0) } }
 
-    /// Whether its receipt may have to hear of it: of what has ended only another order or transaction is news.
+    /// Whether the receipt's row may need this post's statements: for an ended receipt only another order or
+    /// transaction counts.
     fileprivate func saysMore(than view: ReceiptView) -> Bool {
         if !view.state.isEnded { return true }
         if let orderID, !orderID.isSameText(as: view.orderID) { return true }
@@ -366,9 +372,10 @@ extension Submission {
 }
 
 extension Request {
-    /// A parameter of the query, decoded; nil: it is not there.
+    /// A decoded parameter of the query; nil: the query has none of this name.
     ///
-    /// - Throws: 400 where it stands there twice: whoever read the address before may have taken the other one.
+    /// - Throws: 400 where the parameter appears twice: a proxy that read the address before may have taken the other
+    ///   value.
     func parameter(_ name: String) throws(Problem) -> String? {
         let values = uri.queryParameters[values: name[...]]
         guard values.count <= 1 else { throw .badParameter(name, "there once") }

@@ -2,20 +2,20 @@ import Encoding
 import Service
 import Settings
 
-/// The body of `POST /v1/receipts/batch`: `{appId?, userId?, installationToken?, receipts: [...]}`, each entry as
-/// a body of `POST /v1/receipts`. What is outside of the list stands for all of them (S3-61).
+/// The body of `POST /v1/receipts/batch`: `{appId?, userId?, installationToken?, receipts: [...]}`, each entry as a
+/// body of `POST /v1/receipts`. Fields outside of the list apply to all entries (S3-61).
 package struct SubmissionBatch: Sendable {
     package static let entriesMax = FieldBounds.batchEntriesMax
-    /// Two hundred signed transactions have less than a million bytes; receipts of old apps come a few at a time.
+    /// Two hundred signed transactions have less than a million bytes; old apps send a few receipts at a time.
     static let bytesMax = 4 << 20
 
-    /// What stands for every entry that does not say it itself.
+    /// The fields that apply to every entry without such a field of its own.
     private static let common = ["appId", "userId", "installationToken"]
 
-    /// In order; what is wrong with one is said in its place.
+    /// The entries in order; an invalid entry is a problem in its place.
     let entries: [Result<SubmissionRequest, Problem>]
 
-    /// - Throws: 400 and 422 for what is no list of entries, or one of too many.
+    /// - Throws: 400 and 422 for a body that is no list of entries, or has too many.
     init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
         let batch: JSONValue.Batch
         do {
@@ -49,7 +49,7 @@ package struct SubmissionBatch: Sendable {
 }
 
 extension JSONValue {
-    /// Of an object; none of anything else.
+    /// The members of an object; none for any other value.
     var members: [Member] {
         if case .object(let members) = self { members } else { [] }
     }

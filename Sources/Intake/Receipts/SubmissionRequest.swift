@@ -3,18 +3,18 @@ package import Purchases
 package import Service
 import Settings
 
-/// The body of `POST /v1/receipts`, read by the rules of the door.
+/// The body of `POST /v1/receipts`, checked by the rules of ingest.
 ///
-/// Refused here: what is no JSON object, a proof, user or app of a wrong type, misspelt base64, U+0000, one of these over
-/// its limit (400); two proofs, nothing to look for, nobody to give it to (422); another user or app than the caller may
-/// speak for (403). Everything else is stored and judged: unknown fields too, for a newer app must not lose a purchase,
-/// and they are named in `ignored`, for a typo must not hide. What the post says beside its proof refuses nothing: what
-/// makes no sense of it is stored as it came and named in `disregarded`.
+/// Ingest refuses here: a body that is no JSON object; a proof, user or app of a wrong type; misspelt base64; U+0000;
+/// one of these over its limit (400). Two proofs, nothing to look for, no user to give it to (422). Another user or app
+/// than the caller may speak for (403). Ingest stores everything else, and a worker judges it. Unknown fields are
+/// stored too, because a newer app must not lose a purchase, and named in `ignored`, because a typo must not hide. A
+/// senseless field beside the proof refuses nothing: it is stored as it came and named in `disregarded`.
 package struct SubmissionRequest: Sendable, Equatable {
     package let submission: Submission
-    /// Fields nobody knows; at most `ignoredMax` are named, all are stored.
+    /// Unknown fields; at most `ignoredMax` are named, all are stored.
     package let ignored: [String]
-    /// Known fields that are not gone by.
+    /// Known fields that are not used.
     package let disregarded: [String]
 
     package static let ignoredMax = IntakeFields.unknownMax
@@ -40,7 +40,7 @@ package struct SubmissionRequest: Sendable, Equatable {
             appID: try caller.app(fields.appID, of: apps), userID: userID,
             orderID: fields.orderID, proof: try Self.proof(fields), transactionID: fields.transactionID,
             originalTransactionID: fields.originalTransactionID,
-            // A user's own token vouches for nobody, whatever its scopes say.
+            // A user's own token never vouches for a user, whatever its scopes say.
             isVouched: caller.userID == nil && caller.scopes.contains(.claim), details: fields.details,
             target: target.isEmpty ? nil : JSONValue.object(target).canonical.text,
             declared: declared.isEmpty ? nil : declared)
@@ -69,7 +69,7 @@ package struct SubmissionRequest: Sendable, Equatable {
 }
 
 extension IntakeFields {
-    /// The old clients' `itemnum`, which may mean the units in a pack: compared and recorded (S0-8).
+    /// The old clients' `itemnum`, which may mean the units in a pack: it is compared and recorded (S0-8).
     fileprivate var columnQuantity: Int? {
         guard case .number(let text)? = columns.last(where: { $0.key == "itemnum" })?.value else { return nil }
         return Int(text)

@@ -9,8 +9,9 @@ import Support
 /// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain`, `/v1/orders/{id}/explain`: the timeline of one
 /// purchase, from stored rows.
 ///
-/// A key with the scope `support` reads all of it, for its apps. A gateway's token reads what is its user's own, without
-/// other users and without anything internal. What is not the caller's is 404, like what does not exist.
+/// A key with the scope `support` reads all of it, for its apps. A gateway's token reads its user's own timelines,
+/// without other users and without anything internal. A timeline that the caller may not read is 404, as if it did not
+/// exist.
 package struct ExplainRoutes: Sendable {
     private let configuration: ConfigurationHolder
     private let authenticator: Authenticator
@@ -57,7 +58,7 @@ package struct ExplainRoutes: Sendable {
 }
 
 extension Caller {
-    /// What of a timeline is this caller's business.
+    /// The reader as whom this caller may see a timeline.
     fileprivate func reader(_ keys: UserKeys?) -> TimelineReader {
         guard let userID else { return .support(apps: apps) }
         return .player(

@@ -4,10 +4,11 @@ import Ledger
 import Purchases
 import Support
 
-/// One page of what a player bought and posted, newest first.
+/// One page of a player's purchases and posts, newest first.
 ///
-/// It is made of three lists, what was granted to him, what the system before gave him, and what he posted, each read in
-/// its own order and no further than the page needs, so a page costs the same however much stands behind it.
+/// The page is merged from three lists: grants to the player, purchases that the former system gave the player, and the
+/// player's posts. Each list is read in its own order and no further than the page needs, so a page costs the same
+/// however many rows follow.
 struct PurchaseList {
     let topUps: [ListedTopUp]
     /// Where the next page begins; nil after the last.
@@ -15,9 +16,9 @@ struct PurchaseList {
 
     /// - Parameters:
     ///   - lists: each newest first, read for `limit` places.
-    ///   - limit: places of a page. What one receipt holds stays together, so there may be more purchases.
+    ///   - limit: the places of a page. The purchases of one receipt stay together, so there may be more purchases.
     init(_ lists: [[PurchasePlace]], limit: Int) {
-        // Beyond the last place of a list that has more nothing is known.
+        // If a list has more places, nothing is known beyond its last one.
         let known = lists.filter { $0.count >= limit }.compactMap(\.last?.cursor).max()
         let places = lists.joined().filter { place in known.map { place.cursor >= $0 } ?? true }
             .sorted { $0.cursor > $1.cursor }

@@ -9,12 +9,12 @@ package import Settings
 
 /// `GET /v1/users/{id}/purchases`, a player's top-up list, and `GET /v1/users/{id}/spend?month=YYYY-MM`.
 ///
-/// A gateway's token reads its own user's; a key with the scope `intake` or `support` any user's of its apps. A user
-/// nobody knows has no purchases: whoever asks learns no more.
+/// A gateway's token reads its own user's; a key with the scope `intake` or `support` any user's of its apps. An
+/// unknown user has no purchases, so the caller does not learn whether the user exists.
 package struct PurchaseRoutes: Sendable {
     package static let limitDefault = 50
     package static let limitMax = 200
-    /// What the door takes.
+    /// The limit of ingest on a user's id.
     private static let userIDBytesMax = 256
 
     private let configuration: ConfigurationHolder
@@ -77,7 +77,7 @@ package struct PurchaseRoutes: Sendable {
 
     // MARK: Parameters
 
-    /// Whose purchases are asked for: as the tables name the user, and as the request does; and who asks.
+    /// The user whose purchases are asked for, as the tables name the user and as the request does; and the caller.
     private func user(
         _ request: Request, _ context: HTTPContext
     ) async throws -> (UserName, id: String, caller: Caller) {
@@ -122,7 +122,7 @@ package struct PurchaseRoutes: Sendable {
 }
 
 extension Spending {
-    /// Milliunits, as Apple has them: 1.99 USD is 1990.
+    /// The amount in milliunits, as Apple gives it: 1.99 USD is 1990.
     fileprivate var json: JSONValue {
         var members: [JSONValue.Member] = []
         if let currency { members.append(.init("currency", .string(currency))) }

@@ -9,12 +9,12 @@ import Purchases
 package import Service
 package import Settings
 
-/// `POST /v1/users/{id}/merge {"into": "…"}`: an account becomes part of another one, for ever, as a guest's does when
-/// he registers. Its orders, tokens, subscriptions and purchases are the other's from then on, and so is whatever is
-/// still posted under its id.
+/// `POST /v1/users/{id}/merge {"into": "…"}`: makes an account a part of another one, for ever, for example when a
+/// guest registers. From then on the other account has the first one's orders, tokens, subscriptions and purchases, and
+/// all later posts under the first one's id.
 ///
-/// It gives one user everything of another and cannot be undone: so it needs a scope of its own, that neither a gateway's
-/// token nor a key that posts purchases has.
+/// A merge gives one user everything of another and cannot be undone. So it needs a scope of its own, which neither a
+/// gateway's token nor a key that posts purchases has.
 package struct MergeRoutes: Sendable {
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
@@ -39,8 +39,8 @@ package struct MergeRoutes: Sendable {
         router.serve("/v1/users/:id/merge", [.post: { try await merge($0, $1) }])
     }
 
-    /// 200, also where it was done before. 409 where it would lead in a circle, the account is part of a third one, one
-    /// of the two was erased, or the person has too many ids.
+    /// Answers 200, even if the merge was done before. Answers 409 where the merge would lead in a circle, the account
+    /// is part of a third one, one of the two was erased, or the person has too many ids.
     private func merge(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.merge)
@@ -51,7 +51,7 @@ package struct MergeRoutes: Sendable {
             throw Problem.incomplete("same_user", "is this account itself", field: "into")
         }
         let key = configuration.userKeys?.key(of: into, app: user.appID) ?? into
-        // Before it is merged, so that nothing can be given to a key that nobody can read.
+        // The register gets the user before the merge, so that a worker can give nothing to a key that nobody can read.
         if let keys = configuration.userKeys { try await users.enter(into, key: key, app: user.appID, keys) }
         let wish = Statements.Merge(
             UserName(appID: user.appID, key: user.key), into: key, actor: caller.name)

@@ -5,15 +5,15 @@ import Service
 import Settings
 
 extension Caller {
-    /// Whether something stored is this caller's business: by the key of his id, where the tables hold keys.
+    /// Whether this caller may read a row of `owner`; compares keys of ids, where the tables hold keys.
     func mayRead(appID: String, userID owner: String?, _ keys: UserKeys?) -> Bool {
         guard let keys, let userID else { return mayRead(appID: appID, userID: owner) }
         return apps.contains(appID) && keys.key(of: userID, app: appID).isSameText(as: owner)
     }
 
-    /// Whether something stored is this caller's business. A user's token reads what is the user's or an account's that
-    /// became part of the user's, never what is the account's that the user became part of: a guest's token outlives the
-    /// guest's registration.
+    /// Whether this caller may read a row of `owner`. A user's token reads rows of the user and of accounts that became
+    /// part of the user's. It never reads rows of the account that the user became part of: a guest's token outlives
+    /// the guest's registration.
     func mayRead(
         appID: String, userID owner: String?, _ keys: UserKeys?, _ ledger: Ledger
     ) async throws(LedgerError) -> Bool {
@@ -24,8 +24,8 @@ extension Caller {
         return user.isSameText(as: account)
     }
 
-    /// The ids whose things this caller's lists of a user hold: for a service key those of the whole person, for the
-    /// user's own token as ``mayRead(appID:userID:_:_:)`` says.
+    /// The ids whose rows the lists of a user hold for this caller: for a service key those of the whole person, for
+    /// the user's own token as ``mayRead(appID:userID:_:_:)`` says.
     func idsRead(of user: UserName, _ database: Database) async throws(PostgresError) -> [String] {
         guard userID != nil else { return try await database.run(Statements.idsOfPerson, user) }
         return [user.key] + (try await database.run(Statements.idsMergedInto, user))
