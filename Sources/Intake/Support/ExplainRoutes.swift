@@ -35,7 +35,7 @@ package struct ExplainRoutes: Sendable {
             [
                 .get: {
                     try await explain(
-                        $0, $1, Self.id($1).removingPercentEncoding.flatMap(TimelineSubject.init(transaction:)))
+                        $0, $1, Self.id($1).percentDecoded.flatMap(TimelineSubject.init(transaction:)))
                 }
             ])
     }

@@ -14,8 +14,6 @@ package import Settings
 package struct PurchaseRoutes: Sendable {
     package static let limitDefault = 50
     package static let limitMax = 200
-    /// The limit of ingest on a user's id.
-    private static let userIDBytesMax = 256
 
     private let configuration: ConfigurationHolder
     private let authenticator: Authenticator
@@ -83,10 +81,10 @@ package struct PurchaseRoutes: Sendable {
     ) async throws -> (UserName, id: String, caller: Caller) {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake, or: .support)
-        guard let id = context.parameters.get("id")?.removingPercentEncoding,
-            (1...Self.userIDBytesMax).contains(id.utf8.count), !id.utf8.contains(0)
+        guard let id = context.parameters.get("id")?.percentDecoded,
+            (1...FieldBounds.userBytesMax).contains(id.utf8.count), !id.utf8.contains(0)
         else {
-            throw Problem.badParameter("id", "a user's id of at most \(Self.userIDBytesMax) bytes")
+            throw Problem.badParameter("id", "a user's id of at most \(FieldBounds.userBytesMax) bytes")
         }
         if let own = caller.userID, !own.isSameText(as: id) { throw Problem.notYours }
         let configuration = configuration.current
