@@ -17,12 +17,12 @@ package struct AppServices: Sendable {
     package let receipts: VerifyReceiptClient?
     /// Nil without a `serverApi` section.
     package let serverAPI: ServerAPIClient?
-    /// By service: a short hash of the key or secret, so that a corrected one is not halted.
+    /// A short hash of the key or secret for each service, so that a halt does not apply to a corrected one.
     package let credentialHashes: [ServiceCall.Service: String]
 
-    /// The configuration's, with the catalogue in force.
+    /// The configuration's policy, with the catalogue in force.
     package internal(set) var policy: AppPolicy
-    /// False: the catalogue in force is one that this program cannot read, so nothing can be given by it.
+    /// False: this program cannot read the catalogue in force, so nothing can be given by it.
     package internal(set) var knowsCatalogue = true
     package var identity: AppIdentity { configuration.identity }
 
@@ -32,8 +32,8 @@ package struct AppServices: Sendable {
     }
 
     /// - Parameters:
-    ///   - callLimit: of one call to Apple.
-    ///   - statuses: what responders said of certificates, for all apps; nil for its own.
+    ///   - callLimit: the time that one call to Apple may take.
+    ///   - statuses: what responders said of certificates, shared by all apps; nil: the app gets its own.
     package init(
         _ configuration: AppConfiguration, http: HTTPClient, callLimit: Duration = RetrySchedule.callLimit,
         statuses: CertificateStatuses? = nil
@@ -88,14 +88,14 @@ package final class AppDirectory: Sendable {
     private let apps = Mutex<[String: AppServices]>([:])
     private let shelves = Mutex(Shelves())
 
-    /// What is sold, by app.
+    /// The catalogues in force, by app.
     private struct Shelves {
         var sold: [String: Catalogue] = [:]
         var unreadable: Set<String> = []
     }
 
-    /// - Parameter judges: whether this process judges receipts. Only then a new configuration wakes what the old one
-    ///   held: others have no say in that, and no right to it in the database.
+    /// - Parameter judges: whether this process judges receipts. Only then does a new configuration wake what the old
+    ///   one held. Other processes do not decide about that, and have no right to it in the database.
     package init(http: HTTPClient, judges: Bool = true) {
         self.http = http
         self.judges = judges
@@ -106,9 +106,9 @@ package final class AppDirectory: Sendable {
 
     package var ids: [String] { apps.withLock { $0.keys.sorted() } }
 
-    /// Takes a configuration whole, or throws and leaves the old one. The ledger remembers each app's first start.
-    /// In a process that judges, held receipts become due where the app's configuration changed, and a halt ends with
-    /// the credential it was for.
+    /// Takes a configuration whole, or throws and keeps the old one. The ledger remembers each app's first start. In a
+    /// process that judges, held receipts become due where the app's configuration changed, and a halt ends where its
+    /// credential changed.
     package func update(_ configuration: Configuration, ledger: Ledger) async throws {
         var updated: [String: AppServices] = [:]
         for var app in configuration.apps.values {
@@ -126,7 +126,7 @@ package final class AppDirectory: Sendable {
             updated[app.id] = services
         }
         let before = apps.withLock { [updated] apps in
-            // Only now, or a catalogue that came meanwhile would be forgotten.
+            // The catalogues are read only now, so that a catalogue that came meanwhile is not forgotten.
             let shelves = shelves.withLock { $0 }
             defer {
                 apps = updated
@@ -136,7 +136,7 @@ package final class AppDirectory: Sendable {
             return apps.mapValues(\.configuration.hash)
         }
         guard judges else { return }
-        // Only now: what is woken is judged by what is in force.
+        // Held receipts are woken only now, so that they are judged by the configuration in force.
         for (id, app) in updated {
             let hash = app.configuration.hash
             _ = try await ledger.run(
@@ -150,8 +150,8 @@ package final class AppDirectory: Sendable {
     /// Takes catalogues that came into force.
     ///
     /// - Parameters:
-    ///   - unreadable: apps whose catalogue in force this program cannot read: whoever judges gives nothing there.
-    ///   - wakes: what was held is judged again, for its product may be sold now.
+    ///   - unreadable: apps whose catalogue in force this program cannot read: a worker gives nothing there.
+    ///   - wakes: whether held receipts are judged again, because their products may be sold now.
     package func sell(
         _ catalogues: [String: Catalogue], unreadable: Set<String>, wakes: Bool, ledger: Ledger
     ) async throws(LedgerError) {

@@ -2,8 +2,8 @@ package import AppStore
 package import Purchases
 
 extension Fate {
-    /// The one switch from what went wrong at Apple to what it means for a receipt (RetriesAndRescue;
-    /// AppleFacts 3.7 and 5.2). What Apple does not explain is retried: not knowing is no proof (P14, P15).
+    /// What an error of Apple's means for a receipt; nothing else maps these errors (RetriesAndRescue; AppleFacts 3.7
+    /// and 5.2). An error that Apple does not explain is retried: not knowing is no proof (P14, P15).
     package init(_ error: AppStoreError) {
         self =
             switch error {
@@ -47,7 +47,7 @@ extension Fate {
 }
 
 extension Reason {
-    /// Why signed data was not believed, in our words: the same words.
+    /// The reason why signed data was not believed, under the same name.
     package init(_ reason: VerificationFailure.Reason) {
         self =
             switch reason {

@@ -5,12 +5,13 @@ package import Purchases
 package import Service
 import Synchronization
 
-/// Why Apple was not asked, or gave nothing to go by.
+/// Why Apple was not asked, or gave no usable answer.
 package struct AppleRefusal: Error, Sendable {
     package let fate: Fate
     /// The calls that led to it, in order; the last one failed.
     package let calls: [ServiceCall]
-    /// Whether Apple could not be reached, or is known to be away: it said nothing about the purchase, nor about us.
+    /// Whether Apple could not be reached, or is known to be away. Apple then said nothing about the purchase, nor
+    /// about us.
     package let isOutage: Bool
     package var unheard = Unheard()
 
@@ -21,11 +22,11 @@ package struct AppleRefusal: Error, Sendable {
     }
 }
 
-/// Of what was verified here: what Apple was to be asked about and could not be reached for.
+/// The purchases that were verified here and about which Apple could not be reached.
 package struct Unheard: Sendable {
     /// Every purchase of the receipt, as it stands without Apple's answer.
     package var entries: [Verdict.Entry] = []
-    /// Of those that Apple could not be reached for, and of which nothing is known but what the receipt itself says.
+    /// The ids of the purchases about which Apple could not be reached and of which only the receipt itself is known.
     package var ids: Set<String> = []
 
     package init(entries: [Verdict.Entry] = [], ids: Set<String> = []) {
@@ -34,13 +35,13 @@ package struct Unheard: Sendable {
     }
 }
 
-/// Where every question to Apple goes through: halts, and by the governor each of its calls.
+/// Asks Apple. Every question goes through here: halts are checked, and the governor admits each of the calls.
 package final class AppleGateway: Sendable {
     private let halts: Halts
     private let governor: Governor
     private let shares = UserShares.calls
     private let security: SecurityLog?
-    /// When a credential was last proven good, by its hash.
+    /// When each credential was last proven good, by its hash.
     private let proven = Mutex<[String: ContinuousClock.Instant]>([:])
     /// A refusal this soon after such a proof says something about the receipt, not about the credential.
     private static let provenFor: Duration = .seconds(600)
@@ -51,8 +52,8 @@ package final class AppleGateway: Sendable {
         self.security = security
     }
 
-    /// Why asking would be in vain now: Apple refuses our credentials, or is down where it is asked first, which alone is
-    /// an outage. Nil: it would not.
+    /// Why asking would be in vain now: Apple refuses our credentials, or the host that is asked first is down. Only
+    /// the second is an outage. Nil: asking is not in vain.
     package func absence(of service: ServiceCall.Service, for app: AppServices) -> AppleRefusal? {
         let isHalted = halts.halt(of: service, for: app) != nil
         if !isHalted, !isDown(service, for: app) { return nil }
@@ -64,7 +65,7 @@ package final class AppleGateway: Sendable {
         return governor.isDown(AppleHost(service, first))
     }
 
-    /// Asks Apple, unless a halt says not to; whether a call goes out is the governor's to say.
+    /// Asks Apple, unless a halt says not to. The governor decides whether a call goes out.
     package func ask<Answer>(
         _ service: ServiceCall.Service, for app: AppServices,
         _ question: () async throws(AppStoreFailure) -> (answer: Answer, calls: [ServiceCall]),
@@ -72,7 +73,7 @@ package final class AppleGateway: Sendable {
     ) async throws(AppleRefusal) -> (answer: Answer, calls: [ServiceCall]) {
         let halt = halts.halt(of: service, for: app)
         if let halt {
-            // A probe that could not be made is not worth two writes for each message.
+            // If the host is down, the probe could not be made, and would cost two writes for each message.
             guard !isDown(service, for: app), await halts.takesProbe(halt) else {
                 throw AppleRefusal(.halt(.halted))
             }
@@ -86,7 +87,7 @@ package final class AppleGateway: Sendable {
             var fate = Fate(error.error)
             let isAnswer = error.error != .halted
             if case .halt = fate, isAnswer, halt == nil, isProven(service, app) { fate = .retry(.appleAnswer) }
-            // Nobody was asked: the probe is left to the next.
+            // Apple was not asked: the probe is left to the next question.
             if let halt, error.calls.isEmpty { await halts.returnProbe(halt) }
             switch (fate, error.calls.last) {
             case (.halt, let call?) where isAnswer: await halts.raise(call, for: app)
@@ -97,8 +98,9 @@ package final class AppleGateway: Sendable {
         }
     }
 
-    /// Where a call about a receipt waits. Behind a receipt that nobody has looked at a customer waits, as long as the user's
-    /// share of such calls lasts; what comes again has waited before.
+    /// The lane in which a call about a receipt waits. A receipt that no worker has looked at yet has a customer who
+    /// waits, so its calls are fresh as long as the user's share of fresh calls lasts. A receipt that comes again has
+    /// waited before.
     package func lane(of receipt: StoredReceipt) -> CallLane {
         let isNew = receipt.reason == nil && receipt.attempt == 0 && receipt.rescues == 0
         guard isNew else { return .repair }
@@ -135,8 +137,8 @@ package final class AppleGateway: Sendable {
 }
 
 extension AppStoreError {
-    /// Whether Apple says this only to whom it has let in: the API looks at the token first, verifyReceipt at the
-    /// receipt first and at the secret later.
+    /// Whether Apple says this only after it has accepted the credential. The API checks the token first; verifyReceipt
+    /// checks the receipt first and the secret later.
     package var provesCredentials: Bool {
         switch self {
         case .api: !isOutage

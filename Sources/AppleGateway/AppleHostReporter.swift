@@ -7,16 +7,16 @@ import Metrics
     import Glibc
 #endif
 
-/// Tells operators how this worker sees Apple's hosts: metrics each second, and rows for the view `v_apple` when a
-/// breaker moves, otherwise every few seconds while there are calls.
+/// Tells operators how this worker sees Apple's hosts. It records metrics each second, and writes rows for the view
+/// `v_apple` when a breaker changes, otherwise every few seconds while there are calls.
 package struct AppleHostReporter: Sendable {
     static let interval: Duration = .seconds(1)
-    /// Between two reports to the database of which the first is not about a breaker.
+    /// The time between two reports to the database, unless a breaker changed.
     static let restingInterval: Duration = .seconds(5)
 
     let governor: Governor
     let ledger: Ledger
-    /// This process among all: host and process id.
+    /// This process's name among all processes: host and process id.
     let worker: String
 
     package init(governor: Governor, ledger: Ledger) {
@@ -25,7 +25,7 @@ package struct AppleHostReporter: Sendable {
         worker = "\(Self.hostName):\(ProcessInfo.processInfo.processIdentifier)"
     }
 
-    /// Until it is cancelled.
+    /// Runs until the task is cancelled.
     package func run() async {
         var calls: [AppleHost: Int] = [:]
         var told: [AppleHost: AppleHostReport.BreakerWord] = [:]
@@ -43,7 +43,7 @@ package struct AppleHostReporter: Sendable {
                     if rows.isEmpty { true } else {
                         (try? await ledger.run(Statements.reportAppleHosts, (worker, rows))) != nil
                     }
-                // What the database did not take is news again.
+                // A change that the database did not take is reported again.
                 if isTold {
                     for report in reports { told[report.host] = report.breaker }
                     calls = [:]
@@ -71,7 +71,7 @@ package struct AppleHostReporter: Sendable {
 }
 
 extension AppleHostReport {
-    /// - Parameter calls: let out since the report before.
+    /// - Parameter calls: the calls that were let out since the previous report.
     init(_ host: AppleHost, _ state: AppleHostState, calls: Int, at now: ContinuousClock.Instant) {
         let (breaker, probeIn): (BreakerWord, Duration) =
             switch state.breaker.state {

@@ -1,22 +1,23 @@
-/// What a process knows of one of Apple's hosts: whether to ask there, and how many at once. A pure value: time is a
-/// parameter.
+/// What a process knows of one of Apple's hosts: whether to ask the host, and with how many calls at once. A pure
+/// value: time is a parameter.
 package struct AppleHostState: Sendable {
-    /// What came of a call that was let through.
+    /// The outcome of a call that was let out.
     package enum Outcome: Sendable {
-        /// Whatever Apple said.
+        /// Apple answered, whatever the answer.
         case answered
         /// Apple said 429.
         case limited
-        /// Not reached, not in time, 5xx or nonsense.
+        /// Apple was not reached, did not answer in time, or answered 5xx or nonsense.
         case failed
-        /// It was not made, or was given up by us: says nothing.
+        /// The call was not made, or we gave it up: it says nothing.
         case none
     }
 
     package private(set) var breaker: Breaker
     package private(set) var limit: ConcurrencyLimit
     package private(set) var inFlight = 0
-    /// Counts the times the breaker opened. What was asked before says nothing afterwards, and is no probe.
+    /// Counts the times the breaker opened. A call that began in an earlier era says nothing about the host, and is no
+    /// probe.
     private var era = 0
     private var inFlightOfEra = 0
 
@@ -25,7 +26,7 @@ package struct AppleHostState: Sendable {
         limit = ConcurrencyLimit(callsMax: callsMax)
     }
 
-    /// Whether asking is in vain for now: the breaker is open, or a probe is finding out.
+    /// Whether asking is in vain for now: the breaker is open, or a probe is under way.
     package mutating func isDown(_ now: ContinuousClock.Instant) -> Bool {
         breaker.tick(now)
         switch breaker.state {
@@ -41,8 +42,8 @@ package struct AppleHostState: Sendable {
         return breaker.state == .closed ? max(0, limit.calls - inFlight) : 1
     }
 
-    /// A call begins. Returns what ``end(_:_:at:)`` needs, once, whatever comes of it. In a half-open breaker this is
-    /// the probe; one that ends as `none` leaves the place to the next.
+    /// Begins a call. Returns what the caller must pass to ``end(_:_:at:)`` once, whatever comes of the call. In a
+    /// half-open breaker the call is the probe; a probe that ends as `none` leaves its place to the next call.
     package mutating func begin() -> Int {
         inFlight += 1
         inFlightOfEra += 1
@@ -61,7 +62,7 @@ package struct AppleHostState: Sendable {
             self.era += 1
             inFlightOfEra = 0
         } else if before == .halfOpen {
-            // It is back: how much it takes is to be learned again.
+            // The host is back, and how many calls it takes must be learned again.
             limit = ConcurrencyLimit(callsMax: limit.callsMax)
         }
     }

@@ -2,20 +2,21 @@ import DequeModule
 
 /// Stops asking Apple when asking is in vain. A pure value: time is a parameter.
 ///
-/// Open: half or more of at least 20 calls within 10 s failed; or 8 in a row did, and nothing went well for as long: a
-/// host that hangs is asked too rarely for the first. Then one probe at a time, after 5 s, doubling to 60 s.
+/// The breaker opens when half or more of at least 20 calls within 10 s failed. It also opens when 8 calls in a row
+/// failed and no call succeeded for 10 s, because a host that hangs is asked too rarely for the first rule. An open
+/// breaker then lets out one probe at a time, after 5 s, doubling to 60 s.
 package struct Breaker: Sendable {
     package enum State: Sendable, Equatable {
         case closed
         case open(until: ContinuousClock.Instant)
-        /// One call may find out.
+        /// One call may go out as a probe.
         case halfOpen
     }
 
     package static let window: Duration = .seconds(10)
     package static let callsMin = 20
     package static let rowMin = 8
-    /// More than that are not remembered.
+    /// Calls that are remembered at most.
     package static let callsMax = 1000
     package static let pauseMin: Duration = .seconds(5)
     package static let pauseMax: Duration = .seconds(60)
@@ -23,9 +24,9 @@ package struct Breaker: Sendable {
     package private(set) var state: State = .closed
     private var calls: Deque<(at: ContinuousClock.Instant, failed: Bool)> = []
     private var failures = 0
-    /// Failures since the last call that went well.
+    /// Failures since the last call that succeeded.
     private var row = 0
-    /// When a call went well last, or the first was asked for.
+    /// When a call last succeeded, or when the first call was asked for.
     private var goodAt: ContinuousClock.Instant?
     private var pause = Self.pauseMin
     private let scale: Double
@@ -40,7 +41,7 @@ package struct Breaker: Sendable {
         return false
     }
 
-    /// Call now and then: an open breaker becomes half-open when its pause is over.
+    /// Makes an open breaker half-open when its pause is over. The owner must call this now and then.
     package mutating func tick(_ now: ContinuousClock.Instant) {
         if case .open(let until) = state, until <= now { state = .halfOpen }
         if goodAt == nil { goodAt = now }

@@ -1,42 +1,46 @@
 import DequeModule
 import Ledger
 
-/// What a process has leased of one budget for one lane. A pure value: time is a parameter.
+/// The calls of one budget that a process has leased for one lane. A pure value: time is a parameter.
 struct CallLease: Sendable {
-    /// Longer slices are of budgets of less than one call a second: there a call that may be made now does not wait.
+    /// The longest slice in which calls leave at even distances. Only a budget of less than one call a second has
+    /// longer slices; there a call that may be made now does not wait.
     private static let pacedMax: Duration = .seconds(1)
-    /// Nobody waits longer for the next slice than so because an answer took its time.
+    /// How much longer a caller waits for the next slice at most, because the database's answer took its time.
     private static let openingMax: Duration = .milliseconds(5)
 
     /// Nil: Apple names no limit, and nothing is leased.
     private(set) var slice: CallSlice?
-    /// When the slice ends that was leased last, at the earliest: the answer says how long it was when it left.
+    /// The earliest time at which the last leased slice ends: the answer says how long the slice was when the answer
+    /// left.
     private var endsAt: ContinuousClock.Instant = .now
-    /// The same at the latest. Who asks in between may be leased calls of the old slice, for a few milliseconds.
+    /// The latest time at which the last leased slice ends. A question in between may be given calls of the old slice,
+    /// for a few milliseconds.
     private var opensAt: ContinuousClock.Instant = .now
-    /// The slice that was leased last is over, and what was used of it is noted.
+    /// Whether the last leased slice is over, and its use is noted.
     private var hasEnded = true
-    /// The last lease was less than was asked for: nothing more before the slice ends.
+    /// Whether the last lease was less than was asked for: nothing more is leased before the slice ends.
     private var isDry = false
-    /// When each of the calls that are left may leave.
+    /// When each of the unused calls may leave.
     private var calls: Deque<ContinuousClock.Instant> = []
-    /// How much there was in the slice that was dry.
+    /// How many calls this process got of the slice that ran dry.
     private var share: Int?
-    /// Of its slice, what nobody had when the database was asked last.
+    /// The calls of the slice that no process had leased when the database was last asked.
     private var spare = 0
     private var granted = 0
-    /// What was used of the slice before.
+    /// How many calls were used of the slice before.
     private var grantedBefore = 0
-    /// The most that was used of a slice lately: halved with each.
+    /// The most calls that were used of a slice lately; halved with each slice.
     private var peak = 0
     private var lateAnswers = 0
 
-    /// Counts from the next lease on.
+    /// Sets the slice, from the next lease on.
     mutating func keep(to slice: CallSlice?) {
         self.slice = slice
     }
 
-    /// What was leased and not used is not asked for again. As often as anybody asks: a slice ends once.
+    /// Ends a slice that is over. Unused calls do not count as need in the next slice. May be called as often as
+    /// anybody asks: a slice ends once.
     mutating func beginSlice(_ now: ContinuousClock.Instant) {
         guard let slice, endsAt <= now else { return }
         if now >= endsAt + slice.length {
@@ -53,7 +57,7 @@ struct CallLease: Sendable {
         (isDry || endsAt <= now) && now < opensAt ? opensAt : nil
     }
 
-    /// The next call that is leased; nil: none is.
+    /// When the next leased call may leave; nil: none is leased.
     var leavesAt: ContinuousClock.Instant? { calls.first }
 
     func isReady(_ now: ContinuousClock.Instant) -> Bool {
@@ -65,23 +69,24 @@ struct CallLease: Sendable {
         if slice != nil { calls.removeFirst() }
     }
 
-    /// How many may wait so that the last one waits no longer than so, or at most a slice; nil: any.
+    /// How many callers may wait so that the last one waits no longer than `wait`, or than a slice where that is
+    /// longer; nil: any number.
     func queueMax(_ wait: Duration) -> Int? {
         slice.map { max(1, share ?? $0.calls) * max(1, Int(wait / $0.length)) }
     }
 
-    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last. Who has used
-    /// that up asks for as many again where an eighth of what nobody had is as much: a question costs more than calls that
-    /// are left over. Before they are needed only a small part of it is taken, for calls that come in bursts: what one
-    /// worker keeps in vain others may lack.
+    /// How many calls to lease: for the callers that wait, and for those that will come in the rest of the slice if it
+    /// goes like the last one. A process that has used its lease asks for as many calls again, up to an eighth of the
+    /// calls that nobody had: a question costs more than unused calls. Before calls are needed only a small part of
+    /// them is leased, for bursts: other workers may lack calls that one worker keeps in vain.
     func wanted(waiting: Int) -> Int {
         let expected = max(0, grantedBefore - granted) + min(peak, spare / 64)
         return min(max(waiting, expected, granted / 4, min(granted, spare / 8)), slice?.calls ?? 0)
     }
 
-    /// - Parameter asked: when the question went out: the answer may have taken its time. One that comes after its slice
-    ///   is of no use, or calls would pile up in the next; but a database that is always so slow must not mean that
-    ///   nobody calls.
+    /// - Parameter asked: when the question went out, because the answer may have taken its time. An answer that comes
+    ///   after its slice has ended is not used, or calls would pile up in the next slice. After several late answers in
+    ///   a row they are used, because a slow database must not stop all calls.
     mutating func receive(
         _ answer: Statements.Lease, wanted: Int, asked: ContinuousClock.Instant, at now: ContinuousClock.Instant,
         lateAnswersMax: Int
@@ -92,7 +97,8 @@ struct CallLease: Sendable {
         lateAnswers = now < endsAt ? 0 : lateAnswers + 1
         guard lateAnswers == 0 || lateAnswers > lateAnswersMax else { return }
         if lateAnswers > 0 { (endsAt, opensAt) = (now + slice.length, now + slice.length) }
-        // Each call of a slice has its own moment in it, whoever leased it: so they do not come to Apple in a bunch.
+        // Each call of a slice has its own moment in the slice, whichever process leased it, so that calls do not reach
+        // Apple in a bunch.
         let distance = slice.length <= Self.pacedMax ? slice.length / slice.calls : .zero
         let begin = endsAt - slice.length
         hasEnded = false
@@ -103,7 +109,7 @@ struct CallLease: Sendable {
         share = isDry ? granted : nil
     }
 
-    /// Apple said 429: what is left is worth nothing.
+    /// Drops the leased calls: Apple said 429, so they are worth nothing.
     mutating func forget() {
         calls = []
     }

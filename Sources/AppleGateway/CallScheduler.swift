@@ -5,21 +5,23 @@ import Ledger
 import Metrics
 import Purchases
 
-/// The gates by which calls to Apple leave, one for each budget and lane, and who waits before them. Time is a parameter;
-/// what takes time is left to whoever holds this (``Job``), so that one lock is enough around it.
+/// Decides when calls to Apple leave: a `Gate` for each budget and lane, with the callers that wait before it. Time is
+/// a parameter. The owner of this value does everything that takes time (``Job``), so that one lock around the value is
+/// enough.
 struct CallScheduler: ~Copyable {
-    /// What is waited for to let out the next call of a gate.
+    /// What must happen before the next call of a gate may leave.
     enum Wait {
         case until(ContinuousClock.Instant)
         /// The database's answer to ``question(at:_:)``, given to ``receive(_:to:at:asked:_:)``.
         case lease
     }
 
-    /// What is to be begun, and goes on until its answer is that there is nothing left to do.
+    /// Work that the owner begins, and continues until the answer is that nothing is left to do.
     enum Job {
-        /// ``proceed(_:_:)`` after each wait.
+        /// The owner calls ``proceed(_:_:)`` after each wait.
         case serve(Place, Wait)
-        /// ``expire(_:)`` again and again: one timer for all who wait, each its own would cost more than the calls.
+        /// The owner calls ``expire(_:)`` again and again: one timer for all waiting callers, because one timer each
+        /// would cost more than the calls.
         case watch
     }
 
@@ -40,9 +42,10 @@ struct CallScheduler: ~Copyable {
     typealias Continuation = CheckedContinuation<Governor.Admission, Never>
 
     private static let lateAnswersMax = 3
-    /// Of a call that was let out; with the fifth that stays unused, a second never has more than Apple allows.
+    /// How long a call that was let out may take to leave. With this, and with the fifth of the limit that stays
+    /// unused, a second never has more calls than Apple allows.
     private static let passAge: Duration = .milliseconds(100)
-    /// Timers are no better than that.
+    /// Timers are no more precise than this.
     private static let tolerance: Duration = .milliseconds(2)
 
     /// One of Apple's hosts.
@@ -53,7 +56,7 @@ struct CallScheduler: ~Copyable {
         /// Calls since the last report, and of all time.
         var begun = 0
         var granted = 0
-        /// Those whose waiters found no room.
+        /// Gates whose waiting callers found no room.
         var blocked: [Gate] = []
 
         init(_ id: AppleHost, index: Int, _ state: AppleHostState) {
@@ -62,27 +65,27 @@ struct CallScheduler: ~Copyable {
             self.state = state
         }
 
-        /// Whether the next call there is for who has waited longest, whatever the lane: one of ten is, or fresh
-        /// purchases would keep the others out of a host that has little room.
+        /// Whether the next call to this host goes to the caller that has waited longest, whatever its lane. One call
+        /// of ten does, or fresh purchases would keep the other lanes out of a host that has little room.
         var isForAnyLane: Bool { granted % 10 == 9 }
 
-        /// Whether it has no room only because it is still learning how much it has.
+        /// Whether the host has no room only because the process is still learning how many calls the host takes.
         func isFilling(_ now: ContinuousClock.Instant) -> Bool {
             state.limit.isRamping && state.room(now) == 0 && !state.isDown(now)
         }
     }
 
-    /// What calls of one place go through.
+    /// Lets out the calls of one place.
     private final class Gate {
         let place: Place
         let host: Host
         let leased: Counter
         let refused: Counter
-        /// What the account's slice is of; nil where Apple names no limit.
+        /// The number from which the account's slice was computed; nil where Apple names no limit.
         private(set) var callsPerSecond: Double?
         var account = CallLease()
         var waiters: Deque<Waiter> = []
-        /// A job lets its waiters out.
+        /// Whether a job lets the waiting callers out.
         var isServed = false
 
         init(_ place: Place, _ host: Host) {
@@ -92,7 +95,8 @@ struct CallScheduler: ~Copyable {
             refused = Counter(label: "makegood_apple_calls_refused_total", dimensions: place.labels)
         }
 
-        /// A slice is computed when the number changes: that costs more than all else of an admission.
+        /// Begins an admission. The slice is computed only when the number changes, because that costs more than the
+        /// rest of an admission.
         func begin(_ callsPerSecond: Double?, _ now: ContinuousClock.Instant) {
             if self.callsPerSecond != callsPerSecond {
                 self.callsPerSecond = callsPerSecond
@@ -114,9 +118,9 @@ struct CallScheduler: ~Copyable {
         let continuation: Continuation
     }
 
-    /// Of each host.
+    /// Calls at the same time, to each host.
     private let callsMax: Int
-    /// Of all places: each holds a receipt in flight, and a message before which others wait.
+    /// Callers that may wait, over all places. Each holds a receipt in flight, and a message behind which others wait.
     private let waitersMax: Int
     private let scale: Double
     private var hosts: [Host] = []
@@ -134,9 +138,7 @@ struct CallScheduler: ~Copyable {
 
     // MARK: Calls
 
-    /// Answers now, or queues.
-    ///
-    /// - Parameter callsPerSecond: what Apple allows; nil where it names no limit.
+    /// Answers the caller now, or queues it.
     mutating func admit(
         _ place: Place, _ callsPerSecond: Double?, by deadline: ContinuousClock.Instant, _ continuation: Continuation,
         _ now: ContinuousClock.Instant
@@ -151,7 +153,7 @@ struct CallScheduler: ~Copyable {
             return []
         }
         gate.begin(callsPerSecond, now)
-        // Where there is room nobody waits for it.
+        // If there is room and nobody waits, this caller does not wait either.
         if gate.waiters.isEmpty, gate.isReady(now) {
             continuation.resume(returning: grant(gate, now))
             return []
@@ -171,7 +173,7 @@ struct CallScheduler: ~Copyable {
         return jobs
     }
 
-    /// - Returns: the host and its breaker where that has changed, and what is to be begun.
+    /// - Returns: the host and its breaker if the breaker's state has changed, and the jobs to begin.
     mutating func leave(
         _ pass: Governor.Pass, _ outcome: AppleHostState.Outcome, _ now: ContinuousClock.Instant
     ) -> (change: (AppleHost, Breaker.State)?, jobs: [Job]) {
@@ -180,7 +182,7 @@ struct CallScheduler: ~Copyable {
         host.state.end(pass.era, outcome, at: now)
         let after = host.state.breaker.state
         var jobs: [Job] = []
-        // Nobody waits for a host that is down.
+        // Callers do not wait for a host that is down.
         if after != before, after != .closed {
             for gate in gates.values where gate.host === host && !gate.waiters.isEmpty { jobs += serve(gate, now) }
         }
@@ -226,8 +228,8 @@ struct CallScheduler: ~Copyable {
 
     // MARK: Waiting
 
-    /// Who would wait longer than anybody may waits in its row instead, and so do most of those that come again: a fresh
-    /// purchase may stand behind them in the queue.
+    /// Whether a caller may queue. If a caller would wait longer than the limit, its receipt waits in its row instead.
+    /// So do most receipts that come again, because a fresh purchase may stand behind them in the queue.
     private func hasQueue(for gate: Gate, _ now: ContinuousClock.Instant) -> Bool {
         if gate.host.isFilling(now) { return true }
         let isFresh = gate.place.lane == .fresh
@@ -237,8 +239,8 @@ struct CallScheduler: ~Copyable {
         return waitersCount < (isFresh ? waitersMax : waitersMax / 4)
     }
 
-    /// Serves those that wait for room at a host, in turn: of a lane whoever has waited longest, or one app would keep
-    /// another from a host that has little room.
+    /// Serves the gates that wait for room at a host, in turn. Within a lane the gate whose caller has waited longest
+    /// comes first, or one app would keep another from a host that has little room.
     private mutating func open(_ host: Host, _ now: ContinuousClock.Instant) -> [Job] {
         guard !host.blocked.isEmpty, host.state.room(now) > 0 else { return [] }
         let isForAnyLane = host.isForAnyLane
@@ -250,14 +252,15 @@ struct CallScheduler: ~Copyable {
         return blocked.flatMap { serve($0, now) }
     }
 
-    /// Lets out who may leave now. None or one: where the others need time and no job gives it to them yet.
+    /// Lets out the callers that may leave now. Returns a job where the others need time and no job serves them yet;
+    /// otherwise none.
     private mutating func serve(_ gate: Gate, _ now: ContinuousClock.Instant) -> [Job] {
         guard !gate.isServed, let wait = advance(gate, now) else { return [] }
         gate.isServed = true
         return [.serve(gate.place, wait)]
     }
 
-    /// After a wait. Nil: the job has ended.
+    /// Continues a job after a wait. Nil: the job has ended.
     mutating func proceed(_ place: Place, _ now: ContinuousClock.Instant) -> Wait? {
         guard let gate = gates[place] else { return nil }
         let wait = advance(gate, now)
@@ -265,8 +268,9 @@ struct CallScheduler: ~Copyable {
         return wait
     }
 
-    /// Lets out who waits, as fast as room and lease allow: a lease again at once where all was given, in the next
-    /// slice where it was not. Nil when nobody waits, or with the room: then ``leave(_:_:_:)`` begins it again.
+    /// Lets out waiting callers, as fast as room and lease allow. If the database gave all calls that were asked for,
+    /// the next lease is asked for at once, otherwise in the next slice. Nil when nobody waits, or when the host has no
+    /// room: then ``leave(_:_:_:)`` begins again.
     private mutating func advance(_ gate: Gate, _ now: ContinuousClock.Instant) -> Wait? {
         let host = gate.host
         host.blocked.removeAll { $0 === gate }
@@ -295,8 +299,9 @@ struct CallScheduler: ~Copyable {
         return nil
     }
 
-    /// How many calls to lease: for who waits, and for who will come in the rest of the slice as in the last. Of a host in
-    /// trouble no more than it has room for: other processes may use it. Nil: nobody waits any more.
+    /// How many calls to lease, as a question to the database: for the callers that wait, and for those that will come
+    /// in the rest of the slice if it goes like the last one. For a host in trouble it is no more than the host has
+    /// room for, because other processes may use the rest. Nil: nobody waits any more.
     func question(at place: Place, _ now: ContinuousClock.Instant) -> Statements.LeaseQuestion? {
         guard let gate = gates[place], !gate.waiters.isEmpty, let budget = place.budget, let slice = gate.account.slice
         else { return nil }
@@ -306,9 +311,10 @@ struct CallScheduler: ~Copyable {
         return Statements.LeaseQuestion(budget: budget, lane: place.lane, wanted: wanted, slice: slice)
     }
 
-    /// After a lease. Nil: the job has ended.
+    /// Continues a job after a lease. Nil: the job has ended.
     ///
-    /// - Parameter answer: nil where the database gave none: without it no verdict can be written either.
+    /// - Parameter answer: nil where the database gave none. The waiting callers are then refused, because without the
+    ///   database no verdict can be written either.
     mutating func receive(
         _ answer: Statements.Lease?, to question: Statements.LeaseQuestion, at place: Place,
         asked: ContinuousClock.Instant, _ now: ContinuousClock.Instant
@@ -326,7 +332,7 @@ struct CallScheduler: ~Copyable {
         return proceed(place, now)
     }
 
-    /// Nobody calls there for so long.
+    /// Stops all calls of a budget for `wait`.
     mutating func halt(_ budget: CallBudget, for wait: Duration, _ now: ContinuousClock.Instant) {
         stops[budget] = max(stops[budget] ?? now, now + wait)
         for gate in gates.values where gate.place.budget == budget {
@@ -335,7 +341,7 @@ struct CallScheduler: ~Copyable {
         }
     }
 
-    /// Refuses those who have waited long enough. False: nobody waits, and nobody need look again.
+    /// Refuses the callers that have waited long enough. False: nobody waits, and no timer is needed any more.
     mutating func expire(_ now: ContinuousClock.Instant) -> Bool {
         for gate in gates.values where gate.waiters.contains(where: { $0.deadline <= now }) {
             let isFilling = gate.host.isFilling(now)

@@ -5,20 +5,20 @@ import Purchases
 import Service
 import Settings
 
-/// One app's calls of one lane, as the governor lets them out.
+/// The calls of one app in one lane, which the governor lets out.
 package struct GovernedCalls: CallGate {
     let governor: Governor
     let halts: Halts
     let app: AppServices
     let lane: CallLane
-    /// The halt that was there when the question was asked: its probe passes.
+    /// The halt that was in force when the question was asked; its probe may pass.
     let knownHalt: Halt?
 
     package func pass<Value>(
         _ host: AppleHost, _ endpoint: ServerAPIClient.Endpoint?, _ call: () async -> CallAnswer<Value>
     ) async throws(AppStoreError) -> CallAnswer<Value> {
         let pass = try await pass(host, try allowance(endpoint, host.environment))
-        // A secret may have been refused while this call waited.
+        // Apple may have refused the secret while this call waited.
         if let halt = halts.halt(of: host.service, for: app), halt != knownHalt {
             governor.leave(pass, .none)
             throw .halted
@@ -64,8 +64,9 @@ package struct GovernedCalls: CallGate {
         }
     }
 
-    /// The configured number is for Get Transaction Info in production; the other limits stand to it as in Apple's table
-    /// (AppleFacts 3.8). Nil for verifyReceipt, for which Apple names none.
+    /// Apple's allowance for an endpoint. The configured number is for Get Transaction Info in production; the other
+    /// limits are in the proportion of Apple's table (AppleFacts 3.8). Nil for verifyReceipt, for which Apple names
+    /// none.
     private func allowance(
         _ endpoint: ServerAPIClient.Endpoint?, _ environment: StoreEnvironment
     ) throws(AppStoreError) -> Governor.Allowance? {

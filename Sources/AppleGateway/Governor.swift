@@ -6,27 +6,27 @@ import Metrics
 import Purchases
 import Synchronization
 
-/// Lets the calls to Apple out, one by one (B9, P26): no host is asked that is down, none by more at once than it bears,
-/// and all processes together keep to what Apple allows an app per endpoint.
+/// Lets the calls to Apple out, one by one (B9, P26). No host that is down is asked, no host gets more calls at once
+/// than it can take, and all processes together keep to what Apple allows an app per endpoint.
 ///
 /// Calls that Apple limits are leased from the database for a slice of time, leave at even distances in it, and are
 /// handed out here: fresh purchases first, then repairs, then sweeps. A call that could not be made soon is refused at
 /// once, so a backlog waits in its rows and never before a purchase that has just come. Apple's 429 stops an endpoint
-/// for every process. All is looked at in the moment a call is let out, not when it began to wait.
+/// for every process. All of this is checked at the moment a call is let out, not when its caller began to wait.
 package final class Governor: Sendable {
-    /// One call that is out. Given back by ``leave(_:_:)``, whatever came of it.
+    /// One call that is out. The caller gives it back by ``leave(_:_:)``, whatever came of the call.
     package struct Pass: Sendable {
         /// The host's number among those of ``CallScheduler``.
         let host: Int
         let era: Int
-        /// A process that stood still until then has another call leased: this one's time has passed. Nil where Apple
-        /// names no limit.
+        /// The latest moment at which the call may leave. A process that stood still until then must have another call
+        /// leased. Nil where Apple names no limit.
         let leavesBy: ContinuousClock.Instant?
     }
 
     package enum Admission: Sendable {
         case granted(Pass)
-        /// Not now. `until`: Apple has named the time.
+        /// Not now. `until`: the time that Apple has named.
         case refused(until: Date?)
         /// The host's breaker is open, or a probe is under way.
         case hostDown
@@ -46,24 +46,25 @@ package final class Governor: Sendable {
     typealias Lease = @Sendable (Statements.LeaseQuestion) async throws -> Statements.Lease
     typealias Stop = @Sendable (CallBudget, Duration) async throws -> Void
 
-    /// Nobody waits longer for a call than this; longer waits are the row's.
+    /// The longest time that a caller waits for a call. For longer waits the receipt goes back to its row.
     package static let patience: Duration = .seconds(2)
-    /// While it is not known how much a host bears, those wait longer that it has no room for yet: it grows.
+    /// The longest wait for room at a host while it is not known how many calls the host takes, because that number
+    /// grows.
     static let rampPatience: Duration = .seconds(10)
-    /// Where Apple says 429 and not for how long.
+    /// How long calls stop where Apple says 429 and names no time.
     static let stopMin: Duration = .seconds(10)
-    /// How late a wait may end.
+    /// How late after its deadline a wait may end.
     private static let watchInterval: Duration = .milliseconds(50)
 
     private let lease: Lease
     private let stop: Stop
     let logger: Logger
-    /// Behind a lock rather than an actor: to let a call out is a few instructions, not a visit to another thread.
+    /// Behind a lock rather than an actor: letting a call out takes a few instructions, not a visit to another thread.
     private let gates: Mutex<CallScheduler>
 
     /// - Parameters:
-    ///   - callsMax: at the same time, to each host.
-    ///   - waitersMax: how many may wait for a call at the same time, repairs and sweeps only a quarter of it.
+    ///   - callsMax: calls at the same time, to each host.
+    ///   - waitersMax: how many may wait for a call at the same time; repairs and sweeps get only a quarter of it.
     ///   - scale: multiplies the breakers' pauses.
     package convenience init(ledger: Ledger, callsMax: Int, waitersMax: Int, scale: Double, logger: Logger) {
         self.init(
@@ -87,11 +88,11 @@ package final class Governor: Sendable {
         self.logger = logger
     }
 
-    /// Asks for one call. Returns when it may be made, or soon when it may not be made soon.
+    /// Asks for one call. Returns when the call may be made, or soon when it may not be made soon.
     ///
     /// - Parameters:
     ///   - allowance: nil where Apple names no limit. A change counts from the next slice on.
-    ///   - deadline: how long the caller would wait; ``patience`` from now where it does not say.
+    ///   - deadline: how long the caller waits at most; nil: ``patience`` from now.
     package func admit(
         _ host: AppleHost, within allowance: Allowance?, lane: CallLane, by deadline: ContinuousClock.Instant? = nil
     ) async -> Admission {
@@ -106,7 +107,7 @@ package final class Governor: Sendable {
         }
     }
 
-    /// A call has ended, or was not made after all.
+    /// Ends a call, or gives back a call that was not made after all.
     package func leave(_ pass: Pass, _ outcome: AppleHostState.Outcome) {
         let (change, jobs) = gates.withLock { $0.leave(pass, outcome, .now) }
         if let (host, breaker) = change {
@@ -120,7 +121,7 @@ package final class Governor: Sendable {
         begin(jobs)
     }
 
-    /// Apple said 429: nobody calls there until then.
+    /// Stops the calls of a budget until then, because Apple said 429.
     package func stop(_ budget: CallBudget, until: Date?) async {
         let wait = until.map { Duration.seconds(max(0, $0.timeIntervalSinceNow)) } ?? Self.stopMin
         gates.withLock { $0.halt(budget, for: wait, .now) }
@@ -131,14 +132,14 @@ package final class Governor: Sendable {
                 "app.id": "\(budget.appID)", "apple.environment": "\(budget.environment)",
                 "apple.endpoint": "\(budget.endpoint)", "apple.wait": "\(wait)",
             ])
-        // Without the database the others learn it from Apple.
+        // Without the database the other processes learn it from Apple.
         try? await stop(budget, wait)
     }
 
     /// The hosts that were asked so far, and how many calls each got since the last report.
     package func report() -> [AppleHostReport] { gates.withLock { $0.report(.now) } }
 
-    /// Whether a call there would be refused now.
+    /// Whether a call to the host would be refused now because the host is down.
     package func isDown(_ host: AppleHost) -> Bool { gates.withLock { $0.isDown(host, .now) } }
 
     private func begin(_ jobs: [CallScheduler.Job]) {

@@ -6,7 +6,8 @@ import ServiceLifecycle
 import Settings
 import Synchronization
 
-/// The halts in force, read each second: no process asks Apple with a secret that another has seen refused.
+/// The halts in force. They are read from the database each second, so that no process asks Apple with a secret that
+/// Apple has refused to another process.
 package final class Halts: Service {
     package static let refreshInterval: Duration = .seconds(1)
 
@@ -27,12 +28,12 @@ package final class Halts: Service {
     }
 
     package func refresh() async {
-        // Without the database nothing is judged either: the last known board stands.
+        // Without the database no receipt is judged either, so the last known halts stay.
         guard let rows = try? await ledger.run(Statements.listHalts, ()) else { return }
         halts.withLock { $0 = Set(rows) }
     }
 
-    /// Paused by hand: nothing of this app is judged.
+    /// Whether an operator has paused the app: none of its receipts is judged.
     package func isPaused(_ appID: String) -> Bool {
         halts.withLock { $0.contains { $0.appID == appID && $0.service == Halt.everyService } }
     }
@@ -48,17 +49,17 @@ package final class Halts: Service {
         }
     }
 
-    /// Whether this call may go out although the service is halted: once a minute, in one process.
+    /// Whether this call may go out as a probe although the service is halted: once a minute, in one process.
     package func takesProbe(_ halt: Halt) async -> Bool {
         (try? await ledger.run(Statements.takeProbe, halt))?.isEmpty == false
     }
 
-    /// A probe that was taken and not made: the next call may be it.
+    /// Gives back a probe that was taken and not made, so that the next call may be the probe.
     package func returnProbe(_ halt: Halt) async {
         _ = try? await ledger.run(Statements.returnProbe, halt)
     }
 
-    /// Apple refused our credentials: the whole cluster stops asking with them.
+    /// Halts a service because Apple refused our credentials: all processes stop asking with them.
     package func raise(_ call: ServiceCall, for app: AppServices) async {
         let halt = Halt(
             appID: app.configuration.id, service: call.service.rawValue, environment: call.environment.rawValue,
@@ -69,7 +70,7 @@ package final class Halts: Service {
         }
     }
 
-    /// Apple accepted a probe.
+    /// Ends a halt because Apple accepted a probe.
     package func end(_ halt: Halt) async {
         guard (try? await ledger.run(Statements.endHalt, halt)) != nil else { return }
         halts.withLock { _ = $0.remove(halt) }

@@ -1,7 +1,7 @@
-/// A dictionary that forgets what was not asked for lately, so that its size has a bound whatever comes.
+/// A dictionary that forgets entries that were not asked for lately, so that its size has a bound whatever comes.
 ///
-/// Two generations of at most `generationMax` entries: what is asked for moves into the young one, and the old one goes
-/// when the young one is full.
+/// It has two generations of at most `generationMax` entries. An entry that is asked for moves into the young
+/// generation. When the young generation is full, the old one is dropped.
 public struct RecentDictionary<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     public let generationMax: Int
     private var young: [Key: Value] = [:]

@@ -11,7 +11,7 @@ package import WorkQueue
 
 /// Connections to the database and the broker, as the settings of this process name them.
 package enum Connections {
-    /// Who works by command, for the audit.
+    /// The person who runs the command, for the audit.
     package static var actor: String { ProcessInfo.processInfo.environment["USER"] ?? NSUserName() }
 
     package static func migrator(_ settings: Settings, _ command: String) throws(ConfigurationError) -> Migrator {
@@ -31,7 +31,8 @@ package enum Connections {
         return configuration
     }
 
-    /// - Parameter isCommand: a command prints its result; what went well on the way is no news.
+    /// - Parameter isCommand: whether the process is a command. A command prints its result, and its log leaves out
+    ///   what went well on the way.
     package static func logger(_ settings: Settings, isCommand: Bool = false) -> Logger {
         var logger = Logger(label: "makegood") { label in
             switch settings.logFormat {
@@ -78,7 +79,7 @@ package enum Connections {
 
     /// A connection to the broker for one command, closed when the command is done.
     ///
-    /// - Parameter declares: whether queues that are missing are made.
+    /// - Parameter declares: whether missing queues are declared.
     package static func withQueues<Result: Sendable>(
         declares: Bool, _ body: (Publisher, Queues) async throws -> Result
     ) async throws -> Result {

@@ -10,8 +10,8 @@ package struct InputFile {
 
     /// The whole content.
     ///
-    /// - Throws: if it cannot be read, holds nothing but white space, or has more than `bytesMax` bytes; of a longer
-    ///   one no more than that is read.
+    /// - Throws: if the file cannot be read, holds nothing but white space, or has more than `bytesMax` bytes. Of a
+    ///   longer file no more than that is read.
     package func read(bytesMax: Int) throws(UnusableInput) -> [UInt8] {
         let handle = try open()
         var bytes: [UInt8] = []

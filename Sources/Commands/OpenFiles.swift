@@ -3,8 +3,8 @@ import Glibc
 
 /// How many files this process may open (RLIMIT_NOFILE).
 package enum OpenFiles {
-    /// The limit, after the soft one was raised as far as is of use. It is low by default, 1,024, for the sake of
-    /// programs that use select(2); nothing here does.
+    /// The limit, after the soft limit was raised as far as is useful. The soft limit is low by default, 1,024, for the
+    /// sake of programs that use select(2); nothing here does.
     package static func limit(raisedTo most: Int) throws -> Int {
         let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
         var limit = rlimit()

@@ -1,8 +1,8 @@
 package import ArgumentParser
 import Foundation
 
-/// What a person sees: results on standard output, everything else on standard error. Nothing is buffered, so a line
-/// is in a log file when it was written.
+/// What a person sees: results on standard output, everything else on standard error. Nothing is buffered, so a line is
+/// in a log file as soon as the command has written it.
 package enum Terminal {
     package static func show(_ bytes: [UInt8]) {
         try? FileHandle.standardOutput.write(contentsOf: Data(bytes + [UInt8(ascii: "\n")]))

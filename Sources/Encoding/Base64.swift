@@ -1,4 +1,4 @@
-/// Base64 without mercy: one spelling per value, or nil.
+/// Strict Base64: a value has one spelling, and any other spelling gives nil.
 ///
 /// Source: RFC 4648 sections 4 and 5, and 3.5 (unused bits must be zero, or a signature would have several spellings).
 public enum Base64 {
@@ -37,7 +37,7 @@ public enum Base64 {
     private static let urlAlphabet = alphabet(UInt8(ascii: "-"), UInt8(ascii: "_"))
     private static let standardAlphabet = alphabet(UInt8(ascii: "+"), UInt8(ascii: "/"))
 
-    /// Value of each byte; 255 where it has none.
+    /// The value of each byte; 255 where the byte has none.
     private static func alphabet(_ value62: UInt8, _ value63: UInt8) -> [UInt8] {
         var values = [UInt8](repeating: 255, count: 256)
         let letters = [UInt8](UInt8(ascii: "A")...UInt8(ascii: "Z")) + [UInt8](UInt8(ascii: "a")...UInt8(ascii: "z"))

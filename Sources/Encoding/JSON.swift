@@ -1,8 +1,8 @@
 /// A JSON value, read strictly by RFC 8259 from bytes nobody vouches for yet.
 ///
 /// Why not `JSONDecoder`: it costs more than the signature check it stands beside, and it takes the last of two equal
-/// keys, which in a JWS header is the door to algorithm confusion. A repeated key is an error here, everywhere, and so
-/// is text that would take more than linear time to compare (``Swift/String/isStreamSafe``).
+/// keys, which in a JWS header allows algorithm confusion. A repeated key is an error everywhere here, and so is text
+/// that would take more than linear time to compare (``Swift/String/isStreamSafe``).
 public enum JSON: Hashable, Sendable {
     case null
     case bool(Bool)
@@ -44,7 +44,7 @@ public struct FieldMismatch: Error {
     public init() {}
 }
 
-/// Reads of one object's fields; absent and `null` are both nil, another type is an error and never a crash.
+/// Reads the fields of one object. Absent and `null` are both nil; another type is an error and never a crash.
 extension [String: JSON] {
     public func string(_ key: String) throws(FieldMismatch) -> String? {
         switch self[key] {
@@ -206,7 +206,7 @@ extension JSON {
             }
         }
 
-        /// The first byte from there on that does not stand for itself in a string.
+        /// The position of the first byte from `start` on that does not stand for itself in a string.
         private static func endOfPlain(_ bytes: [UInt8], from start: Int) -> Int {
             bytes[start...].firstIndex { $0 < 0x20 || $0 == UInt8(ascii: "\"") || $0 == UInt8(ascii: "\\") }
                 ?? bytes.count

@@ -15,18 +15,18 @@ public enum JSONValue: Sendable, Equatable {
 
     case null
     case bool(Bool)
-    /// As it was written; `JSONValue.numberBytesMax` and `exponentMax` keep it inside PostgreSQL's numeric.
+    /// As the client wrote it; `JSONValue.numberBytesMax` and `exponentMax` keep it inside PostgreSQL's numeric.
     case number(String)
     case string(String)
     case array([JSONValue])
-    /// In the order in which they were written. Of equal keys the last one counts.
+    /// In the order in which the client wrote them. Of equal keys the last one counts.
     case object([Member])
 
     /// Arrays and objects inside one another.
     public static let depthMax = 32
     /// The longest number as text; a double needs 24.
     public static let numberBytesMax = 64
-    /// 1e400 is no double and 1e200000 no numeric; what a client means ends long before.
+    /// 1e400 is no double and 1e200000 no numeric; the numbers that clients mean are far smaller.
     public static let exponentMax = 400
 
     public static func integer(_ value: Int) -> JSONValue { .number(String(value)) }
@@ -74,12 +74,12 @@ extension JSONValue {
 }
 
 extension JSONValue {
-    /// An object one of whose members is a list of values that stand for themselves.
+    /// An object with a member that is a list of values, each read on its own.
     public struct Batch: Sendable {
-        /// Without the list.
+        /// The object without the list.
         public let envelope: JSONValue
-        /// Nil: there is none, or it is no list. An entry that cannot be stored says why, with its own field; what is no
-        /// JSON at all is none of the whole.
+        /// Nil: there is no list, or the member is no list. An entry that cannot be stored says why, with its own
+        /// field. An entry that is no JSON at all fails the whole document.
         public let entries: [Result<JSONValue, JSONError>]?
 
         /// Linear in the size of `bytes`. Entries may be as deep as a document.
@@ -105,9 +105,9 @@ private struct JSONParser {
     private let bytes: [UInt8]
     private var position = 0
     private(set) var field: String?
-    /// The member of the outermost object whose elements stand for themselves.
+    /// The member of the outermost object whose elements are read each on its own.
     private let list: String?
-    /// Of the last such list.
+    /// The entries of the last such list.
     private(set) var entries: [Result<JSONValue, JSONError>] = []
     private var isInEntry = false
 
@@ -175,7 +175,7 @@ private struct JSONParser {
         return elements
     }
 
-    /// As a document of its own. What of it cannot be stored is passed over.
+    /// Reads an entry as a document of its own. The parser skips an entry that cannot be stored, and returns why.
     private mutating func entry() throws(JSONError.Kind) -> Result<JSONValue, JSONError> {
         let (start, outer) = (position, field)
         field = nil
@@ -197,7 +197,7 @@ private struct JSONParser {
         }
     }
 
-    /// To the end of a value whose strings and brackets alone are looked at, however deep it is.
+    /// Skips to the end of a value, however deep it is. Only strings and brackets are looked at.
     private mutating func skipValue() throws(JSONError.Kind) {
         var depth = 0
         var isString = false
@@ -208,7 +208,7 @@ private struct JSONParser {
             case UInt8(ascii: "\""): isString.toggle()
             case _ where isString: break
             case UInt8(ascii: "["), UInt8(ascii: "{"): depth += 1
-            // The end of a bare number is the list's.
+            // The end of a number without brackets is the end of the list, or its next comma.
             case UInt8(ascii: "]") where depth == 0, UInt8(ascii: ",") where depth == 0: return
             case UInt8(ascii: "]"), UInt8(ascii: "}"): depth -= 1
             default: break
@@ -225,10 +225,11 @@ private struct JSONParser {
         return value
     }
 
-    /// Past eight bytes at a time that are no quote, no backslash and no control character: a proof has thousands of them.
+    /// Skips eight bytes at a time that are no quote, no backslash and no control character: a proof has thousands of
+    /// them.
     private mutating func skipPlain() {
         let (ones, highs): (UInt64, UInt64) = (0x0101_0101_0101_0101, 0x8080_8080_8080_8080)
-        // Not 0 where a byte is below a limit, of at most 0x80.
+        // Not 0 where a byte is below `limit`, which is at most 0x80.
         func below(_ limit: UInt64, _ word: UInt64) -> UInt64 { (word &- (ones &* limit)) & ~word & highs }
         bytes.withUnsafeBytes { bytes in
             while position + 8 <= bytes.count {
@@ -249,7 +250,7 @@ private struct JSONParser {
             guard position < bytes.count else { break }
             switch bytes[position] {
             case UInt8(ascii: "\""):
-                // Most strings, the long proofs among them, have no escape: one copy.
+                // Most strings, the long proofs among them, have no escape and take one copy.
                 guard let text = String(validating: bytes[start..<position], as: UTF8.self) else { throw .syntax }
                 position += 1
                 return text
@@ -262,7 +263,7 @@ private struct JSONParser {
         throw .syntax
     }
 
-    /// The whole string, from its first backslash on byte by byte.
+    /// Reads the whole string, byte by byte from its first backslash on.
     private mutating func escapedString(from start: Int) throws(JSONError.Kind) -> String {
         var unescaped = Array(bytes[start..<position])
         while position < bytes.count {
@@ -375,7 +376,8 @@ extension JSONValue {
 
     public var text: String { String(decoding: bytes, as: UTF8.self) }
 
-    /// Members sorted by the bytes of their keys, of equal keys the last: equal values are equal bytes.
+    /// The same value with members sorted by the bytes of their keys. Of equal keys the last is kept, so equal values
+    /// are equal bytes.
     public var canonical: JSONValue {
         switch self {
         case .null, .bool, .number, .string: return self

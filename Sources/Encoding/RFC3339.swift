@@ -1,11 +1,12 @@
 public import Foundation
 
 extension Date {
-    /// UTC with milliseconds, rounded down (RFC 3339, 5.6), of the years 1 to 9999: every time that PostgreSQL gives us.
+    /// UTC with milliseconds, rounded down (RFC 3339, 5.6), of the years 1 to 9999: every time that PostgreSQL gives
+    /// us.
     ///
-    /// By hand, because every answer holds two of them and `ISO8601FormatStyle` asks a calendar for each.
+    /// Written by hand, because every answer holds two of them and `ISO8601FormatStyle` asks a calendar for each.
     public var rfc3339: String {
-        // What no clock of ours says: infinity, or a year of another length.
+        // A time that no clock of ours gives: infinity, or a year of another length.
         guard (-62_135_596_800..<253_402_300_800).contains(timeIntervalSince1970) else {
             return formatted(Date.ISO8601FormatStyle(includingFractionalSeconds: true))
         }
@@ -34,8 +35,9 @@ extension Date {
         }
     }
 
-    /// The day of the proleptic Gregorian calendar, so many days after 1970-01-01. Years are counted from March, in eras
-    /// of 400 years, so that leap days come last (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    /// The date of the proleptic Gregorian calendar that is `days` days after 1970-01-01. Years are counted from March,
+    /// in eras of 400 years, so that leap days come last (Howard Hinnant, "chrono-Compatible Low-Level Date
+    /// Algorithms").
     private static func civil(_ days: Int) -> (year: Int, month: Int, day: Int) {
         let (era, dayOfEra) = (days + 719_468).quotientAndRemainder(flooring: 146_097)
         let yearOfEra = (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
@@ -47,10 +49,10 @@ extension Date {
 }
 
 extension Date {
-    /// A time by RFC 3339, 5.6, with its zone; a space may stand for the T. Nil for anything else, also for a day that no
-    /// calendar has. More than nine digits of a second are refused, a leap second is the second after it.
+    /// Reads a time by RFC 3339, 5.6, with its zone; a space may stand for the T. Nil for anything else, also for a day
+    /// that no calendar has. More than nine digits of a second are refused; a leap second is the second after it.
     ///
-    /// By hand, because imported files hold millions of them.
+    /// Written by hand, because imported files hold millions of them.
     public init?(rfc3339 text: String) {
         let bytes = Array(text.utf8)
         guard bytes.count >= 20, bytes.count <= 35 else { return nil }

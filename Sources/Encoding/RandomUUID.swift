@@ -7,7 +7,7 @@ extension UUID {
         return UUID(version: 4, high: generator.next(), low: generator.next())
     }
 
-    /// From two halves; version and variant are written over what stands in their six bits (RFC 9562, 4.1 and 4.2).
+    /// Made from two halves; version and variant overwrite their six bits (RFC 9562, 4.1 and 4.2).
     public init(version: UInt64, high: UInt64, low: UInt64) {
         let high = high & ~0xF000 | version << 12
         let low = low & ~(0b11 << 62) | 0b10 << 62

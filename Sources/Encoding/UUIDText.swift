@@ -1,7 +1,7 @@
 public import Foundation
 
-/// Foundation's `uuidString` and `init(uuidString:)` go through printf and scanf: half a microsecond each where these take a
-/// tenth, and every receipt has half a dozen ids written and read.
+/// Foundation's `uuidString` and `init(uuidString:)` go through printf and scanf: half a microsecond each where these
+/// take a tenth, and every receipt has half a dozen ids written and read.
 extension UUID {
     /// 36 characters, lower case (RFC 9562, 4).
     public var text: String {

@@ -31,13 +31,13 @@ package final class Health: Sendable {
         self.isBrokerUp = isBrokerUp
     }
 
-    /// From now on not ready: called at the first sign of shutdown. There is no way back.
+    /// Makes the process not ready, from now on and for good; called at the first sign of shutdown.
     package func beginDrain() { draining.store(true, ordering: .relaxed) }
 
     package var isDraining: Bool { draining.load(ordering: .relaxed) }
 
-    /// Ready needs the database. Without the broker rows wait and are granted later (B12): degraded, but no reason
-    /// to send purchases elsewhere, where the broker is gone too.
+    /// A process is ready if it has the database. Without the broker rows wait and are granted later (B12). Then the
+    /// process is degraded, but that is no reason to send purchases to another process, which has no broker either.
     package var report: Report {
         let database = isDatabaseUp()
         let broker = isBrokerUp.map { $0() }
@@ -62,7 +62,7 @@ package final class Health: Sendable {
         let schema: Int
         let configurationHash: String?
 
-        /// Whether requests should come here.
+        /// Whether a load balancer should send requests here.
         package var isReady: Bool { status == .ready || status == .degraded }
 
         package var outsideJSON: JSONValue { .object([.init("status", .string(status.rawValue))]) }

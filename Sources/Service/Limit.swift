@@ -12,17 +12,18 @@ package enum Limit: String, Sendable, CaseIterable {
     case userQuestions = "user.questionsPerDay"
     case userInstallations = "user.installationsPerDay"
     case userReports = "user.reportsPerDay"
-    /// Of one receipt.
+    /// Lines of one receipt.
     case userLines = "user.lines"
     /// Lists of one user that are read at one time.
     case userLists = "user.lists"
     /// Slow bodies of one user at one time.
     case userBodies = "user.bodies"
-    /// Requests of one user's that wait at one time (`wait=`); more are answered at once with what is known.
+    /// Requests of one user that wait at one time (`wait=`); further ones are answered at once with what is known.
     case userWaiters = "user.waiters"
-    /// Of one user, by one process: what is stored beyond waits for its turn.
+    /// Receipts of one user that one process publishes at once; further ones are stored and wait for their turn.
     case userReceiptsAtOnce = "user.receiptsAtOnce"
-    /// Of one user, by one worker in a minute: calls beyond wait for Apple behind those for receipts that come again.
+    /// Fresh calls to Apple for one user, by one worker in a minute; further calls wait behind those for receipts that
+    /// come again.
     case userCalls = "user.callsToApple"
     /// Of the whole process.
     case lists = "process.lists"
@@ -30,17 +31,17 @@ package enum Limit: String, Sendable, CaseIterable {
     case bodies = "process.bodies"
     case bodyRate = "request.bodyRate"
     case requestTime = "request.time"
-    /// What the database may need for one question of a list.
+    /// Time that the database may take for one question of a list.
     case listTime = "request.listTime"
     // Connections without a request, which are closed without an answer.
     case silentConnection = "connection.silent"
     case crowdedConnection = "connection.crowded"
-    // Held by workers, not refused at the door: `testers.others` and `makeUp` of an app.
+    // Workers hold these purchases, ingest does not refuse them: `testers.others` and `makeUp` of an app.
     case userSandbox = "user.sandboxPurchasesPerDay"
     case appSandbox = "app.sandboxPurchasesPerDay"
     case userMakeUps = "user.makeUpsPerDay"
     case customerUsers = "customer.users"
-    /// Units of an item of the catalogue: an order is refused; what is paid is given all the same.
+    /// Units of an item of the catalogue. An order beyond is refused; a purchase that is paid is given all the same.
     case userItems = "user.itemLimits"
 }
 

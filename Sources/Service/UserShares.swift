@@ -1,13 +1,13 @@
 import Synchronization
 
-/// How many of something each user has had in the current period, so that no player's receipts stand before everybody's
-/// purchases. Of this process, which counts for itself. Periods are the same for all users.
+/// Counts how many of something each user has had in the current period, so that one player's receipts do not delay
+/// everybody's purchases. Each process counts for itself. Periods are the same for all users.
 package final class UserShares: Sendable {
     /// Fresh calls to Apple.
     package static var calls: UserShares { UserShares(most: 10, each: .seconds(60)) }
-    /// Receipts that are published at once; more of a user come in turns.
+    /// Receipts of a user that are published at once; further ones take turns.
     package static var receiptsAtOnce: UserShares { UserShares(most: 64, each: .seconds(1)) }
-    /// Of one period, some 100 bytes each.
+    /// Users of one period, some 100 bytes each.
     static let usersMax = 20_000
 
     let most: Int

@@ -4,11 +4,11 @@ package import Foundation
 package enum Scope: String, Sendable, CaseIterable {
     /// Post receipts and read what became of them.
     case intake
-    /// Vouch for users: a bare transaction id counts as possession.
+    /// Vouch for users: with this scope a bare transaction id counts as possession.
     case claim
     /// Read the feed of events.
     case events
-    /// Make one account part of another, for ever: everything of the one is the other's.
+    /// Make one account part of another, for ever: everything of the first then belongs to the second.
     case merge
     case support
 }
@@ -45,12 +45,13 @@ package struct AccessKey: Sendable, Equatable {
     package let apps: Set<String>
     /// Nil: no limit.
     package let rate: Rate?
-    /// From then on the key is refused. Nil: it has no end.
+    /// The time from which on the key is refused. Nil: the key has no end.
     package let expires: Date?
 
     package func hasEnded(at now: Date) -> Bool { expires.map { now >= $0 } ?? false }
 
-    /// When the last key of each name ends; infinity for a name with a key that has no end. Two keys of one name are a rotation.
+    /// When the last key of each name ends; infinity for a name with a key that has no end. Two keys of one name are a
+    /// rotation.
     package static func lastEnds(_ keys: [AccessKey]) -> [String: Date] {
         Dictionary(keys.map { ($0.name, $0.expires ?? never) }, uniquingKeysWith: max)
     }
@@ -94,9 +95,9 @@ package struct GatewayJWTConfiguration: Sendable {
     package let scopes: Set<Scope>
     package let apps: Set<String>
     package let leeway: Duration
-    /// A token may end this much later than now, and no later: a stolen one is good for a day, not for years.
+    /// How much later than now a token may end at most: a stolen token is good for a day, not for years.
     package let lifetimeMax: Duration
-    /// Of all users of the gateway together. Nil: no limit.
+    /// The rate of all users of the gateway together. Nil: no limit.
     package let rate: Rate?
 
     static func read(
@@ -145,7 +146,7 @@ extension ConfigurationReader {
         return scopes
     }
 
-    /// Required; `"*"` must be written for all.
+    /// A list of apps. It is required; all apps must be written as `"*"`.
     mutating func apps(_ key: String, _ known: Set<String>) throws(ConfigurationError) -> Set<String> {
         guard let names = try texts(key), !names.isEmpty else { throw error(key, "is missing (\"*\" for every app)") }
         if names == ["*"] { return known }

@@ -3,8 +3,8 @@ import Foundation
 package import Purchases
 import Yams
 
-/// A catalogue as it is written: by people as a file of YAML (or JSON), by us as the JSON of `catalogues.document`.
-/// One form and one reader for both.
+/// The written form of a catalogue: a file of YAML (or JSON) that people write, and the JSON of `catalogues.document`
+/// that this program writes. Both have one form and one reader.
 package enum CatalogueFile {
     /// Items of one app, over all products; each with its versions.
     package static let itemsMax = 10_000
@@ -60,8 +60,8 @@ package enum CatalogueFile {
         return Catalogue(products: products)
     }
 
-    /// One item per product may be written without `items`: then its `goods`, `price…`, `bonuses` and `versions` stand
-    /// with the product, and it has the product's name (S3-7).
+    /// Reads a product. Its only item may be written without `items`: then the item's `goods`, `price…`, `bonuses` and
+    /// `versions` stand with the product, and the item has the product's name (S3-7).
     private static func readProduct(_ section: ConfigurationReader) throws(ConfigurationError) -> Catalogue.Product {
         var reader = section
         let id = try reader.name("id")
@@ -78,7 +78,7 @@ package enum CatalogueFile {
         let named = try reader.text("default")
         if items.isEmpty { items.append(try readItem(id, &reader)) }
         try reader.finish()
-        // Left out it is the only item; of several nobody guesses.
+        // Without `default` the only item is the default; where there are several, the file must say which.
         let defaultItem = named == "none" ? nil : named ?? (items.count == 1 ? items[0].id : nil)
         guard named != nil || items.count == 1 else {
             throw reader.error("default", "is missing: name one of the items, or none")
@@ -157,7 +157,7 @@ package enum CatalogueFile {
         return version
     }
 
-    /// As it is stored: products and items by name, versions by their beginning.
+    /// The form that is stored: products and items by name, versions by their beginning.
     package static func document(_ catalogue: Catalogue) -> JSONValue {
         .object([
             .init("products", .array(catalogue.products.values.sorted { $0.id < $1.id }.map(json)))
@@ -249,7 +249,7 @@ extension ConfigurationReader {
         return kind
     }
 
-    /// A word of the operator's own that travels in requests: short and printable.
+    /// A name that the operator chooses and that travels in requests: short and printable.
     mutating func name(_ key: String) throws(ConfigurationError) -> String {
         let name = try requiredText(key)
         guard name.utf8.count <= FieldBounds.itemBytesMax,

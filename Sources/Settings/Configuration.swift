@@ -5,7 +5,8 @@ package import Foundation
 package import Purchases
 import Yams
 
-/// The file with the apps: what they sell, how they decide, who may ask. Checked whole, taken or refused whole.
+/// The file with the apps: what they sell, how they decide, who may ask. It is checked whole, and taken or refused
+/// whole.
 package struct Configuration: Sendable {
     package let apps: [String: AppConfiguration]
     package let appIDs: Set<String>
@@ -14,7 +15,7 @@ package struct Configuration: Sendable {
     package let userLimits: UserLimits
     /// Nil: the tables hold user ids as they are (`users.protect`).
     package let userKeys: UserKeys?
-    /// Payloads stay this many days at least (`retention.payloads`).
+    /// How many days payloads stay at least (`retention.payloads`).
     package let payloadDays: Int
     /// Every file that it names.
     package let files: [NamedFile]
@@ -49,11 +50,12 @@ package struct Configuration: Sendable {
         for section in sections {
             var app = try AppConfiguration.read(section, directory: directory)
             if app.identity.acceptsUnsignedXcodeData { unsigned = section }
-            // Testers are looked up by what receipts say of their users.
+            // Receipts hold the keys of users, so testers are looked up by their keys.
             if let userKeys { app.policy.testers = app.policy.testers.map { userKeys.key(of: $0, app: app.id) } }
             guard apps.updateValue(app, forKey: app.id) == nil else { throw section.error("id", "is used twice") }
         }
-        // Whoever writes unsigned data writes any transaction id: beside production it could be one that another app sold.
+        // Anybody who writes unsigned data can write any transaction id: beside production it could be one that another
+        // app sold.
         if let unsigned, apps.values.contains(where: { $0.identity.environments.contains(.production) }) {
             throw unsigned.error(
                 "acceptUnsignedXcodeData",
@@ -116,7 +118,7 @@ package struct Configuration: Sendable {
         guard var section = try reader.section("retention") else { return 90 }
         let payloads = try section.duration("payloads") ?? .seconds(90 * 86_400)
         try section.finish()
-        // Dropped by day, so whole days.
+        // Payloads are dropped by day, so only whole days are possible.
         guard payloads.components.seconds % 86_400 == 0, (1...3650).contains(payloads.components.seconds / 86_400)
         else { throw section.error("payloads", "must be whole days from 1d to 3650d") }
         return Int(payloads.components.seconds / 86_400)
@@ -131,7 +133,8 @@ package struct AppConfiguration: Sendable {
         package let privateKeyPEM: String
         package let productionURL: String?
         package let sandboxURL: String?
-        /// What Apple allows this app for Get Transaction Info; other endpoints in Apple's proportion, the sandbox a tenth.
+        /// Calls a second that Apple allows this app for Get Transaction Info. The other endpoints follow in Apple's
+        /// proportion, and the sandbox gets a tenth.
         package let callsPerSecond: Double
 
         /// Without the key.
@@ -151,9 +154,9 @@ package struct AppConfiguration: Sendable {
 
     /// How orders are taken.
     package struct Orders: Sendable {
-        /// How long what an order promises holds: a purchase made later gets what is sold then.
+        /// How long an order's promise holds: a purchase made later gets what is sold then.
         package var payBy: Duration = .seconds(48 * 3600)
-        /// Within this the same wish again is the same tap; 0: each is an order of its own.
+        /// Within this time the same wish again is the same tap; 0: each request is an order of its own.
         package var debounce: Duration = .seconds(5)
     }
 
@@ -164,7 +167,7 @@ package struct AppConfiguration: Sendable {
     package let hasGrantFrom: Bool
     /// False: a held purchase is not safe to finish, although its facts are stored.
     package let finishHeld: Bool
-    /// What a client may finish on our word.
+    /// What a client may finish because this program says so.
     package var finishing: FinishPolicy { policy.mode == .shadow ? .never : finishHeld ? .held : .ended }
     package let orders: Orders
     package let rootCertificates: [[UInt8]]
@@ -172,7 +175,7 @@ package struct AppConfiguration: Sendable {
     package let ocsp: OCSPMode
     package let serverAPI: ServerAPI?
     package let verifyReceipt: VerifyReceipt?
-    /// Over everything that decides about receipts: a change makes held rows due.
+    /// A hash over everything that decides about receipts; if it changes, held rows become due.
     package let hash: Data
 
     static func read(_ section: ConfigurationReader, directory: URL) throws(ConfigurationError) -> AppConfiguration {
@@ -194,7 +197,7 @@ package struct AppConfiguration: Sendable {
         policy.transfer = try reader.word("transfer") ?? .keep
         policy.shared = try reader.word("shared") ?? .entitlement
         policy.recordsNameUsers = try reader.boolean("recordsNameUsers") ?? true
-        // Nothing is given in shadow, on trust least of all, and nothing moves.
+        // In shadow nothing is given, on trust least of all, and no purchase moves to another user.
         if policy.mode == .shadow { (policy.provisional, policy.transfer) = (nil, .keep) }
         try readTesters(&reader, into: &policy)
         try readMakeUp(&reader, into: &policy)
@@ -209,7 +212,7 @@ package struct AppConfiguration: Sendable {
                 throw reader.error("rootCertificates", "names a file that holds no certificate")
             }
         }
-        // Read as it is written: YAML's own reading of a bare off is false.
+        // Read as text, because YAML reads a bare off as false.
         let ocsp: OCSPMode = try reader.word("ocsp") ?? .off
         let serverAPI = try reader.section("serverApi").map { section throws(ConfigurationError) in
             try readServerAPI(section, directory: directory)
@@ -245,15 +248,15 @@ package struct AppConfiguration: Sendable {
         hash.update(data: Data("\(identity.bundleId) \(identity.appAppleId ?? 0) \(environments)".utf8))
         hash.update(data: Data("\(policyText) \(finishHeld) \(products)".utf8))
         for root in roots { hash.update(data: root) }
-        // A file that does not name it has the hash it always had.
+        // A file that does not name the setting keeps the hash it always had.
         if ocsp != .off { hash.update(data: Data("ocsp \(ocsp)".utf8)) }
         if policy.mode != .live { hash.update(data: Data("mode \(policy.mode)".utf8)) }
         if policy.transfer != .keep { hash.update(data: Data("transfer \(policy.transfer)".utf8)) }
         if policy.shared != .entitlement { hash.update(data: Data("shared \(policy.shared)".utf8)) }
         if !policy.recordsNameUsers { hash.update(data: Data("records".utf8)) }
-        // What is held may be finished now.
+        // The hash changes with this setting, because what is held may be finished now.
         if policy.finishAtApple != .never { hash.update(data: Data("finish \(policy.finishAtApple)".utf8)) }
-        // Written out: their descriptions leave out the secrets.
+        // Listed one by one, because their descriptions leave out the secrets.
         let credentials = [
             serverAPI?.issuerID, serverAPI?.keyID, serverAPI?.privateKeyPEM, serverAPI?.productionURL,
             serverAPI?.sandboxURL, verifyReceipt?.sharedSecret, verifyReceipt?.productionURL, verifyReceipt?.sandboxURL,
@@ -305,7 +308,7 @@ package struct AppConfiguration: Sendable {
         return products
     }
 
-    /// The risk is in money, so both limits must be written.
+    /// Reads the limits of what is given on trust. The risk is in money, so both limits must be written.
     private static func readProvisional(
         _ reader: inout ConfigurationReader
     ) throws(ConfigurationError) -> AppPolicy.Provisional? {
@@ -341,7 +344,8 @@ package struct AppConfiguration: Sendable {
         return orders
     }
 
-    /// What Apple is told about decided purchases. Tokens are written back unless the file says no, where it can be done.
+    /// Reads what Apple is told about decided purchases. Where it can be done, tokens are written back unless the file
+    /// says no.
     private static func readAppleUpdates(
         _ reader: inout ConfigurationReader, hasServerAPI: Bool, finishHeld: Bool, into policy: inout AppPolicy
     ) throws(ConfigurationError) {
@@ -383,8 +387,8 @@ package struct AppConfiguration: Sendable {
         try makeUp.finish()
     }
 
-    /// One word, or a list that is tried in order. Unsaid: what there are credentials for, the Server API first, because
-    /// Apple calls verifyReceipt deprecated.
+    /// Reads one strategy, or a list that is tried in order. The default is every service that has credentials, the
+    /// Server API first, because Apple calls verifyReceipt deprecated.
     private static func readLegacyReceipts(
         _ reader: inout ConfigurationReader, hasServerAPI: Bool, hasVerifyReceipt: Bool
     ) throws(ConfigurationError) -> [AppPolicy.LegacyStrategy] {

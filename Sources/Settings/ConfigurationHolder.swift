@@ -2,7 +2,7 @@ import Synchronization
 
 /// The configuration in force, shared by everything that follows a reload.
 ///
-/// A change is checked before it is put here: whoever reads it may rely on it whole.
+/// A change is checked before it is put here, so that a reader may rely on all of it.
 package final class ConfigurationHolder: Sendable {
     private let value: Mutex<Configuration>
 

@@ -1,7 +1,7 @@
 import Foundation
 import Yams
 
-/// A setting that is missing, unknown or not what it should be. Names the key; never shows a value.
+/// A setting that is missing, unknown or not what it should be. The error names the key and never shows a value.
 package struct ConfigurationError: Error, CustomStringConvertible, Equatable {
     /// `MAKEGOOD_HTTP_PORT`, or `apps[0].products[2].goods`.
     package let key: String
@@ -15,12 +15,12 @@ package struct ConfigurationError: Error, CustomStringConvertible, Equatable {
     package var description: String { "configuration: \(key): \(problem)" }
 }
 
-/// Reads one YAML mapping strictly: what is not asked for is an error, so that a typo cannot hide.
+/// Reads one YAML mapping strictly: a member that nobody asks for is an error, so that a typo cannot hide.
 struct ConfigurationReader {
-    /// What a file and all its sections name.
+    /// The files that a file and all its sections name.
     final class Files {
         var named: [NamedFile] = []
-        /// A secret stands in the file itself.
+        /// Whether a secret stands in the file itself.
         var holdsSecret = false
     }
 
@@ -45,7 +45,7 @@ struct ConfigurationReader {
         self.mapping = entries
     }
 
-    /// Refuses what nobody asked for.
+    /// Throws for a member that nobody asked for.
     func finish() throws(ConfigurationError) {
         if let unknown = Set(mapping.keys).subtracting(asked).sorted().first {
             throw error(unknown, "is not a known setting")

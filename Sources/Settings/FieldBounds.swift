@@ -1,4 +1,4 @@
-/// The bounds of what clients, files and the configuration write, the same wherever they write it.
+/// The bounds of values that clients, files and the configuration contain, the same for all three.
 package enum FieldBounds {
     /// UTF-8 bytes of a user's id.
     package static let userBytesMax = 256

@@ -3,7 +3,7 @@ package struct NamedFile: Sendable, Equatable {
     /// `MAKEGOOD_CONFIG`, or `apps[0].serverApi.privateKeyFile`.
     package let key: String
     package let path: String
-    /// Whoever reads it has a password or a key.
+    /// Whether the file holds a password or a key, so that everybody who reads the file has it.
     package let holdsSecret: Bool
 
     package init(key: String, path: String, holdsSecret: Bool) {

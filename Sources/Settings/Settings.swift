@@ -13,15 +13,16 @@ package struct Settings: Sendable {
     package var configurationPath: String?
     package var httpHost: String
     package var httpPort: Int
-    /// Health and metrics. Nil: ingest serves them on its own port, metrics on loopback alone; the other roles serve none.
+    /// The port for health and metrics. Nil: ingest serves them on its own port, metrics on loopback alone; the other
+    /// roles serve none.
     package var operationsPort: Int?
     package var bodyBytesMax: Int
     /// False behind PgBouncer in transaction mode.
     package var namedStatements: Bool
     /// Connections that write batches.
     package var postgresWriters: Int
-    /// Event loops: the connections of clients and to Apple. Database and broker have threads of their own; tasks run on
-    /// Swift's pool, one thread for each core.
+    /// Event loops: the connections of clients and to Apple. Database and broker have threads of their own; tasks run
+    /// on Swift's pool, one thread for each core.
     package var threads: Int
     /// Receipts in flight from the queue of local proofs.
     package var localInFlight: Int
@@ -31,7 +32,7 @@ package struct Settings: Sendable {
     package var drainDelay: Duration
     /// Names of the queues begin with it.
     package var queuePrefix: String
-    /// Names of the database's roles begin with it; only `roles` and `migrate` ask.
+    /// Names of the database's roles begin with it; only the commands `roles` and `migrate` use it.
     package var rolePrefix: String
     /// Multiplies every delay of retries, rescues and parking. 1 in production.
     package var timeScale: Double
@@ -98,27 +99,29 @@ package struct Settings: Sendable {
         logFormat = try Self.word("MAKEGOOD_LOG_FORMAT", environment, of: LogFormat.self) ?? .text
     }
 
-    /// Beside the threads of database and broker two keep two cores busy; whoever has more starts more processes.
+    /// Two threads, beside those of database and broker, keep two cores busy. An operator who has more cores starts
+    /// more processes.
     package static let threadsDefault = 2
 
-    /// Alone, because it is needed before anything else.
+    /// Reads this setting alone, because it is needed before anything else.
     package static func threads(
         _ environment: [String: String] = ProcessInfo.processInfo.environment
     ) throws(ConfigurationError) -> Int {
         try integer("MAKEGOOD_THREADS", environment, 1...64) ?? threadsDefault
     }
 
-    /// The database's address, for who needs one.
+    /// The database's address, for a process that needs one.
     package func requiredPostgresURL() throws(ConfigurationError) -> String {
         try Self.required(postgresURL, "MAKEGOOD_POSTGRES_URL")
     }
 
-    /// The broker's address, for who needs one.
+    /// The broker's address, for a process that needs one.
     package func requiredAMQPURL() throws(ConfigurationError) -> String {
         try Self.required(amqpURL, "MAKEGOOD_AMQP_URL")
     }
 
-    /// Whether ingest's own port shows metrics and all that `/health/ready` knows: nobody from outside can ask there.
+    /// Whether ingest's own port shows metrics and all that `/health/ready` knows: only where nobody from outside can
+    /// ask.
     package var showsInside: Bool { Self.isLoopback(httpHost) }
 
     /// `localhost`, `::1` and 127.0.0.0/8 (RFC 6761, RFC 4291, RFC 1122). A name that merely begins so is none of
@@ -127,7 +130,7 @@ package struct Settings: Sendable {
         let host = host.lowercased()
         if host == "localhost" || host == "::1" || host == "[::1]" { return true }
         let parts = host.split(separator: ".", omittingEmptySubsequences: false)
-        // Leading zeros are octal to some resolvers: not taken.
+        // Some resolvers read leading zeros as octal, so such an address is not accepted.
         return parts.count == 4 && parts[0] == "127"
             && parts.allSatisfy { part in UInt8(part).map { String($0) == part } ?? false }
     }
@@ -139,8 +142,8 @@ package struct Settings: Sendable {
         return try Configuration.load(configurationPath)
     }
 
-    /// The variable, or the content of the file that the variable with `_FILE` names, without its last line break: in a
-    /// file a password stands neither in a unit, nor in a manifest, nor in what `docker inspect` shows.
+    /// The variable, or the content of the file that the variable with `_FILE` names, without its last line break. A
+    /// password in a file stands neither in a unit, nor in a manifest, nor in the output of `docker inspect`.
     private static func secret(_ key: String, _ environment: [String: String]) throws(ConfigurationError) -> String? {
         guard let path = environment["\(key)_FILE"] else { return environment[key] }
         guard environment[key] == nil else {
@@ -196,7 +199,7 @@ package struct Settings: Sendable {
         return value
     }
 
-    /// One of a closed list.
+    /// A value of a closed list.
     private static func word<Word: RawRepresentable & CaseIterable>(
         _ key: String, _ environment: [String: String], of words: Word.Type
     ) throws(ConfigurationError) -> Word? where Word.RawValue == String {
@@ -210,7 +213,7 @@ package struct Settings: Sendable {
 }
 
 extension Settings: CustomStringConvertible, CustomReflectable {
-    /// Neither address: they hold passwords.
+    /// Without the two addresses, which hold passwords.
     package var description: String { "settings for \(httpHost):\(httpPort), queues \(queuePrefix)" }
     package var customMirror: Mirror { Mirror(self, children: ["description": description]) }
 }

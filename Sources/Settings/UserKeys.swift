@@ -3,12 +3,12 @@ import Encoding
 import Foundation
 package import Purchases
 
-/// The keys of a protected database (`users.protect`): what turns a user's id into the key that stands in all tables,
-/// and what seals the id itself.
+/// The keys of a protected database (`users.protect`). They turn a user's id into the key that stands in all tables,
+/// and they seal the id itself.
 ///
 /// The file holds one secret per line, 32 bytes of text or more each (`openssl rand -base64 32`). The first line names
-/// the users: it must never change. The last line seals; earlier ones still open what they sealed, so a sealing key is
-/// replaced by adding a line. All keys are derived by HKDF-SHA256 (RFC 5869), each for its one purpose.
+/// the users, and must never change. The last line seals. Earlier lines still open what they sealed, so an operator
+/// replaces a sealing key by adding a line. All keys are derived by HKDF-SHA256 (RFC 5869), each for one purpose.
 package struct UserKeys: Sendable {
     package static let secretBytesMin = 32
 
@@ -16,10 +16,10 @@ package struct UserKeys: Sendable {
     private let sealing: [String: SymmetricKey]
     /// The key that seals now.
     package let sealingID: String
-    /// Tells two naming keys apart, and nothing about them.
+    /// Tells two naming keys apart, and says nothing else about them.
     package let fingerprint: String
 
-    /// A user's id as it lies in the table `users`.
+    /// A user's id in the form that the table `users` stores.
     package struct Sealed: Sendable, Equatable {
         package let bytes: [UInt8]
         package let keyID: String
@@ -52,8 +52,8 @@ package struct UserKeys: Sendable {
 
     package func seal(_ userID: String, key: String, app: String) -> Sealed {
         guard let secret = sealing[sealingID],
-            // Fails only for a nonce or key of a wrong size. Random nonces of 96 bits: good for 2^32 users (NIST SP
-            // 800-38D, 8.3).
+            // This fails only for a nonce or key of a wrong size. Random nonces of 96 bits: good for 2^32 users (NIST
+            // SP 800-38D, 8.3).
             let box = try? AES.GCM.seal(Data(userID.utf8), using: secret, authenticating: Self.parts(app, key)),
             let bytes = box.combined
         else { preconditionFailure("a derived key has the right size") }
@@ -68,7 +68,7 @@ package struct UserKeys: Sendable {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// The submission as it may be stored: the key instead of the id.
+    /// The submission in the form that may be stored: with the key instead of the id.
     package func protecting(_ submission: Submission) -> Submission {
         var declared = submission.declared
         if let item = declared?.item, item.isSameText(as: submission.userID) {
@@ -88,21 +88,21 @@ package struct UserKeys: Sendable {
         return protected
     }
 
-    /// A JSON object as it may be stored: the key instead of the id where it stands as a value, at any depth, and
-    /// instead of the `uid` of the old clients' table (S0-1). Text that only contains an id is not found.
+    /// A JSON object in the form that may be stored. The key replaces the id where the id stands as a value, at any
+    /// depth, and replaces the `uid` of the old clients' table (S0-1). Text that only contains an id is not found.
     package func protecting(_ json: String, of userID: String?, app: String) -> String {
         guard !json.isSameText(as: "{}"), let value = try? JSONValue(parsing: Array(json.utf8)) else { return json }
         return replaced(value, userID, app, isRoot: true).text
     }
 
-    /// What a person or an app wrote, an order number too, with the key instead of the id wherever it stands. An id of
-    /// fewer than four bytes would be found in any text, and is left.
+    /// A text that a person or an app wrote, an order number too, with the key instead of the id wherever the id
+    /// stands. An id of fewer than four bytes would be found in any text, and is left.
     package func protecting(message: String?, of userID: String?, app: String) -> String? {
         guard let message, let userID, userID.utf8.count >= 4 else { return message }
         return message.replacing(bytesOf: userID, with: key(of: userID, app: app))
     }
 
-    /// A text that only has to be the same again: an idempotency key, which may be made of the user's id.
+    /// A key for a text that only has to be recognised again: an idempotency key, which may be made of the user's id.
     package func digest(_ text: String, app: String) -> String { key(of: "text " + text, app: app) }
 
     private func replaced(_ value: JSONValue, _ userID: String?, _ app: String, isRoot: Bool = false) -> JSONValue {
@@ -122,7 +122,7 @@ package struct UserKeys: Sendable {
         }
     }
 
-    /// Each with its length before it: no two pairs read alike.
+    /// The two texts, each with its length before it, so that no two pairs give the same bytes.
     private static func parts(_ app: String, _ text: String) -> Data {
         var data = Data()
         for part in [app, text] {
@@ -154,8 +154,8 @@ extension SymmetricKey {
 }
 
 extension String {
-    /// The text with another word wherever a word's bytes stand. One pass: String's own search takes quadratic time for
-    /// marks that combine with one character.
+    /// The text with `other` wherever the bytes of `word` stand. It takes one pass: String's own search takes quadratic
+    /// time for marks that combine with one character.
     fileprivate func replacing(bytesOf word: String, with other: String) -> String {
         let (text, word) = (Array(utf8), Array(word.utf8))
         var replaced: [UInt8] = []

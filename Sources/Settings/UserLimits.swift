@@ -1,7 +1,7 @@
-/// What one user may take of what all users share (`limits.user`); each is named in the answer that refuses more.
+/// What one user may take of what all users share (`limits.user`). An answer that refuses more names the limit.
 ///
-/// Counted in each process, so three ingest processes allow three times as much: these keep one user from delaying
-/// others, and nothing is given or refused by them for good. What must be exact is a place in the database
+/// Each process counts for itself, so three ingest processes allow three times as much. These limits keep one user from
+/// delaying others, and give or refuse nothing for good. A limit that must be exact is a place in the database
 /// (`limit_places`).
 package struct UserLimits: Sendable, Equatable {
     /// Requests; a batch counts as many as it has entries.
@@ -12,14 +12,14 @@ package struct UserLimits: Sendable, Equatable {
     package var bytesPerDay = 64 << 20
     /// Receipts without a verdict at one time.
     package var openReceipts = 1000
-    /// What one receipt keeps of what its posts say beside the proof, the first one's words among it; exact.
+    /// Lines that one receipt keeps, the first post's among them; exact.
     package var lines = 16
 
     package init() {}
 
-    /// Absent members keep their defaults.
+    /// Reads the limits. Absent members keep their defaults.
     ///
-    /// - Throws: what is unknown, and a burst below the largest batch, which could never be taken then.
+    /// - Throws: for an unknown member, and for a burst below the largest batch, which could then never be taken.
     static func read(_ root: inout ConfigurationReader) throws(ConfigurationError) -> UserLimits {
         var limits = UserLimits()
         guard var section = try root.section("limits") else { return limits }

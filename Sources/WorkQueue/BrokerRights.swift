@@ -1,8 +1,9 @@
-/// What one user may do at the broker, as regular expressions over names (https://www.rabbitmq.com/docs/access-control).
+/// What one user may do at the broker, as regular expressions over names
+/// (https://www.rabbitmq.com/docs/access-control).
 ///
-/// Everything is published through the default exchange, whose name in permissions is `amq.default`: who may publish
-/// may publish to every queue of the vhost, so the vhost should be Makegood's own. Nobody but `deploy` declares or
-/// deletes, and only who works may read, and only the queues of work.
+/// Everything is published through the default exchange, whose name in permissions is `amq.default`. A user that may
+/// publish may publish to every queue of the vhost, so the vhost should be Makegood's own. Only `deploy` declares and
+/// deletes. Apart from `deploy`, only workers may read, and only the queues of work.
 package struct BrokerRights: Sendable, Equatable {
     package let user: String
     package let configure: String
@@ -12,8 +13,8 @@ package struct BrokerRights: Sendable, Equatable {
     private static let nothing = "^$"
     private static let publish = #"^amq\.default$"#
 
-    /// Users as the roles of the database, and `deploy`, who declares: for a queue with dead letters the broker asks for
-    /// the right to read it and to write where they go.
+    /// The users, named like the roles of the database, and `deploy`, which declares the queues. For a queue with dead
+    /// letters the broker requires the right to read the queue, and to write where the dead letters go.
     ///
     /// - Parameter queues: a regular expression for what the names of the queues begin with.
     package static func all(queues: String, userPrefix: String) -> [BrokerRights] {
@@ -37,7 +38,7 @@ package struct BrokerRights: Sendable, Equatable {
         return all(queues: escaped, userPrefix: userPrefix)
     }
 
-    /// For a shell.
+    /// The command for a shell that sets these rights.
     package func command(vhost: String) -> String {
         let words = [vhost, user, configure, write, read].map { word in
             word.wholeMatch(of: /[A-Za-z0-9_\/.-]+/) != nil

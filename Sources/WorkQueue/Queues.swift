@@ -10,12 +10,13 @@ package import RabbitMQ
 ///      └── undecodable, unknown, or delivered 20 times without an ack ── dead
 /// ```
 package struct Queues: Sendable, Equatable {
-    /// A crash of the worker counts as a delivery without ack; after this many the message is a dead letter and the
-    /// row's due time takes over.
+    /// Deliveries without an ack after which a message is a dead letter and the row's due time takes over. A crash of
+    /// the worker counts as one.
     package static let deliveryLimit = 20
 
-    /// Rings for the local queue that come at the same moment share a message. Not for the others: what is in flight there
-    /// is bounded by messages. An earlier program refuses such messages, and the rows' due times bring them.
+    /// Pointers for the local queue that are published at the same moment share a message. Pointers for the other
+    /// queues do not, because messages bound what is in flight there. An earlier program refuses such messages, and the
+    /// receipts come back at their due times.
     package static let localBodiesPerMessage = 16
 
     private let prefix: String
@@ -30,7 +31,7 @@ package struct Queues: Sendable, Equatable {
 
     package var dead: String { "\(prefix).dead" }
 
-    /// Named by its delay, so that another delay is another queue.
+    /// The queue of a rung, named by its delay, so that another delay is another queue.
     package func retry(rung: Int) -> String {
         "\(prefix).retry.\(Int((schedule.delay(ofRung: rung).inSeconds * 1000).rounded()))ms"
     }
@@ -47,7 +48,7 @@ package struct Queues: Sendable, Equatable {
                 name: self.retry(rung: $0), deadLetterExchange: "", deadLetterRoutingKey: self.verify(.apple),
                 deadLetterStrategyAtLeastOnce: true, messageTTL: schedule.delay(ofRung: $0))
         }
-        // The dead-letter queue first: a queue that points to it may have something to send at once.
+        // The dead-letter queue is declared first: a queue that points to it may have messages for it at once.
         return Topology(queues: [QueueDeclaration(name: dead)] + verify + retry)
     }
 }

@@ -2,7 +2,8 @@ package import Purchases
 package import RabbitMQ
 import Service
 
-/// Tells the workers that a row waits, and to which trace that belongs, if to any. Losing a ring costs time, never a receipt: the row's due time is the net.
+/// Publishes the ids of receipts to RabbitMQ, each with the trace it belongs to, if any; workers consume them. A lost
+/// message costs time, never a receipt: a scheduler publishes the row again at its due time.
 package final class WorkQueue: Sendable {
     private let publisher: Publisher
     package let queues: Queues
@@ -12,9 +13,9 @@ package final class WorkQueue: Sendable {
         self.queues = queues
     }
 
-    /// Publishes in the background: never in the way of an answer, never waits for the broker.
+    /// Publishes in the background. No answer to a client waits for the broker.
     package func publish(_ pointer: Pointer, lane: Lane) {
-        // The publisher logs an outage once; each lost ring is a number in its metrics.
+        // The publisher logs an outage once, and counts each lost message in its metrics.
         publisher.offer(
             pointer.text, to: queues.verify(lane), traceparent: TraceContext.current?.traceparent)
     }
@@ -24,12 +25,12 @@ package final class WorkQueue: Sendable {
         try await publisher.publish(pointer.text, to: queue, traceparent: TraceContext.current?.traceparent)
     }
 
-    /// Messages that nobody could work on: for a person to look at.
+    /// The number of messages that no worker could work on; a person should look at them.
     package func deadLetters() async throws(RabbitMQError) -> Int {
         try await publisher.depth(of: queues.dead)
     }
 
-    /// What waits in a lane's queue, and how many workers take from it.
+    /// How many messages wait in a lane's queue, and how many workers consume from it.
     package func counts(of lane: Lane) async throws(RabbitMQError) -> (messages: Int, consumers: Int) {
         try await publisher.counts(of: queues.verify(lane))
     }

@@ -2,19 +2,20 @@ import AppStore
 import AppleGateway
 import Purchases
 
-/// What came of telling Apple about a decided purchase, from Apple's answer: the one switch for Apple updates, as ``Fate`` is
-/// for receipts.
+/// What Apple's answer to an Apple update means for the update. All answers to Apple updates are classified here, as
+/// ``Fate`` classifies those about receipts.
 enum AppleUpdateFate: Equatable {
     case done
-    /// Apple will never take it, and that is no harm to the purchase: it was decided before.
+    /// Apple will never accept the update. That does not harm the purchase, which was decided before.
     case refused(Reason)
     case retry(Reason)
-    /// Apple was not asked, or wants to be left alone for a while: no try is counted.
+    /// Apple was not asked, or Apple told us to wait: no try is counted.
     case wait(Reason)
-    /// Retried at first: a new purchase takes a while to show. Believed where it stays so.
+    /// Apple does not know the id. The worker retries at first, because a new purchase takes a while to show, and
+    /// believes the answer if it stays the same.
     case notFound
 
-    /// Tries after which an id that Apple does not know is believed to be unknown, and the time that they take at least.
+    /// After this many tries, and after this much time, an id that Apple does not know is believed to be unknown.
     static let notFoundTries = 5
     static let notFoundAge: Duration = .seconds(3600)
 
@@ -25,13 +26,13 @@ enum AppleUpdateFate: Equatable {
             self = .wait(reason)
         case .retry, .reject:
             guard let code = refusal.calls.last?.code.map(APIErrorCode.init(rawValue:)) else {
-                // Rejected without Apple's word: it does not offer this there.
+                // Rejected without an answer from Apple: Apple does not serve this call in that environment.
                 if case .reject = refusal.fate { self = .refused(reason) } else { self = .retry(reason) }
                 return
             }
             switch code.meaning {
             case .notFound: self = .notFound
-            // What is missing in App Store Connect a person may mend. `tooMany` is waited for, above.
+            // A person may correct a missing setting in App Store Connect. `tooMany` waits, see above.
             case .temporary, .tooMany, .unknown, .configuration: self = .retry(.appleAnswer)
             case .invalidID, .ourRequest, .refused, .absent: self = .refused(.appleRefused)
             }

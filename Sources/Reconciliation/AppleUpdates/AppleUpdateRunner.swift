@@ -7,13 +7,15 @@ import Metrics
 import Purchases
 import Service
 
-/// Tells Apple what is to be told about decided purchases (B3, B5). Any number of workers may; the rows say what is left.
+/// Tells Apple about decided purchases (B3, B5). Any number of workers may run this; the rows in the database say which
+/// Apple updates are open.
 ///
-/// Behind the purchases themselves: its calls are repairs to the governor, few at a time, and a row whose call may not be
-/// made now waits. Whoever dies in between leaves it to the next: both calls may be made twice.
+/// The purchases themselves go first: the governor counts these calls as repairs, few calls run at a time, and a row
+/// whose call may not be made now waits. If a worker dies, the next worker takes over its rows. Both kinds of call may
+/// be made twice.
 struct AppleUpdateRunner: Sendable {
     static let interval: Duration = .seconds(1)
-    /// At a time, in each process.
+    /// Calls at a time, in each process.
     static let callsMax = 16
     private static let budgetDelay: Duration = .seconds(10)
     private static let pauseDelay: Duration = .seconds(60)
@@ -36,7 +38,7 @@ struct AppleUpdateRunner: Sendable {
         self.logger = logger
     }
 
-    /// Until it is cancelled.
+    /// Runs until the task is cancelled.
     func run() async {
         while !Task.isCancelled {
             guard await !round() else { continue }
@@ -44,9 +46,9 @@ struct AppleUpdateRunner: Sendable {
         }
     }
 
-    /// Takes on what is due and tries it.
+    /// Claims the updates that are due and makes their calls.
     ///
-    /// - Returns: whether more may be due and Apple takes some.
+    /// - Returns: whether more updates may be due and Apple accepted some of these.
     @discardableResult
     func round() async -> Bool {
         let lines = lines
@@ -66,7 +68,7 @@ struct AppleUpdateRunner: Sendable {
             count(results)
             return claimed.count == callsMax && results.contains { $0.state == .done }
         } catch {
-            // The lease ends, and they are due again.
+            // The lease ends, and the updates are due again.
             logger.debug("database is away", metadata: LogKeys.error(error))
             return false
         }
@@ -74,12 +76,12 @@ struct AppleUpdateRunner: Sendable {
 
     private var scale: Double { ledger.schedule.scale }
 
-    /// The longest call and the longest wait for it fit into it twice.
+    /// How long a claim lasts: at least twice the longest call with the longest wait for it.
     private var lease: Duration {
         max(ledger.schedule.rescueDelay(.apple), (ledger.schedule.callLimit + Governor.patience) * 2)
     }
 
-    /// What the apps want told now. What is switched off is left as it is.
+    /// The kinds of update that the apps want told now. Rows of a kind that is switched off stay as they are.
     private var lines: [AppleUpdateLine] {
         apps.ids.flatMap { id -> [AppleUpdateLine] in
             guard let app = apps[id], app.serverAPI != nil, !halts.isPaused(id) else { return [] }
@@ -88,7 +90,8 @@ struct AppleUpdateRunner: Sendable {
             if app.policy.finishAtApple != .never { kinds.append(.finish) }
             return app.lookUpOrder.flatMap { environment in
                 kinds.map { kind in
-                    // What was held when policy still said to finish that is no debt of ours at Apple any more.
+                    // A purchase that was held while the policy still said to finish held ones need not be finished at
+                    // Apple any more.
                     AppleUpdateLine(
                         appID: id, environment: environment.rawValue, kind: kind,
                         needsGrant: kind == .finish && app.policy.finishAtApple == .afterGrant)
@@ -126,7 +129,7 @@ struct AppleUpdateRunner: Sendable {
         return try await api.finishTransaction(appleUpdate.transactionID, in: environments)
     }
 
-    /// When it is tried again, if it is, and whether a person should look.
+    /// The result to store: when the update is tried again, if at all, and whether a person should look.
     private func result(
         _ appleUpdate: ClaimedAppleUpdate, _ fate: AppleUpdateFate, _ call: ServiceCall? = nil, until: Date? = nil
     ) -> AppleUpdateResult {
@@ -149,7 +152,7 @@ struct AppleUpdateRunner: Sendable {
         case .notFound: return make(.open, .notFoundYet, counts: true, dueIn: backoff(appleUpdate))
         case .retry(let reason):
             let parking = Parking(scale: scale)
-            // As a receipt is: after its time *and* its tries.
+            // As for a receipt, both the time and the number of tries must have passed.
             guard appleUpdate.attempt + 1 >= Parking.attemptsMin, appleUpdate.age >= parking.after else {
                 return make(.open, reason, counts: true, dueIn: backoff(appleUpdate))
             }
@@ -165,7 +168,7 @@ struct AppleUpdateRunner: Sendable {
         }
     }
 
-    /// Those that wait for the same thing come one by one.
+    /// The wait before the next try. It is random, so that rows that wait for the same thing come back one by one.
     private func wait(_ reason: Reason, _ until: Date?) -> Duration {
         let named = until.map { Duration.seconds(max(1, $0.timeIntervalSinceNow)) }
         let least = (reason == .appleBudget ? Self.budgetDelay : Self.pauseDelay) * scale

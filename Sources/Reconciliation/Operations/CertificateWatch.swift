@@ -6,13 +6,13 @@ import Metrics
 import ServiceLifecycle
 package import Settings
 
-/// Tells when a certificate in use ends: as a metric always, in the log from 60 days before. And when an access key ends, as a
-/// metric.
+/// Reports when a certificate in use ends: always as a metric, and in the log from 60 days before. Reports as a metric
+/// when an access key ends.
 package struct CertificateWatch: Service {
     package static let interval: Duration = .seconds(60)
-    /// From so long before its end a certificate is named in the log …
+    /// How long before its end a certificate is named in the log.
     package static let warning: TimeInterval = 60 * 86_400
-    /// … this often.
+    /// How often such a certificate is named in the log.
     package static let warningInterval: TimeInterval = 86_400
 
     private let apps: AppDirectory
@@ -67,14 +67,14 @@ package struct CertificateWatch: Service {
         }
     }
 
-    /// When the keys of each name end. A name that was there before and has no key any more never ends: its metric must not
-    /// keep its last value.
+    /// When the keys of each name end. A name that has no key any more gets `AccessKey.never`, because its metric must
+    /// not keep its last value.
     static func ends(of keys: [AccessKey], before: [String: Date]) -> [String: Date] {
         before.mapValues { _ in AccessKey.never }.merging(AccessKey.lastEnds(keys)) { $1 }
     }
 
-    /// The first end of each kind; infinity where there is none. Of Apple's only those count that have not ended: old
-    /// data goes on presenting what was valid when it was signed.
+    /// The first end for each kind of certificate; infinity where there is none. An Apple certificate that has ended
+    /// does not count: old data still presents the certificates that were valid when it was signed.
     static func firstEnds(
         _ certificates: Set<CertificateInUse>, now: Date
     ) -> [CertificateInUse.Kind: Date] {
@@ -88,7 +88,7 @@ package struct CertificateWatch: Service {
         return ends
     }
 
-    /// Who was named when, so that nobody is named twice a day.
+    /// When each certificate was last named in the log, so that none is named twice a day.
     struct Warnings {
         private struct Key: Hashable {
             let app: String

@@ -6,8 +6,8 @@ import ServiceLifecycle
 package import Settings
 import UnixSignals
 
-/// SIGHUP reads the configuration again: checked whole, taken or refused whole, and the security log told which. A change
-/// makes held receipts due.
+/// Reads the configuration again on SIGHUP. The new configuration is checked whole, and taken or refused whole; the
+/// security log says which. A change makes held receipts due.
 package struct ConfigurationReloader: Service {
     private let settings: Settings
     private let holder: ConfigurationHolder
@@ -17,7 +17,7 @@ package struct ConfigurationReloader: Service {
     private let logger: Logger
     private let security: SecurityLog
 
-    /// - Parameter check: refuses, by an error, what this process cannot work with.
+    /// - Parameter check: throws for a configuration that this process cannot work with.
     package init(
         settings: Settings, holder: ConfigurationHolder, apps: AppDirectory, ledger: Ledger, logger: Logger,
         security: SecurityLog, check: @escaping @Sendable (Configuration) async throws -> Void
@@ -44,7 +44,7 @@ package struct ConfigurationReloader: Service {
             guard configuration.userKeys?.fingerprint == holder.current.userKeys?.fingerprint else {
                 throw ConfigurationError(key: "users.protect", problem: "names users by another key than this process")
             }
-            // Whole or not at all: before anything is changed.
+            // Checked before anything is changed, so that the configuration is taken whole or not at all.
             try await check(configuration)
             try await DatabasePurpose.agree(configuration, in: ledger.database)
             try await apps.update(configuration, ledger: ledger)

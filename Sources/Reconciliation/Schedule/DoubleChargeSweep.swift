@@ -5,20 +5,21 @@ import Purchases
 import Service
 import ServiceLifecycle
 
-/// Two purchases of one user and product shortly after each other are both given, and told to support: a player who saw
-/// an error and paid again has paid twice (P6). Any number may run, and share one place in the events, of which
-/// each grant has one; off the path of the verdicts, whose cost it is not.
+/// Finds two purchases of one user and product shortly after each other, and tells support: a player who saw an error
+/// and paid again has paid twice (P6). Both purchases are given. Any number of schedulers may run this; they share one
+/// position in the event feed, in which each grant has one event. The verdicts do not wait for this search.
 package struct DoubleChargeSweep: Service {
     package static let interval: Duration = .seconds(60)
     /// Purchase dates this close are suspicious.
     package static let window: Duration = .seconds(600)
-    /// Events of a step; halved when the database does not manage them in time, and back again. A busy minute at once would
-    /// take a core for seconds, and each purchase meanwhile would wait.
+    /// Events of one step. The sweep halves the number when the database does not manage them in time, and raises it
+    /// again later. A busy minute in one step would take a core for seconds, and each purchase would wait meanwhile.
     package static let batchMax = 250
     private static let batchMin = 10
 
     private let ledger: Ledger
-    /// Between two steps, as a multiple of what the last one took: the database belongs to the purchases.
+    /// The pause between two steps, as a multiple of the last step's time, because the purchases go first at the
+    /// database.
     private let pause: Int
     private let logger: Logger
 
@@ -33,14 +34,15 @@ package struct DoubleChargeSweep: Service {
             let interval = max(.milliseconds(100), Self.interval * ledger.schedule.scale)
             var batch = Self.batchMax
             while !Task.isCancelled {
-                // A little less, so that whoever searched last finds it is his turn again.
+                // A little less than the interval: this process's own last search must not count as a recent one.
                 await sweep(&batch, unlessWithin: interval * 0.9)
                 try? await Task.sleep(for: interval)
             }
         }
     }
 
-    /// Everything up to now, unless another one began so lately. Each step commits by itself, so this may end anywhere.
+    /// Searches all events up to now, unless another search began within `interval`. Each step commits by itself, so
+    /// the sweep may end after any step.
     func sweep(_ batch: inout Int, unlessWithin interval: Duration) async {
         var interval = interval
         do {

@@ -3,17 +3,18 @@ package import Logging
 import Service
 import ServiceLifecycle
 
-/// Keeps the sums of what was given by day (0011_sums.sql), so that a dashboard reads minutes of grants and not
-/// weeks. Any number may run; what none of them has summed yet the view reads itself.
+/// Keeps the sums of the goods given per day (0011_sums.sql), so that a dashboard reads minutes of grants and not
+/// weeks. Any number of schedulers may run this. The view itself reads the grants that no scheduler has summed yet.
 package struct GoodsByDay: Service {
     package static let tickInterval: Duration = .seconds(60)
-    /// Between two steps while there is more to do: the database belongs to the purchases.
+    /// The pause between two steps while there is more to do, because the purchases go first at the database.
     package static let busyPause: Duration = .milliseconds(200)
-    /// Grants of a step, by time; halved when the database does not manage them in time, and back again.
+    /// The span of time whose grants one step sums. It is halved when the database does not manage a step in time, and
+    /// raised again later.
     package static let spanMax: Duration = .seconds(3600)
     static let spanMin: Duration = .seconds(1)
-    /// A transaction that grants has its number this long after it began: a worker's statement lives five seconds. And
-    /// so far may the clock of a server that takes over be behind.
+    /// A transaction that grants has its number at the latest this long after it began, because a worker's statement
+    /// lives five seconds. The clock of a server that takes over may be behind by as much.
     static let margin: Duration = .seconds(300)
 
     private let ledger: Ledger
@@ -34,7 +35,7 @@ package struct GoodsByDay: Service {
         }
     }
 
-    /// Everything that is complete. Each step commits by itself, so this may end anywhere.
+    /// Sums all grants of complete spans. Each step commits by itself, so this may end after any step.
     func tick(_ span: inout Duration) async {
         do {
             if try await ledger.run(Statements.sumGoodsAgain, Self.margin).first != nil {

@@ -6,15 +6,16 @@ import Service
 import ServiceLifecycle
 package import Settings
 
-/// Payloads leave by day: those that must stay longer are moved first, then the day is dropped (0003_payloads.sql says
-/// what must stay, and why nothing of it stands in the way of ingest). Any number may run.
+/// Removes payloads by day. Payloads that must stay longer are moved first, then the day is dropped (0003_payloads.sql
+/// says what must stay, and why nothing of it blocks ingest). Any number of schedulers may run this.
 package struct PayloadRetention: Service {
     package static let tickInterval: Duration = .seconds(60)
-    /// Between two steps while there is more to do: the database belongs to the purchases.
+    /// The pause between two steps while there is more to do, because the purchases go first at the database.
     package static let busyPause: Duration = .milliseconds(200)
-    /// Partitions exist this many days ahead, so that a scheduler may be away that long.
+    /// How many days ahead partitions exist, so that the scheduler may be away for as long.
     package static let partitionDays = 7
-    /// Rows of a step at first; halved when the database does not manage them in time, and back again.
+    /// Rows of one step at first. The number is halved when the database does not manage a step in time, and raised
+    /// again later.
     package static let batchMax = 1000
     static let batchMin = 10
 
@@ -38,12 +39,12 @@ package struct PayloadRetention: Service {
         }
     }
 
-    /// Everything that is due now. Each step commits by itself, so this may end anywhere.
+    /// Does everything that is due now. Each step commits by itself, so this may end after any step.
     func tick(_ batch: inout Int) async {
         do {
             _ = try await ledger.run(Statements.createPayloadPartitions, Self.partitionDays)
         } catch {
-            // A day without a partition goes to the default partition; that must not keep old days from leaving.
+            // The payloads of a day without a partition go to the default partition. Old days must leave all the same.
             logger.warning("no partition for the payloads to come", metadata: LogKeys.error(error))
         }
         do {

@@ -8,22 +8,22 @@ import Service
 import ServiceLifecycle
 package import WorkQueue
 
-/// Finds what no message told us: due rows are published again, apps in turn, in each app users in turn. Any number may
-/// run.
+/// Publishes due rows again, because no message led a worker to them. Apps take turns, and within an app users take
+/// turns. Any number of schedulers may run.
 ///
-/// It feeds, it does not flood: each second a queue is filled up to a depth, so a fresh purchase never has more than
-/// that many rescued ones before it, and a backlog, a slow Apple, dead workers all show as depth.
+/// A scheduler does not flood a queue: each second it fills the queue up to a depth. So a fresh purchase never has more
+/// than that many rescued receipts before it, and a backlog, a slow Apple and dead workers all show as depth.
 package struct Scheduler: Service {
     package static let tickInterval: Duration = .seconds(1)
-    /// Where a tick found more due rows than the queue had room for: a million of them end within minutes, as fast as
-    /// the workers take them, and the queue is no deeper for it.
+    /// The interval after a tick that found more due rows than the queue had room for. A million due rows end within
+    /// minutes, as fast as the workers take them, and the queue gets no deeper.
     package static let busyTickInterval: Duration = .milliseconds(150)
-    /// A queue is filled up to this many ready messages: a third of a second's work for a worker, and more than it does
-    /// until the next busy tick …
+    /// The number of ready messages up to which a queue is filled. It is a third of a second's work for a worker, and
+    /// more than a worker does until the next busy tick.
     package static let depthMax = 600
-    /// … and gets this many in any case, so that a wrong depth stops nothing.
+    /// The number of messages that a queue gets in any case, so that a wrong depth stops nothing.
     package static let publishMin = 10
-    /// What a halted app still gets for Apple's queue: enough for one to carry the probe.
+    /// The rows of halted apps that still go to Apple's queue in a tick: one is enough to carry the probe.
     package static let haltedLimit = 1
     package static let rescueDelayMax: Duration = .seconds(3600)
 
@@ -55,9 +55,10 @@ package struct Scheduler: Service {
         logger.info("scheduler stopped")
     }
 
-    /// One tick for one queue. Without a broker nothing is claimed: a claim that cannot be published is a lost second.
+    /// Does one tick for one queue. Without a broker the scheduler claims nothing: a claim that cannot be published
+    /// loses a second.
     ///
-    /// - Returns: whether the queue had room and more may be due than it took.
+    /// - Returns: whether the queue had room and more rows may be due than the tick took.
     @discardableResult
     func feed(_ lane: Lane) async -> Bool {
         let (depth, consumers): (Int, Int)
@@ -77,7 +78,8 @@ package struct Scheduler: Service {
             rescueDelayMax: Self.rescueDelayMax * ledger.schedule.scale)
         // Only an empty queue with workers proves that earlier messages reached one.
         claim.mayPark = depth == 0 && consumers > 0
-        // Nobody takes: no worker is there. Again would count rescues that nobody had a chance to answer.
+        // If messages wait and nobody consumes them, no worker runs. Publishing again would count rescues that no
+        // worker had a chance to answer.
         claim.repeats = depth == 0 || consumers > 0
         claim.apps = all.filter { !halted.contains($0) && !halts.isPaused($0) }
         var claimed = await self.claim(claim)

@@ -7,21 +7,24 @@ import Purchases
 import Service
 import ServiceLifecycle
 
-/// The invariants, checked one after the other for ever, and the backlog as metrics.
+/// Checks the invariants one after the other for ever, and measures the backlog.
 package struct Watch: Service {
-    /// In which every invariant is checked once for what is new, unless that takes long.
+    /// The time in which every invariant is checked once for new data, unless the checks take longer.
     package static let checkInterval: Duration = .seconds(60)
-    /// The database belongs to the purchases: each look is followed by a rest so many times as long as it took, so
-    /// that fewer than one purchase in two hundred has the look at a whole day beside it.
+    /// The rest after each check, as a multiple of the check's time, because the purchases go first at the database.
+    /// With this rest fewer than one purchase in two hundred runs beside the check of a whole day.
     static let checkPause = 200
-    /// All of them are checked within an hour and a half even where each is cut off (MakegoodInvariantUnchecked).
+    /// The longest such rest. All invariants are checked within an hour and a half even if each check is cut off
+    /// (MakegoodInvariantUnchecked).
     static let checkPauseMax: Duration = .seconds(180)
-    /// What is new: little at first, a day in the end if that is read within `checkTarget`.
+    /// How far back a check of new data looks: little at first, in the end a day if the database reads a day within
+    /// `checkTarget`.
     static let checkReaches: [Duration] = [22, 170, 1350, 10_800, 86_400].map { .seconds($0) }
     private static let wholeDay = checkReaches.count - 1
-    /// Purchases wait for a check that takes longer.
+    /// The longest time that a check of new data should take; purchases wait for a longer one.
     static let checkTarget: Duration = .milliseconds(100)
-    /// In which the whole day is read, however long that takes: what was tried for long, or changed later, is seen then.
+    /// The time in which the whole day is read, however long that takes. This finds what was tried for long, or changed
+    /// later.
     static let checkDayInterval: Duration = .seconds(900)
     package static let backlogInterval: Duration = .seconds(15)
 
@@ -39,7 +42,7 @@ package struct Watch: Service {
         await cancelWhenGracefulShutdown {
             await withDiscardingTaskGroup { group in
                 group.addTask {
-                    // Schedulers that are started together, or again and again, do not all check at once.
+                    // Schedulers that are started together, or again and again, must not all check at once.
                     try? await Task.sleep(for: Self.checkInterval * Double.random(in: 0..<1))
                     await check(Invariant.ofTheLedger)
                 }
@@ -59,7 +62,7 @@ package struct Watch: Service {
         }
     }
 
-    /// - Returns: whether it could look.
+    /// - Returns: whether `body` succeeded.
     @discardableResult private func look(_ body: () async throws -> Void) async -> Bool {
         do {
             try await body()
@@ -70,19 +73,19 @@ package struct Watch: Service {
         }
     }
 
-    /// For ever: what is new about each, and beside that the whole day of each.
+    /// Checks for ever: the new data of each invariant, and beside that the whole day of each.
     func check(
         _ invariants: [Invariant], within interval: Duration = checkInterval,
         dayWithin dayInterval: Duration = checkDayInterval, pause: Int = checkPause
     ) async {
-        // Not yet checked is said as well, so that the alert knows each by its name.
+        // An invariant that is not yet checked gets a value too, so that the alert knows each invariant by its name.
         for invariant in invariants { checkedAt(invariant).record(0) }
         await withDiscardingTaskGroup { group in
             group.addTask { await checkNew(invariants, within: interval, pause: pause) }
             group.addTask {
-                // Who has just been started finds what waited for it, and plans every statement.
+                // A scheduler that has just been started has a backlog to publish, and every statement to plan.
                 try? await Task.sleep(for: interval)
-                // What an earlier process knew is to be known again soon.
+                // This process should soon know again what an earlier process knew.
                 await checkDay(invariants, within: interval, pause: pause)
                 while !Task.isCancelled { await checkDay(invariants, within: dayInterval, pause: pause) }
             }
@@ -108,7 +111,7 @@ package struct Watch: Service {
         }
     }
 
-    /// Looks at each once. One that is cut off keeps no other from being looked at.
+    /// Looks at each invariant once. A look that is cut off does not keep the next ones from being made.
     private func round(
         _ invariants: [Invariant], within interval: Duration, pause: Int, _ look: (Int) async -> Void
     ) async {
@@ -120,10 +123,10 @@ package struct Watch: Service {
         }
     }
 
-    /// - Returns: the next check's, as an index into `checkReaches`.
+    /// - Returns: the reach of the next check, as an index into `checkReaches`.
     static func reach(after reach: Int, thatTook taken: Duration, couldLook: Bool = true) -> Int {
         if taken > checkTarget { return max(reach - 1, 0) }
-        // Eight times as much will not be too long.
+        // A reach eight times as long will not take too long.
         return couldLook && taken * 10 < checkTarget ? min(reach + 1, wholeDay) : reach
     }
 
@@ -133,7 +136,7 @@ package struct Watch: Service {
             ledger.database, span: .last(Self.checkReaches[reach]), scale: ledger.schedule.scale)
         let isDay = reach == Self.wholeDay
         if isDay { checkedAt(invariant).record(Date().timeIntervalSince1970) }
-        // That nothing is broken, only the whole day says.
+        // Only a check of the whole day can say that nothing is violated.
         if violation != nil || isDay {
             gauge("makegood_invariant_violations", [("invariant", invariant.name)]).record(violation?.count ?? 0)
         }
@@ -209,7 +212,7 @@ extension Statements {
         package let lane: String
         package let state: String
         package let receipts: Int
-        /// How long the oldest of them has been due; 0 where none is.
+        /// How long the oldest of these receipts has been due; 0 where none is.
         package let overdueSeconds: Double
     }
 

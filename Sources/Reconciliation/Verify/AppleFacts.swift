@@ -54,7 +54,7 @@ extension Transaction {
     }
 }
 
-/// What Apple says beside what decides; kept for support and statistics.
+/// Facts from Apple that decide nothing; kept for support and statistics.
 private struct Facts {
     var price: Int64?
     var currency: String?
@@ -70,10 +70,10 @@ private struct Facts {
     var revocationType: String?
     /// Milliunits: 100000 is everything.
     var revocationPercentage: Int?
-    /// What the chain was called before a migration to Advanced Commerce.
+    /// The chain's id before a migration to Advanced Commerce.
     var previousOriginalID: String?
 
-    /// Not by `JSONEncoder`: one is written for every transaction, and this costs a tenth.
+    /// Written without `JSONEncoder`: each transaction needs one such text, and this costs a tenth.
     var json: String {
         let members: [(String, JSONValue?)] = [
             ("price", price.map { .number(String($0)) }), ("currency", currency.map(JSONValue.string)),

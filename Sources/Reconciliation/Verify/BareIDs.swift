@@ -4,7 +4,7 @@ import Foundation
 import Ledger
 import Purchases
 
-/// Bare ids: a question to Apple, unless somebody vouches for who asks.
+/// Examines bare ids. A bare id is only a question to Apple, unless a trusted backend vouches for the user.
 extension ReceiptVerifier {
     func examineIdentifier(
         of receipt: StoredReceipt, for app: AppServices
@@ -13,7 +13,8 @@ extension ReceiptVerifier {
             return .finding(.receipt(.rejected(.malformed)))
         }
         if receipt.isVouched { return try await answer(id, of: receipt, for: app, in: app.lookUpOrder) }
-        // No possession: a grant that this very user has already may answer, or an order or a token (rows 1 to 4).
+        // Without possession only three things may answer: a grant that this very user already has, an order, or a
+        // token (rows 1 to 4).
         let unproven = Examination.finding(.identifier(id, .possessionMissing))
         guard receipt.appHasOrders, app.serverAPI != nil else { return unproven }
         let question = Statements.BareID(
@@ -24,7 +25,7 @@ extension ReceiptVerifier {
         if let stored = known.stored {
             let entry = try await judge(of: [stored], in: receipt, for: app).judge(stored)
             guard case .grant(_, let source) = entry.decision else { return unproven }
-            // A period is granted by its billing event, which is not stored.
+            // A period is granted by its billing event, and the billing event is not stored.
             if app.policy.confirmWithApple != .always, isFresh(stored.signedAt, by: source, of: receipt),
                 !stored.isPeriod
             {
@@ -46,7 +47,7 @@ extension ReceiptVerifier {
         _ = try await query(Statements.noteAnswer, question)
         if entries.contains(where: \.decision.gives) { return .finding(.transactions(entries)) }
         guard !entries.isEmpty else { return unproven }
-        // Apple's word is kept, so that it is not asked again; whoever asks learns nothing of it.
+        // Apple's answer is stored, so that Apple is not asked again. The poster learns nothing of it.
         return .finding(
             .transactions(
                 entries.map { Verdict.Entry(transaction: $0.transaction, decision: .held(.possessionMissing)) }))
@@ -54,10 +55,10 @@ extension ReceiptVerifier {
 }
 
 extension StoredReceipt {
-    /// Ids that nobody vouches for.
+    /// Whether the proof is an id for which nobody vouches.
     var isBareID: Bool { proof == .identifier && !isVouched }
 
-    /// Whether a day has gone by since it was posted.
+    /// Whether a day has passed since the receipt was posted.
     func isOld(by schedule: RetrySchedule) -> Bool {
         Duration.seconds(readAt.timeIntervalSince(receivedAt)) > ReceiptVerifier.notFoundFor * schedule.scale
     }

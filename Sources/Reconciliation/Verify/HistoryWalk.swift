@@ -6,18 +6,20 @@ import Postgres
 import Purchases
 import Settings
 
-/// Reads a customer's purchases from Apple's history, for receipts that list more unknown ones than are worth a call
-/// each: 20 to a call, in the repair lane, at most one walk per customer and hour over all workers.
+/// Reads a customer's purchases from Apple's history, for receipts that list more unknown purchases than are worth a
+/// call each. One call reads 20 purchases, in the repair lane. All workers together make at most one walk per customer
+/// and hour.
 ///
-/// Every page's facts are stored before the next is asked for, so what one receipt's walk reads serves every receipt,
-/// and a walk that is left (limits, an Apple that is away, a worker that dies) is gone on with by whoever comes next.
+/// The worker stores every page's facts before it asks for the next page, so one receipt's walk serves every receipt.
+/// If a walk stops early (limits, an Apple that is away, a worker that dies), the next worker that needs it continues
+/// it.
 struct HistoryWalk: Sendable {
-    /// From the beginning of one walk of a customer to that of the next: as long as facts stay fresh.
+    /// The time from the beginning of one walk of a customer to the next: as long as facts stay fresh.
     static let interval: Duration = .seconds(3600)
-    /// Then the receipt waits for `pause`, and others have their turn: 400 purchases.
+    /// After this many pages, 400 purchases, the receipt waits for `pause`, and other receipts have their turn.
     static let pagesMax = 20
     static let pause: Duration = .seconds(5)
-    /// No page is asked for later than this, so that a receipt is done before it is rescued.
+    /// After this time no further page is asked for, so that the receipt is done before a scheduler rescues it.
     static let timeMax: Duration = .seconds(10)
 
     let appleGateway: AppleGateway
@@ -25,19 +27,20 @@ struct HistoryWalk: Sendable {
     let schedule: RetrySchedule
     let app: AppServices
     let environment: StoreEnvironment
-    /// Apple's appTransactionId, or the original id of the receipt's first purchase where Apple says none: a customer
-    /// without one has a walk for each first purchase, of which a receipt has one.
+    /// Apple's appTransactionId, or the original id of the receipt's first purchase where Apple gives no
+    /// appTransactionId. A customer without an appTransactionId has one walk for each first purchase, and a receipt has
+    /// only one first purchase.
     let customer: String
     /// Any id of the customer's.
     let askedID: String
 
-    /// What was read now, and what those wait for that were not among it.
+    /// Returns the transactions that were read now, and what the receipt's other purchases wait for.
     func read(for receipt: StoredReceipt) async -> (transactions: [Transaction], rest: Examination.Rest) {
         var found: [Transaction] = []
         do throws(AppleRefusal) {
             let (begunAt, hasEnded) = try await read(into: &found, receipt)
-            // A walk that began before the receipt came may lack its purchases; what a later one lacks is not in the
-            // history, and is asked for by its id soon.
+            // A walk that began before the receipt came may lack the receipt's purchases. A purchase that a later walk
+            // lacks is not in the history, and is soon asked for by its id.
             let isLate = hasEnded && begunAt < receipt.receivedAt
             let until = isLate ? begunAt.addingTimeInterval(interval.inSeconds) : afterPause(receipt)
             return (found, .postpone(.historyPending, until: until))
@@ -55,7 +58,7 @@ struct HistoryWalk: Sendable {
         Statements.Walk(appID: app.configuration.id, environment: environment.rawValue, customer: customer)
     }
     private var interval: Duration { Self.interval * schedule.scale }
-    /// Longer than a page can take.
+    /// Longer than any page takes.
     private var lease: Duration { (schedule.callLimit + Governor.patience) * 1.5 }
 
     private func afterPause(_ receipt: StoredReceipt) -> Date {
@@ -86,7 +89,7 @@ struct HistoryWalk: Sendable {
                         walk: walk, reader: reader, transactions: transactions, revision: revision,
                         lease: goesOn ? lease : .zero))
                 found += transactions
-                // The page took longer than our lease, and somebody else reads on.
+                // The page took longer than our lease, and another worker reads on.
                 guard !stored.isEmpty else {
                     throw AppleRefusal(.postpone(.historyPending, until: afterPause(receipt)))
                 }
@@ -107,7 +110,8 @@ struct HistoryWalk: Sendable {
         }.answer
     }
 
-    /// Those of a page that can be believed. None at all: what Apple sends and we cannot believe says nothing.
+    /// The transactions of a page that can be verified. If none can, the call throws a retry: data from Apple that we
+    /// cannot verify say nothing.
     private func verified(_ page: HistoryPage) async throws(AppleRefusal) -> [Transaction] {
         var transactions: [Transaction] = []
         for jws in page.signedTransactions {

@@ -2,14 +2,15 @@ import Ledger
 import Purchases
 import Synchronization
 
-/// Notes whose purchases an installation has shown, once for each installation and customer of this process.
+/// Records whose purchases an installation has shown, once for each installation and customer in this process.
 final class InstallationRegister: Sendable {
-    /// Of one generation; there are two, about 150 bytes each.
+    /// Entries of one generation; there are two generations, and an entry takes about 150 bytes.
     private static let knownMax = 20_000
 
     private let known = Mutex<(young: Set<Statements.ShownCustomer>, old: Set<Statements.ShownCustomer>)>(([], []))
 
-    /// Committed when this returns, so that the verdict which follows knows it.
+    /// Records the customers of these transactions. The write is committed when this returns, so that the verdict that
+    /// follows sees it.
     ///
     /// - Parameter transactions: verified by Apple's own data.
     func show(_ installationID: String, _ transactions: [Transaction], in ledger: Ledger) async throws(LedgerError) {

@@ -4,15 +4,15 @@ import Foundation
 import Ledger
 import Purchases
 
-/// Legacy receipts: by the app's strategies in order, the first that can answer decides.
+/// Examines legacy receipts. The app's strategies are tried in order, and the first that can answer decides.
 extension ReceiptVerifier {
-    /// What a receipt says without any call.
+    /// What a receipt says without a call to Apple.
     enum LocalReading {
-        /// Apple's word of the day it was made, and where.
+        /// The purchases as Apple listed them on the day the receipt was made, and the environment.
         case purchases([Transaction], StoreEnvironment)
         /// An iOS 6 style receipt: a question, because only verifyReceipt can check its signature.
         case question(TransactionReceipt)
-        /// It ends here, or is held.
+        /// The decision on the whole receipt: it ends here, or is held.
         case whole(Decision)
         case retry(Reason)
     }
@@ -63,13 +63,13 @@ extension ReceiptVerifier {
             Unheard(entries: entries, ids: ids), of: receipt, for: app, otherwise: examination(of: refusal))
     }
 
-    /// The purchases that none of the services could be reached for, by their ids. Nil: there was none to ask.
+    /// The ids of the purchases about which none of the services could be reached. Nil: there was no service to ask.
     private func unheard(by refusals: [AppleRefusal]) -> Set<String>? {
         let asked = refusals.filter { $0.fate != .hold(.credentialsMissing) }.map(\.unheard.ids)
         return asked.first.map { asked.dropFirst().reduce($0) { $0.intersection($1) } }
     }
 
-    /// What Apple would be asked about a receipt's purchases one by one.
+    /// The receipt's purchases about which Apple would be asked one by one.
     private func unheard(_ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices) async -> Unheard {
         guard app.policy.provisional != nil, case .purchases(let listed, _) = reading,
             let known = try? await plan(listed, of: receipt, for: app)
@@ -77,9 +77,10 @@ extension ReceiptVerifier {
         return Unheard(known.plan)
     }
 
-    /// Elsewhere than in its own lane nothing waits for Apple: there, or on to the next strategy where asking is in vain.
+    /// Whether the receipt must move to Apple's lane, because only there a receipt waits for Apple.
     ///
-    /// - Parameter plan: of the questions.
+    /// - Parameter plan: the questions to Apple.
+    /// - Throws: why asking would be in vain now, so that the next strategy is tried.
     private func needsReroute(
         _ receipt: StoredReceipt, for service: ServiceCall.Service, of app: AppServices, _ plan: ReceiptPlan? = nil
     ) throws(AppleRefusal) -> Bool {
@@ -91,13 +92,15 @@ extension ReceiptVerifier {
 
     // MARK: verifyReceipt
 
-    /// How often verifyReceipt has to call malformed what is no receipt here either, before it is rejected for it.
+    /// After this many answers "malformed" from verifyReceipt a receipt is rejected, if we cannot read it either.
     private static let malformedAnswersMax = 3
     private static let malformed = 21002
 
-    /// A receipt of which all is over asks nothing, in whatever lane and however often it is posted, and an empty one asks
-    /// once. Nil: Apple is asked, also where it may have more to tell than the receipt does, as of what renews, was held,
-    /// or was refunded.
+    /// The verdict on a receipt for which Apple need not be asked. If every purchase in a receipt is over, Apple is not
+    /// asked, in any lane and however often the receipt is posted. For an empty receipt Apple is asked once.
+    ///
+    /// - Returns: nil where Apple must be asked. That includes purchases of which Apple may know more than the receipt
+    ///   does, such as those that renew, were held, or were refunded.
     private func judgePast(
         _ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination? {
@@ -119,7 +122,7 @@ extension ReceiptVerifier {
     private func askVerifyReceipt(
         _ base64: String, _ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        // What is not believed here stands before nobody's purchase.
+        // A receipt that we cannot verify must not delay anybody's purchase.
         let lane = if case .whole(.rejected) = reading { CallLane.repair } else { appleGateway.lane(of: receipt) }
         guard let client = appleGateway.receipts(of: app, lane: lane) else {
             throw AppleRefusal(.hold(.credentialsMissing))
@@ -149,8 +152,8 @@ extension ReceiptVerifier {
         }
     }
 
-    /// Whether Apple has said often enough, now again, that this is no receipt. It says the same in trouble of its own
-    /// (P15), so that it ends nothing but what is no receipt here either.
+    /// Whether Apple has now said often enough that this is no receipt. Apple gives the same answer when Apple itself
+    /// has trouble (P15), so the answer ends only a receipt that we cannot read either.
     private func isMalformedForGood(
         _ receipt: StoredReceipt, after calls: [ServiceCall]
     ) async throws(AppleRefusal) -> Bool {
@@ -160,7 +163,7 @@ extension ReceiptVerifier {
         return before + 1 >= Self.malformedAnswersMax
     }
 
-    /// Judges by it, and remembers it for as long as the receipt waits for another service.
+    /// Judges by verifyReceipt's answer, and keeps the answer for as long as the receipt waits for another service.
     private func hear(
         _ verified: VerifiedReceipt, _ calls: [ServiceCall], of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
@@ -187,7 +190,7 @@ extension ReceiptVerifier {
         let entries = verified.entries
         guard !entries.isEmpty else { return .finding(.receipt(.held(.noTransactionYet))) }
         let transactions = entries.compactMap { Transaction($0, in: verified) }
-        // One unreadable entry must not hide behind its neighbours.
+        // An unreadable entry must not be dropped because others are readable.
         guard transactions.count == entries.count else {
             return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
         }
@@ -198,15 +201,17 @@ extension ReceiptVerifier {
             transactions, in: verified.environment, of: receipt, for: app, butFor: [], isAppleWord: true)
     }
 
-    /// A legacy receipt shows no token (Ownership, note 2): whether tokens may say whose its purchases are, and Apple
-    /// can be asked for them, so that what would be granted waits for the signed transaction.
+    /// Whether a purchase that would be granted must wait for its signed transaction. A legacy receipt shows no token
+    /// (Ownership, note 2). The purchase waits if tokens may say whose it is, and Apple can be asked for them.
     private func mayHideTokens(
         of receipt: StoredReceipt, in environment: StoreEnvironment, for app: AppServices
     ) -> Bool {
         app.serverAPI != nil && app.lookUpOrder.contains(environment) && receipt.appHasOrders
     }
 
-    /// Decides what needs no call; what would be granted waits as the service before says.
+    /// Decides without a call.
+    ///
+    /// - Throws: `refusal`, the answer of the service before, where a purchase would be granted and needs a call.
     private func judge(
         withoutAsking listed: [Transaction], of receipt: StoredReceipt, for app: AppServices,
         otherwise refusal: AppleRefusal
@@ -218,7 +223,8 @@ extension ReceiptVerifier {
 
     // MARK: The receipt itself
 
-    /// Verified as signed data is, and refused for the same reasons: what cannot be believed asks Apple nothing.
+    /// Verifies the receipt as signed data is verified, and rejects it for the same reasons. The Server API is not
+    /// asked about a receipt that cannot be verified.
     func read(_ base64: String, of receipt: StoredReceipt, for app: AppServices) async -> LocalReading {
         let verified: AppReceipt
         do throws(ReceiptFailure) {
@@ -238,7 +244,7 @@ extension ReceiptVerifier {
         let entries = verified.entries
         guard !entries.isEmpty else { return .whole(.held(.noTransactionYet)) }
         let transactions = entries.compactMap { Transaction($0, in: verified) }
-        // One unreadable entry must not hide behind its neighbours.
+        // An unreadable entry must not be dropped because others are readable.
         guard transactions.count == entries.count, let environment = verified.environment else {
             return .retry(.appleAnswer)
         }
@@ -258,13 +264,14 @@ extension ReceiptVerifier {
 
     // MARK: The Server API
 
-    /// - Parameter ids: what the services before this one could not be reached for either; nil: there was none.
+    /// - Parameter ids: the purchases about which the services before this one could not be reached either; nil: there
+    ///   was no such service.
     private func askServerAPI(
         _ base64: String, of receipt: StoredReceipt, for app: AppServices, butFor ids: Set<String>?
     ) async throws(AppleRefusal) -> Examination {
         let reading = await read(base64, of: receipt, for: app)
         switch reading {
-        // What Xcode made can be looked up nowhere (AppleFacts 3.1).
+        // A receipt that Xcode made can be looked up nowhere (AppleFacts 3.1).
         case .purchases(let listed, let environment) where app.lookUpOrder.contains(environment):
             return try await confirm(listed, in: environment, of: receipt, for: app, butFor: ids)
         case .question(let question): return try await answer(question, of: receipt, for: app)
@@ -272,7 +279,8 @@ extension ReceiptVerifier {
         }
     }
 
-    /// Anybody can write such a text around an id: no possession, unless a trusted backend vouches.
+    /// Anybody can write such a receipt around an id, so it proves no possession unless a trusted backend vouches for
+    /// the user.
     private func answer(
         _ question: TransactionReceipt, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
@@ -284,11 +292,11 @@ extension ReceiptVerifier {
         return try await answer(question.transactionId, of: receipt, for: app, in: [environment])
     }
 
-    /// Asks Apple about those purchases of a verified receipt that would be granted and are not known well enough, and
-    /// grants what can be granted at once, whatever its neighbours wait for.
+    /// Asks Apple about those purchases of a verified receipt that would be granted and are not known well enough. A
+    /// purchase that can be granted is granted at once, whatever the receipt's other purchases wait for.
     ///
-    /// - Parameter isAppleWord: what is listed is Apple's answer of now, not of the day the receipt was made: what the
-    ///   Server API never finds is judged by that.
+    /// - Parameter isAppleWord: whether the list is Apple's answer of now, not of the day the receipt was made. A
+    ///   purchase that the Server API never finds is then judged by the list.
     private func confirm(
         _ listed: [Transaction], in environment: StoreEnvironment, of receipt: StoredReceipt, for app: AppServices,
         butFor ids: Set<String>?, isAppleWord: Bool = false
@@ -311,7 +319,7 @@ extension ReceiptVerifier {
             for await (purchase, result) in group { round.take(result, for: purchase) }
         }
         if !plan.waiting.isEmpty, round.isAnswered {
-            // Its customer's name at Apple, where a purchase that was just looked up tells it.
+            // The customer's id at Apple, if a purchase that was just looked up gives it.
             let oldest = listed[0].originalID
             let walk = HistoryWalk(
                 appleGateway: appleGateway, ledger: ledger, schedule: schedule, app: app, environment: environment,
@@ -320,7 +328,7 @@ extension ReceiptVerifier {
             round.take(read.transactions)
             round.historyRest = read.rest
         }
-        // What Apple said may carry a token, which the receipt does not show (Ownership, note 2).
+        // Apple's answer may carry a token, which the receipt does not show (Ownership, note 2).
         let found = Dictionary(round.found.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
         let informed = try await self.judge(
             of: purchases.map { found[$0.listed.id] ?? $0.current }, in: receipt, for: app)
@@ -330,7 +338,7 @@ extension ReceiptVerifier {
         return try await bridge(unheard, of: receipt, for: app, otherwise: otherwise)
     }
 
-    /// What to ask, by what is known of the listed purchases and of whose they are.
+    /// The questions to Apple, from what is known of the listed purchases and of their owners.
     private func plan(
         _ listed: [Transaction], of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> (plan: ReceiptPlan, purchases: [ListedPurchase], judge: Judge) {
@@ -352,7 +360,8 @@ extension ReceiptVerifier {
         }
     }
 
-    /// Apple's word on a purchase that Apple signed: that it now knows no such id is no proof against it (P14).
+    /// Apple's current answer about a purchase that Apple signed. If Apple now knows no such id, that is no proof
+    /// against the purchase (P14).
     private func lookUp(
         _ purchase: ListedPurchase, of receipt: StoredReceipt, for app: AppServices, in environment: StoreEnvironment
     ) async -> Result<Transaction, AppleRefusal> {
@@ -369,7 +378,7 @@ extension ReceiptVerifier {
 }
 
 extension Unheard {
-    /// Whatever would have been looked up, if nobody could be asked at all.
+    /// All purchases that would have been looked up, for the case that no service could be asked at all.
     fileprivate init(_ plan: ReceiptPlan) {
         let open = (plan.asked + plan.waiting).map { $0.waiting(.appleUnavailable) }
         self.init(entries: plan.judged + open, ids: Set(plan.asked.filter(\.isUnheard).map(\.listed.id)))
@@ -377,8 +386,8 @@ extension Unheard {
 }
 
 extension Fate {
-    /// Whether a service cannot answer now, so that another may be asked instead. A limit of ours and a time that Apple
-    /// names are waits, and "not found yet" is an answer.
+    /// Whether a service cannot answer now, so that another service may be asked instead. A limit of ours and a time
+    /// that Apple names are waits, and "not found yet" is an answer.
     fileprivate var leavesItToOthers: Bool {
         switch self {
         case .retry(.appleUnavailable), .retry(.appleAnswer), .postpone(.appleUnavailable, until: nil), .halt,

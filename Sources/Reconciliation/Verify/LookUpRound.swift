@@ -2,17 +2,17 @@ import AppleGateway
 import Foundation
 import Purchases
 
-/// What one round of questions brought for a receipt.
+/// The result of one round of questions to Apple for a receipt.
 struct LookUpRound {
-    /// Judged without a question.
+    /// Purchases that were judged without a question.
     private let judged: [Verdict.Entry]
-    /// Apple's word of now, by the receipt's ids.
+    /// Apple's current answers, by the receipt's ids.
     private(set) var found: [Transaction] = []
     private var waiting: [ListedPurchase]
-    /// Open after a question.
+    /// Purchases that are still open after a question.
     private var unanswered: [(purchase: ListedPurchase, refusal: AppleRefusal)] = []
     private(set) var customerID: String?
-    /// What those wait for that the history did not bring.
+    /// What the purchases wait for that the history did not contain.
     var historyRest: Examination.Rest?
 
     init(_ plan: ReceiptPlan) {
@@ -21,13 +21,14 @@ struct LookUpRound {
         customerID = plan.judged.lazy.compactMap(\.transaction.customerID).first
     }
 
-    /// Each purchase by its own refusal.
+    /// The purchases about which Apple could not be reached, each by its own refusal.
     func unheard(by judge: Judge) -> Unheard {
         let ids = unanswered.filter { $0.refusal.isOutage && $0.purchase.isUnheard }.map(\.purchase.listed.id)
         return Unheard(entries: entries(by: judge) + open, ids: Set(ids))
     }
 
-    /// Only what Apple was asked about counts as an attempt, and only an attempt climbs the ladder.
+    /// The purchases that stay open. Only a question to Apple counts as an attempt, and only an attempt climbs the
+    /// retry ladder.
     private var open: [Verdict.Entry] {
         let historyReason = if case .retry(let reason, _) = historyRest { reason } else { Reason.historyPending }
         return unanswered.map { purchase, refusal in
@@ -35,7 +36,7 @@ struct LookUpRound {
         } + waiting.map { $0.waiting(historyReason) }
     }
 
-    /// Apple answers, even if it does not find everything.
+    /// Whether Apple answered every question, even if Apple did not find everything.
     var isAnswered: Bool { unanswered.allSatisfy { $0.refusal.fate == .retry(.notFoundYet) } }
 
     mutating func take(

@@ -3,14 +3,14 @@ import Foundation
 import Ledger
 import Purchases
 
-/// Whose purchases are: evidence from the database, asked only where something could answer.
+/// Reads evidence about the owners of purchases from the database, only for purchases where evidence could decide.
 extension ReceiptVerifier {
-    /// Purchases of one statement; more are asked in several.
+    /// Purchases of one statement; further purchases take further statements.
     private static let questionsMax = 512
 
-    /// Who judges these purchases of a receipt, all that it is known to hold.
+    /// The judge of these purchases, which are all that the receipt is known to hold.
     ///
-    /// - Throws: where the database is away for longer than anybody waits for it: not now.
+    /// - Throws: a postponement, if the database is away for longer than the worker waits for it.
     func judge(
         of transactions: [Transaction], in receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Judge {
@@ -23,13 +23,13 @@ extension ReceiptVerifier {
         }
     }
 
-    /// As of now, once.
+    /// Asks for the evidence as of now, once.
     func freshJudge(
         of transactions: [Transaction], in receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Judge {
         let claim = self.claim(receipt)
         let named = receipt.orderID.map { OrderID.named($0, of: receipt.appID) }
-        // Of one purchase the newest post counts alone.
+        // For a single purchase only the newest post counts.
         let lines = transactions.count > 1 ? receipt.linesOfOthers(among: transactions) : [:]
         func recordUserID(of transaction: Transaction) -> String? {
             guard app.policy.recordsNameUsers else { return nil }
@@ -84,7 +84,8 @@ extension ReceiptVerifier {
 }
 
 extension Ledger {
-    /// Waits for a database that is away, for a while, with jitter: in-flight work is bounded, so consuming stops.
+    /// Waits for a while, with jitter, for a database that is away. In-flight work is bounded, so the worker stops
+    /// consuming.
     func patiently<Value: Sendable>(
         _ body: () async throws(LedgerError) -> Value
     ) async throws(LedgerError) -> Value {

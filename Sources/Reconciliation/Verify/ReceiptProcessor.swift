@@ -10,30 +10,32 @@ import Service
 import Settings
 import WorkQueue
 
-/// Where one message is worked on: pointer, row, finding, verdict, next message. Knows nothing of deliveries.
+/// Works on one message: pointer, row, finding, verdict, next message. It knows nothing of deliveries.
 struct ReceiptProcessor: Sendable {
     enum Result: Sendable, Equatable {
-        /// Acknowledge: the row is settled, will come again by its due time, or is nobody's business any more.
+        /// Acknowledge: the row is settled, comes back at its due time, or needs no work any more.
         case done
-        /// Nothing we can read or know: a dead letter.
+        /// The message cannot be read, or names no known receipt: a dead letter.
         case undeliverable
     }
 
-    /// A verdict that found its row locked, or an owner it could not see, is written again this often. Where many
-    /// purchases want the same orders, each round binds one at least, and no more orders than these are looked at.
+    /// How often a verdict is written again that found its row locked, or an owner that its statement could not see.
+    /// Where many purchases want the same orders, each round binds at least one, and no more orders than these are
+    /// looked at.
     private static let settleTriesMax = 8 + Statements.ordersMax
-    /// From then on a neighbour is given time to commit, at most so much each time.
+    /// After this many rounds the worker pauses before each further round, so that another transaction has time to
+    /// commit.
     private static let settleTriesAtOnce = 8
     private static let settlePauseMax: Duration = .milliseconds(20)
-    /// Tries without a verdict after which a message that came again is judged alone.
+    /// After this many tries without a verdict a redelivered message is judged alone.
     private static let suspectRescues = 2
     private static let pauseDelay: Duration = .seconds(60)
     private static let outageDelayMin: Duration = .seconds(30)
     private static let budgetDelayMin: Duration = .seconds(5)
     private static let delayMax: Duration = .seconds(300)
-    /// Those that wait for the same moment come within so long after it.
+    /// Receipts that wait for the same moment come back within this time after it.
     private static let spreadMax: Duration = .seconds(60)
-    /// Each holds a message, and the broker's patience is bounded.
+    /// How many suspects may wait. Each holds a message, and the broker's patience is bounded.
     private static let suspectsWaitingMax = 16
 
     let ledger: Ledger
@@ -65,7 +67,7 @@ struct ReceiptProcessor: Sendable {
     }
 
     /// - Parameters:
-    ///   - redelivered: somebody had this message before and did not settle it.
+    ///   - redelivered: a worker had this message before and did not settle it.
     ///   - traceparent: as it came with the message.
     package func settle(_ message: [UInt8], redelivered: Bool, traceparent: String? = nil) async -> Result {
         guard let pointer = Pointer(message) else { return .undeliverable }
@@ -83,26 +85,27 @@ struct ReceiptProcessor: Sendable {
             }
             guard let receipt = stored else { return .undeliverable }
             guard !receipt.state.isEnded else { return .done }
-            // A stale pointer must not jump a backoff. One that is ahead is none of ours, for the row is written before its
-            // pointer, or the database was restored to a time before it: there the due time brings the row.
+            // A stale pointer must not shorten a backoff. A pointer that is ahead of its row is not ours, because the
+            // row is written before its pointer, or the database was restored to an earlier time. In that case the row
+            // comes back at its due time.
             guard pointer.attempt == receipt.attempt else {
                 (pointer.attempt < receipt.attempt ? passedStale : passedAhead).increment()
                 return .done
             }
             try await redelivered ? judgeAgain(receipt) : judge(receipt)
         } catch {
-            // Not acknowledging would only hold the message; the row's due time brings it back.
+            // Without an ack the broker would only hold the message; the row comes back at its due time.
             report(error, pointer.receiptID)
         }
         return .done
     }
 
-    /// A message that comes again may be what its worker died of. It is counted before it is judged, and what was
-    /// there at two deaths is judged one by one: then only the one to blame is counted on, until it is parked, and its
-    /// neighbours are settled.
+    /// Judges a redelivered message. A worker may have died of the message, so the redelivery is counted before the
+    /// receipt is judged. A receipt that was in flight at two deaths is judged alone. From then on only the receipt
+    /// that is to blame is counted, until it is parked, and the others are settled.
     private func judgeAgain(_ receipt: StoredReceipt) async throws(LedgerError) {
         let isSuspect = receipt.rescues >= Self.suspectRescues
-        // No room to wait: the row's due time brings it back.
+        // There is no room to wait; the row comes back at its due time.
         if isSuspect, await !suspects.enter() { return }
         defer { if isSuspect { suspects.leave() } }
         let count = try await ledger.patiently { () throws(LedgerError) in
@@ -125,7 +128,7 @@ struct ReceiptProcessor: Sendable {
             try await write(.receipt(.held(.appUnknown)), for: receipt, of: nil)
             return
         }
-        // No verdict and no halt: another worker, of a newer program, may know what is sold.
+        // No verdict and no halt: a worker with a newer program may be able to read the catalogue.
         guard app.knowsCatalogue else {
             try await postpone(receipt, .catalogueUnknown, by: delay(.catalogueUnknown, receipt))
             return
@@ -172,9 +175,10 @@ struct ReceiptProcessor: Sendable {
         until.map { delay(until: $0, receipt) } ?? delay(reason, receipt)
     }
 
-    /// Those that wait come at different times, and the more rarely the longer they have waited: after about a quarter
-    /// of it. After the age itself the last of a rush would come for minutes while nobody calls: of N that are t old
-    /// N / t a second; so it is four times as many, and what is left dwindles with the fourth power of the time.
+    /// The wait before the next try: random, and about a quarter of the receipt's age. So receipts come back at
+    /// different times, and less often the longer they have waited. If the wait were the age itself, the last receipts
+    /// of a rush would come back over minutes in which nobody calls: of N receipts of age t, N / t come in a second.
+    /// With a quarter four times as many come, and the number that still waits falls with the fourth power of the time.
     private func delay(_ reason: Reason, _ receipt: StoredReceipt) -> Duration {
         let scale = ledger.schedule.scale
         if reason == .halted { return Self.pauseDelay * scale }
@@ -183,7 +187,8 @@ struct ReceiptProcessor: Sendable {
         return min(max(age / 4, least), Self.delayMax * scale) * Double.random(in: 0.5..<1.5)
     }
 
-    /// Apple has named the time, to all at once: they come after it, one by one.
+    /// The wait for a time that Apple has named. Apple names it to all workers at once, so receipts come back one by
+    /// one after it.
     private func delay(until: Date, _ receipt: StoredReceipt) -> Duration {
         let wait = Duration.seconds(max(1, until.timeIntervalSince(receipt.readAt)))
         return wait + min(wait, Self.spreadMax) * Double.random(in: 0..<1)
@@ -195,7 +200,7 @@ struct ReceiptProcessor: Sendable {
         let wait = ledger.schedule.wait(afterAttempts: receipt.attempt, random: Double.random(in: 0..<1))
         let settlement = try await write(
             finding, for: receipt, of: app, dueIn: ledger.schedule.dueIn(wait, lane: .apple), call: call)
-        // First the row, then the fresh pointer, then the ack. Parked rows and late waits have no message.
+        // First the row, then the fresh pointer, then the ack. Parked rows and waits beyond the ladder have no message.
         guard case .rung(let rung) = wait, let settlement, settlement.state == .received else { return }
         CrashPoint.afterRowBeforeRung.reached()
         do {
@@ -226,8 +231,9 @@ struct ReceiptProcessor: Sendable {
         }
     }
 
-    /// Whether a proof that fails as a whole ends nothing. The client may have finished on our word: purchases that are
-    /// held with stored facts stay owed, and what was given on trust ends by Apple's word alone.
+    /// Whether a receipt stays open although its proof fails as a whole. The client may have finished the transactions
+    /// because we allowed it: held purchases with stored facts stay owed, and only Apple's answer ends what was given
+    /// on trust.
     private func stays(_ receipt: StoredReceipt, despite reason: Reason) -> Bool {
         if receipt.isOnTrust { return !Reason.takingBack.contains(reason) }
         return receipt.state == .held && receipt.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
@@ -236,13 +242,14 @@ struct ReceiptProcessor: Sendable {
     private func heldDelay(_ receipt: StoredReceipt) -> Duration {
         let age = Duration.seconds(receipt.readAt.timeIntervalSince(receipt.receivedAt))
         if receipt.isOnTrust { return ledger.schedule.confirmDelay(age: age) }
-        // Time alone tells nothing of a bare id any more.
+        // For a bare id this old, more time alone changes nothing.
         return receipt.isBareID && receipt.isOld(by: ledger.schedule)
             ? ledger.schedule.netDelay(random: .random(in: 0..<1)) : ledger.schedule.heldDelay(age: age)
     }
 
-    /// What is held for the configuration or a person, and was found so before, waits for them. The first time it comes back
-    /// as all do: a configuration may be changing just then.
+    /// The delay of a receipt that is held. A receipt that waits for the configuration or a person, and was found so
+    /// before, comes back rarely. The first time it comes back like all held receipts, because a configuration may be
+    /// changing just then.
     private func heldDelay(_ receipt: StoredReceipt, _ finding: Verdict.Finding) -> Duration {
         guard finding.waitsForConfiguration, receipt.state == .held || finding.isOfShadow else {
             return heldDelay(receipt)
@@ -250,7 +257,8 @@ struct ReceiptProcessor: Sendable {
         return ledger.schedule.netDelay(random: .random(in: 0..<1))
     }
 
-    /// Another process may have taken a new configuration and woken this row, which was then judged here by the old one.
+    /// Wakes the row if its configuration has changed: another process may have taken a new configuration and woken
+    /// this row, which this process then judged by the old one.
     private func wakeIfStale(_ receipt: StoredReceipt, _ app: AppServices) async throws(LedgerError) {
         _ = try await ledger.patiently { () throws(LedgerError) in
             try await ledger.run(
@@ -261,9 +269,9 @@ struct ReceiptProcessor: Sendable {
         }
     }
 
-    /// Writes a verdict until it stands or is moot. Nil: it is moot.
+    /// Writes a verdict until the database takes it or it is moot. Nil: it is moot.
     ///
-    /// - Parameter app: whose purchases they are; nil where it is not known, and nothing can be given.
+    /// - Parameter app: the app of the purchases; nil where the app is not known, and nothing can be given.
     @discardableResult
     private func write(
         _ finding: Verdict.Finding, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration? = nil,
@@ -288,15 +296,16 @@ struct ReceiptProcessor: Sendable {
                 if let app, finding.waitsForConfiguration { try await wakeIfStale(receipt, app) }
                 return settlement
             }
-            // Locked, or decided by a statement that ours could not see: the row says which.
+            // The row is locked, or a statement that ours could not see has decided it; the row says which.
             let current = try await ledger.patiently { () throws(LedgerError) in try await ledger.fetch(receipt.id) }
             guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
             if current.lines != receipt.lines, finding.hangsOnWords {
-                // Apple was not asked about what was held: from the start, by what is said now.
+                // The posts say something else now, and Apple was not asked about what was held. The receipt is judged
+                // from the start.
                 workQueue.publish(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
                 return nil
             }
-            // Its poster may have become part of another account, or have said something else of it.
+            // The poster may have become part of another account, or may have said something else about the receipt.
             let isOther = !current.userID.isSameText(as: receipt.userID) || current.lines != receipt.lines
             if isOther { receipt = current }
             if let app { finding = try await matchAnew(finding, of: receipt, isOther, for: app) }
@@ -304,9 +313,10 @@ struct ReceiptProcessor: Sendable {
         return nil
     }
 
-    /// Somebody else may have the order by now: what is known of the owners is asked again, Apple is not.
+    /// Matches the purchases with their owners again, because another user may have the order by now. The database is
+    /// asked again, Apple is not.
     ///
-    /// - Parameter isOther: the receipt's poster is another one now, or says something else.
+    /// - Parameter isOther: whether the receipt has another poster now, or its posts say something else.
     private func matchAnew(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, _ isOther: Bool, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
@@ -344,7 +354,7 @@ struct ReceiptProcessor: Sendable {
         if case .receipt(.rejected(let reason)) = verdict.finding, reason.isForgery {
             security.note(.proofRefused(reason), receipt: receipt.id, app: receipt.appID, user: receipt.userID)
         }
-        // Once each: it comes back from time to time, and is held again.
+        // Noted once for each receipt: a held receipt comes back from time to time, and is held again.
         if verdict.finding.showsSharedToken, receipt.state != .held {
             security.note(.tokenShared, receipt: receipt.id, app: receipt.appID, user: receipt.userID)
         }
@@ -364,7 +374,8 @@ struct ReceiptProcessor: Sendable {
             ])
     }
 
-    /// Once: what is held comes back from time to time, and is held again.
+    /// Logs revocations for an unknown reason, once for each receipt: a held receipt comes back from time to time, and
+    /// is held again.
     private func reportUnknownRevocations(_ verdict: Verdict) {
         guard case .transactions(let entries) = verdict.finding else { return }
         for entry in entries where entry.heldBy?.reasons.contains(.revocationUnknown) == true {
@@ -379,8 +390,8 @@ struct ReceiptProcessor: Sendable {
         }
     }
 
-    /// A finding as it is written: read as Apple's word on what was given on trust, and only decided where the app is in
-    /// shadow.
+    /// The finding in the form that is written. For a receipt on trust it is read as Apple's answer about what was
+    /// given. For an app in shadow it is decided and not given.
     private func prepare(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
@@ -394,15 +405,15 @@ struct ReceiptProcessor: Sendable {
         return try await shade(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
     }
 
-    /// In shadow what would be given is written down, and held (`AppPolicy/Mode`).
+    /// In shadow, records what would be given, and holds it (`AppPolicy/Mode`).
     ///
-    /// - Parameter given: what was given on trust before the app was in shadow.
+    /// - Parameter given: purchases that were given on trust before the app was in shadow.
     private func shade(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices, except given: Set<String> = []
     ) async throws(LedgerError) -> Verdict.Finding {
         guard app.policy.mode == .shadow, case .transactions(let entries) = finding else { return finding }
         let decided = entries.filter { $0.decision.gives && !given.contains($0.transaction.id) }
-        // Nor is anybody told that it is disputed.
+        // In shadow nobody is told of a dispute either.
         guard !decided.isEmpty else { return .transactions(entries.map { $0.with($0.decision) }) }
         let decisions = decided.map { ShadowDecision($0, of: receipt) }
         _ = try await ledger.patiently { () throws(LedgerError) in
@@ -415,12 +426,12 @@ struct ReceiptProcessor: Sendable {
 
     // MARK: Trust
 
-    /// Gives what may be given before Apple has confirmed it, where the user is trusted and the day's limits have room
-    /// (B10). The places are taken first, so that a death in between gives nothing beyond the limits; the receipt stays
-    /// open, and nothing of its tries at Apple is counted here.
+    /// Gives purchases that may be given before Apple has confirmed them, where the user is trusted and the day's
+    /// limits have room (B10). The worker takes the places first, so that its death in between gives nothing beyond the
+    /// limits. The receipt stays open, and its tries at Apple are not counted here.
     ///
-    /// - Parameter others: the receipt's other purchases. They are named, so that nobody takes the receipt for safe to
-    ///   finish because of what was given.
+    /// - Parameter others: the receipt's other purchases. The verdict names them, so that nobody takes the receipt for
+    ///   safe to finish because of what was given.
     /// - Returns: whether anything was given.
     private func trust(
         _ entries: [Verdict.Entry], beside others: [Verdict.Entry], of receipt: StoredReceipt, for app: AppServices
@@ -470,7 +481,7 @@ struct ReceiptProcessor: Sendable {
         switch error {
         case .busy, .unavailable: logger.debug("database is away", metadata: LogKeys.error(error))
         case .refused:
-            // Our bug: these values should have been refused at the door. The row comes back and ends parked.
+            // Our bug: ingest should have refused these values. The row comes back and ends parked.
             Counter(label: "makegood_refused_verdicts_total").increment()
             logger.error(
                 "the database refuses a verdict",
@@ -487,9 +498,9 @@ extension Verdict.Finding {
 }
 
 extension Verdict {
-    /// The environment of the purchase that its customer has from now on; nil where he gets nothing by it, or where the
-    /// time until now says nothing about us: what was held waited for a product, a policy or a person. What is given on
-    /// trust counts then, not when Apple confirms it.
+    /// The environment of the purchase that the user gets by this verdict. Nil where the user gets nothing by it, or
+    /// where the time until now says nothing about us: a held receipt waited for a product, a policy or a person. A
+    /// purchase given on trust counts when it is given, not when Apple confirms it.
     fileprivate func environmentGiven(by settlement: Settlement, of receipt: StoredReceipt) -> String? {
         guard receipt.state != .held, !receipt.isOnTrust, case .transactions(let entries) = finding else { return nil }
         let given = entries.first { entry in

@@ -5,20 +5,20 @@ package import Ledger
 import Postgres
 package import Purchases
 
-/// What looking at a receipt brought.
+/// The result of examining a receipt.
 package indirect enum Examination: Sendable {
     case finding(Verdict.Finding)
-    /// Apple cannot be reached, and policy may give these before it has confirmed them: each would be granted. Beside them
-    /// the receipt's other purchases, as they stand; none of them is a grant. Whether or not any is given, the receipt goes
-    /// on as it would have.
+    /// Apple cannot be reached, and policy may give these purchases before Apple has confirmed them: each would be
+    /// granted. `beside` holds the receipt's other purchases as they stand; none of them is a grant. Whether or not any
+    /// purchase is given, the receipt goes on with `otherwise`.
     case bridge([Verdict.Entry], beside: [Verdict.Entry], otherwise: Examination)
-    /// Apple was asked and gave nothing to go by: an attempt.
+    /// Apple was asked and gave no usable answer: an attempt.
     case retry(Reason, call: Verdict.Call?)
-    /// Nobody was asked, or Apple told us to wait: no attempt.
+    /// Apple was not asked, or told us to wait: no attempt.
     case postpone(Reason, until: Date?)
-    /// Some of its transactions are judged; others are open, and this is what they wait for.
+    /// Some of the receipt's transactions are judged; the others are open, and `Rest` says what they wait for.
     case partly([Verdict.Entry], Rest)
-    /// It needs Apple: to its queue.
+    /// The receipt needs Apple, so it goes to Apple's queue.
     case reroute
 
     /// What the open transactions of a receipt wait for: as ``retry(_:call:)`` and ``postpone(_:until:)``.
@@ -30,12 +30,14 @@ package indirect enum Examination: Sendable {
 
 /// Turns a stored receipt into a finding: verifies, asks Apple where the proof needs it, decides.
 package struct ReceiptVerifier: Sendable {
-    /// A signed transaction from further ahead than this is a clock that is wrong, ours or Apple's: a retry.
+    /// How far ahead of our clock a signed transaction may be, in seconds. Beyond this our clock or Apple's is wrong: a
+    /// retry.
     package static let clockAheadMax: TimeInterval = 300
-    /// A signed transaction proves the state at its signedDate; older than this at its receipt, Apple is asked.
+    /// How old a signed transaction may be when its receipt comes, in seconds. A signed transaction proves the state at
+    /// its signedDate; about an older one Apple is asked.
     package static let staleAfter: TimeInterval = 3600
-    /// How long "not found" may mean "not found yet", and how often Apple is asked at least (P14): a day in which we
-    /// did not ask is none.
+    /// How long "not found" may mean "not found yet", and how often Apple must be asked at least (P14): a day on which
+    /// we did not ask does not count.
     package static let notFoundFor: Duration = .seconds(86_400)
     package static let notFoundAttemptsMin = Parking.attemptsMin
 
@@ -124,14 +126,14 @@ package struct ReceiptVerifier: Sendable {
         }
     }
 
-    /// Whether what Apple signed then counts as its word of today. Time in our own queue does not count,
-    /// but what waited for a person may be refunded by now.
+    /// Whether data that Apple signed at this time count as Apple's current state. Time in our own queue does not
+    /// count, but a purchase that waited for a person may be refunded by now.
     func isFresh(_ signedAt: Date?, by source: BindingSource, of receipt: StoredReceipt) -> Bool {
         source != .support && signedAt.map { receipt.claimedAt.timeIntervalSince($0) <= Self.staleAfter } ?? false
     }
 
-    /// What would be granted, by what is known of it here: the same proof under a thousand orders is one call. Nil: Apple is
-    /// asked.
+    /// The verdict on a purchase that would be granted, from what is known of it here, so that the same proof under a
+    /// thousand orders is one call. Nil: Apple is asked.
     ///
     /// Where the app has everything confirmed, only a grant answers: stored facts may be those of another proof.
     private func known(
@@ -158,7 +160,7 @@ package struct ReceiptVerifier: Sendable {
         _ transaction: Transaction, _ receipt: StoredReceipt
     ) async throws(AppleRefusal) -> Bool {
         guard let userID = receipt.userID else { return false }
-        // Counted where the call is made.
+        // The question is counted in Apple's lane, where the call is made.
         guard receipt.lane == .apple else { return true }
         let question = Statements.GrantedQuestion(
             appID: receipt.appID, transactionID: transaction.id, userID: userID)
@@ -173,11 +175,11 @@ package struct ReceiptVerifier: Sendable {
             let current = try await lookUp(
                 transaction.id, lane: appleGateway.lane(of: receipt), for: app,
                 in: [StoreEnvironment(rawValue: transaction.environment)])
-            // Another purchase of its chain is no word about it.
+            // An answer about another purchase of the chain says nothing about this one.
             guard let confirmed = transaction.updated(by: current) else { return .retry(.appleAnswer, call: nil) }
             return try await decide([confirmed], of: receipt, for: app)
         } catch {
-            // Apple signed this id: that it now calls it none is no proof against the purchase (P14).
+            // Apple signed this id. If Apple now calls it invalid, that is no proof against the purchase (P14).
             guard case .reject(.invalidTransactionID) = error.fate else {
                 let entry = Verdict.Entry(transaction: transaction, decision: .open(.appleUnavailable))
                 let isUnheard = error.isOutage && !receipt.isOnTrust
@@ -191,9 +193,9 @@ package struct ReceiptVerifier: Sendable {
 
     // MARK: Apple is away
 
-    /// What becomes of purchases that were verified here and that Apple could not be reached about: those may be given on
-    /// trust that would be granted to their poster if it confirmed them (B10). What it says about a purchase, a limit of
-    /// its own or our credentials is no outage.
+    /// What follows for purchases that were verified here and about which Apple could not be reached. A purchase may be
+    /// given on trust if it would be granted to its poster after Apple's confirmation (B10). An answer of Apple's about
+    /// a purchase, a limit of Apple's, and a refusal of our credentials are no outage.
     func bridge(
         _ unheard: Unheard, of receipt: StoredReceipt, for app: AppServices, otherwise: Examination
     ) async throws(AppleRefusal) -> Examination {
@@ -208,7 +210,7 @@ package struct ReceiptVerifier: Sendable {
             {
                 given.append(wanted)
             } else if case .grant = entry.decision {
-                // For the next verdict, with all that a grant has to pass.
+                // Left open for the next verdict, which checks all that a grant has to pass.
                 others.append(Verdict.Entry(transaction: entry.transaction, decision: .open(.appleUnavailable)))
             } else {
                 others.append(entry)
@@ -220,7 +222,7 @@ package struct ReceiptVerifier: Sendable {
 
     // MARK: Questions
 
-    /// Apple's answer to a question that somebody vouches for.
+    /// Judges Apple's answer about an id for which somebody vouches.
     func answer(
         _ id: String, of receipt: StoredReceipt, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Examination {
@@ -235,17 +237,17 @@ package struct ReceiptVerifier: Sendable {
         }
     }
 
-    /// Whether a purchase that exists would have shown by now, wherever it could be.
+    /// Whether "not found" is final: a purchase that exists would have shown by now, wherever it could be.
     func isNotFoundForGood(_ receipt: StoredReceipt, after calls: [ServiceCall]) -> Bool {
         let age = Duration.seconds(receipt.readAt.timeIntervalSince(receipt.claimedAt))
-        // An environment that refused our token did not look: an app never released has no production yet, but a wrong
-        // key looks the same (P13).
+        // An environment that refused our token did not look. The reason may be an app that was never released and so
+        // has no production yet, but a wrong key looks the same (P13).
         let isSaidByAll = calls.allSatisfy { $0.code.map(APIErrorCode.init(rawValue:))?.meaning == .notFound }
         return isSaidByAll && age > Self.notFoundFor * schedule.scale
             && receipt.attempt + 1 >= Self.notFoundAttemptsMin
     }
 
-    /// Apple's current word on a transaction, verified like any other.
+    /// Apple's current data on a transaction, verified like any other.
     func lookUp(
         _ id: String, lane: CallLane, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Transaction {
@@ -262,7 +264,7 @@ package struct ReceiptVerifier: Sendable {
             else { throw VerificationFailure(.malformed) }
             return transaction
         } catch {
-            // What Apple itself sends and we cannot believe says nothing about the purchase.
+            // Data from Apple that we cannot verify say nothing about the purchase.
             throw AppleRefusal(.retry(.appleAnswer), calls: calls)
         }
     }
@@ -273,9 +275,9 @@ package struct ReceiptVerifier: Sendable {
         .finding(.transactions(try await judge(of: transactions, in: receipt, for: app).judge(transactions)))
     }
 
-    /// A statement's rows.
+    /// The rows of a statement.
     ///
-    /// - Throws: where the database is away: not now.
+    /// - Throws: a postponement, if the database is away.
     func query<Parameters: Sendable, Row: Sendable>(
         _ statement: Statement<Parameters, Row>, _ parameters: Parameters
     ) async throws(AppleRefusal) -> [Row] {

@@ -5,7 +5,7 @@ import Synchronization
 /// (RetriesAndRescue).
 final class RejectionAlarm: Sendable {
     static let window: Duration = .seconds(600)
-    /// More than this in one window raises the alarm, once a window.
+    /// More failures than this in one window raise the alarm, once a window.
     static let countMax = 10
 
     private struct Key: Hashable {
@@ -20,7 +20,7 @@ final class RejectionAlarm: Sendable {
 
     private let windows = Mutex<[Key: Window]>([:])
 
-    /// The setting to look at first; nil for a reason that is nobody's mistake.
+    /// The setting that the operator should look at first; nil for a reason that no setting causes.
     static func setting(_ reason: Reason) -> String? {
         switch reason {
         case .wrongApp: "bundleId"

@@ -2,13 +2,15 @@ import AppStore
 import Foundation
 import Synchronization
 
-/// What verifyReceipt said of receipts that then had to wait for the Server API, whose calls Apple limits: when such a
-/// receipt comes again, perhaps ten times after an outage, verifyReceipt is not asked again. In memory, of this process.
+/// Answers of verifyReceipt about receipts that then had to wait for the Server API, whose calls Apple limits. When
+/// such a receipt comes again, perhaps ten times after an outage, verifyReceipt is not asked again. The answers are
+/// kept in memory, by each process for itself.
 final class VerifyReceiptCache: Sendable {
-    /// No older word is gone by: what is granted is confirmed by the Server API, and the rest was true minutes ago.
+    /// The age up to which an answer is used. That is safe: the Server API confirms what is granted, and the rest was
+    /// true minutes ago.
     static let keptFor: Duration = .seconds(600)
     static let receiptsMax = 4096
-    /// Of one receipt; a larger one is asked about again.
+    /// Entries of one receipt. For a larger receipt verifyReceipt is asked again.
     static let entriesMax = 32
 
     private let answers = Mutex<[UUID: (verified: VerifiedReceipt, at: ContinuousClock.Instant)]>([:])
@@ -25,7 +27,7 @@ final class VerifyReceiptCache: Sendable {
         var kept = verified
         kept.latestReceipt = nil
         answers.withLock { answers in
-            // The first word counts, or it would never be too old.
+            // The first answer's time counts, or the answer would never become too old.
             guard answers[receiptID].map({ now - $0.at >= Self.keptFor }) ?? true else { return }
             if answers.count >= Self.receiptsMax { answers = answers.filter { now - $0.value.at < Self.keptFor } }
             if answers.count < Self.receiptsMax { answers[receiptID] = (kept, now) }

@@ -7,14 +7,16 @@ package import Service
 import ServiceLifecycle
 package import WorkQueue
 
-/// Takes pointers off the queues, judges what they point at, writes the verdicts, and only then acknowledges.
+/// Consumes pointers, judges the receipts that they name, writes the verdicts, and only then acknowledges.
 ///
-/// In flight: at most the sum of the limits, so a slow Apple fills its own queue's share and no other. The payloads in
-/// flight are bounded by it too: 64 receipts, 512 signed transactions of at most 64 KiB, among which small receipts are
-/// where an app judges them `local`. More pointers than that may lie here: those of the local queue share messages.
+/// At most as many receipts are in flight as the limits add up to, so a slow Apple fills the share of its own queue and
+/// no other. The limits bound the payloads in flight too: 64 receipts and 512 signed transactions of at most 64 KiB,
+/// among which small receipts count where an app judges them `local`. The worker may hold more pointers than that,
+/// because pointers of the local queue share messages.
 ///
-/// Apple's queue is taken from also while Apple is down: the receipts of a host whose breaker is open go back to their
-/// rows, no attempt counted, for the other hosts' may stand behind them. An outage of the sandbox stops nobody else.
+/// The worker consumes Apple's queue also while Apple is down. The receipts of a host whose breaker is open go back to
+/// their rows, and no attempt is counted, because receipts of other hosts may wait behind them. An outage of the
+/// sandbox stops nobody else.
 package struct VerifyWorker: Service {
     package struct Limits: Sendable {
         package var localInFlight: Int
@@ -26,12 +28,12 @@ package struct VerifyWorker: Service {
         }
     }
 
-    /// A big receipt is a statement of hundreds of rows, again and again: no more of them than leave others a connection
-    /// and a core.
+    /// Big receipts in flight. Each is a statement of hundreds of rows, again and again, so this number leaves other
+    /// receipts a connection and a core.
     static let bulkInFlight = 2
 
-    /// A database that is away is waited for this long with the message unacked; then the row's due time takes over,
-    /// well before the broker's consumer timeout (P29: at most 60 s).
+    /// How long the worker waits for a database that is away, with the message unacknowledged. After that the row's due
+    /// time takes over, well before the broker's consumer timeout (P29: at most 60 s).
     static let databasePatience: Duration = .seconds(45)
 
     private let consumer: Consumer
@@ -54,7 +56,7 @@ package struct VerifyWorker: Service {
         self.logger = logger
         let governor = Governor(
             ledger: ledger, callsMax: limits.appleInFlight,
-            // The others are in flight: at Apple, or on their way through.
+            // The other receipts are in flight: at Apple, or on their way through.
             waitersMax: max(1, limits.appleInFlight / 2), scale: ledger.schedule.scale, logger: logger)
         reporter = AppleHostReporter(governor: governor, ledger: ledger)
         let appleGateway = AppleGateway(halts: halts, governor: governor, security: security)
@@ -64,11 +66,11 @@ package struct VerifyWorker: Service {
             workQueue: workQueue, logger: logger, security: security)
         appleUpdates = AppleUpdateRunner(
             ledger: ledger, apps: apps, halts: halts, appleGateway: appleGateway,
-            // The purchases' own calls go first.
+            // The calls for purchases go first.
             callsMax: limits.appleInFlight / 4, logger: logger)
     }
 
-    /// What the worker consumes from, for the consumer it is given.
+    /// The queues from which the worker's consumer consumes.
     package static func subscriptions(_ queues: Queues, _ limits: Limits) -> [Subscription] {
         [
             Subscription(queue: queues.verify(.local), prefetch: limits.localInFlight),
@@ -90,7 +92,8 @@ package struct VerifyWorker: Service {
                 reports.cancel()
                 telling.cancel()
                 await telling.value
-                // Leaving the group waits for what is in flight: each is bounded by Apple's and the database's limits.
+                // Leaving the group waits for the deliveries in flight; the limits of Apple and of the database bound
+                // each of them.
             }
         } onGracefulShutdown: {
             Task { await consumer.drain() }
@@ -104,8 +107,9 @@ package struct VerifyWorker: Service {
         let takenAt = ContinuousClock.now
         if isLocal { await local.enter() }
         defer { if isLocal { local.leave() } }
-        // Stopping: what waited for its turn goes back to the queue. And whoever waited behind a database that is away
-        // for as long as anybody waits for it leaves the rest to the row's due time.
+        // While the worker stops, a message that waited for its turn goes back to the queue. A message that waited
+        // behind an unavailable database for the whole patience is acknowledged, and the row comes back at its due
+        // time.
         if isLocal, Task.isShuttingDownGracefully { return }
         guard ContinuousClock.now - takenAt < Self.databasePatience else { return consumer.acknowledge([delivery]) }
         let result = await processor.settle(

@@ -7,10 +7,10 @@ import NIOCore
 import Purchases
 import Synchronization
 
-/// The outermost layer: every answer leaves through here.
+/// The outermost layer, through which every answer leaves.
 ///
-/// Turns every error into a problem document, sets the headers that all answers have, counts, and closes connections
-/// that must not go on (a body that was not read, a process that drains, others that wait for a connection).
+/// It turns every error into a problem document, sets the headers that all answers have, counts, and closes connections
+/// that must not go on (a body that was not read, a process that drains, other clients that wait for a connection).
 package struct AnswerMiddleware: RouterMiddleware {
     private static let unreadBytesMax = 64 << 10
 
@@ -57,9 +57,9 @@ package struct AnswerMiddleware: RouterMiddleware {
             if let event = problem.securityEvent { security?.note(event, by: requester) }
             response = problem.response
         }
-        // No proxy may keep an answer: the next one may be another (RFC 9111, 5.2.2.5).
+        // No proxy may keep an answer: the next answer may be a different one (RFC 9111, 5.2.2.5).
         response.headers[.cacheControl] = "no-store"
-        // It is JSON or text, whatever is in it.
+        // The answer is JSON or text, whatever its bytes look like.
         response.headers[.xContentTypeOptions] = "nosniff"
         response.headers[.requestID] = requestID
         response.headers[.traceparent] = trace?.traceparent
@@ -69,23 +69,25 @@ package struct AnswerMiddleware: RouterMiddleware {
         }
         metrics.count(
             route: context.endpointPath, method: request.method, status: response.status.code,
-            // A long poll's time says how long somebody wished to wait.
+            // The duration of a long poll says only how long the caller wished to wait.
             duration: request.uri.queryParameters["wait"] == nil ? ContinuousClock.now - start : nil)
         return response
     }
 
-    /// What the HTTP library lets pass.
+    /// Refuses what the HTTP library lets pass.
     private static func check(_ request: Request) throws(Problem) {
         guard request.head.authority?.isEmpty == false, request.headers[.furtherHost] == nil else { throw .badHost }
         guard let expectation = request.headers[.expect] else { return }
         guard expectation.lowercased() == "100-continue" else { throw .unknownExpectation }
     }
 
-    /// A refused request's body is read to its end before the next request: not if it may have no end.
+    /// Whether much of a refused request's body is unread. The server reads a body to its end before the next request,
+    /// which must not happen if the body may have no end.
     private static func leavesMuchUnread(_ request: Request, _ status: HTTPResponse.Status) -> Bool {
         if status == .contentTooLarge || status == .requestTimeout { return true }
         guard status.code >= 400 else { return false }
-        // Who was not asked for the body may leave it out: the next head would be read as one.
+        // A client that was not asked for its body may leave the body out; the server would then read the next head as
+        // the body.
         if request.headers[.expect] != nil { return true }
         return request.headers[.transferEncoding] != nil
             || request.headers[.contentLength].flatMap { Int($0) } ?? 0 > unreadBytesMax
@@ -96,7 +98,8 @@ package struct AnswerMiddleware: RouterMiddleware {
         case let problem as Problem: return problem
         case let error as any StoreError:
             let problem = error.problem
-            // Codes and statement names only; see PostgresError. While the database is away every request has one.
+            // The log gets codes and statement names only; see PostgresError. While the database is away every request
+            // has such an error.
             let level: Logger.Level = problem == .internalError ? .error : .debug
             logger.log(
                 level: level, "the database refused a request",
@@ -106,22 +109,23 @@ package struct AnswerMiddleware: RouterMiddleware {
         case let error as any HTTPResponseError: return Problem(error.status, headers: [:])
         case is CancellationError: return .unavailable()
         default:
-            // The type alone: a description may quote what was sent.
+            // The log gets the type alone: a description may quote what was sent.
             logger.error(
                 "a request failed", metadata: ["error.type": "\(type(of: error))", "request.id": "\(requestID)"])
             return .internalError
         }
     }
 
-    /// Taken over if it is short and plain, made otherwise: it goes into logs and back into headers.
+    /// The request's id: the client's if it is short and plain, a new one otherwise, because the id goes into logs and
+    /// back into headers.
     static func requestID(_ headers: HTTPFields) -> String {
         guard let given = headers[.requestID], (1...128).contains(given.utf8.count), given.utf8.allSatisfy(isPlain)
         else { return nextRequestID().text }
         return given
     }
 
-    /// Chance once a process, counted from there (RFC 9562, 5.8): it tells requests apart and is no secret, and the kernel
-    /// would be asked for each number.
+    /// A new request id: random once in a process, counted from there (RFC 9562, 5.8). The id tells requests apart and
+    /// is no secret; with random ids the kernel would be asked for each.
     private static func nextRequestID() -> UUID {
         UUID(version: 8, high: processNumber, low: requestCount.add(1, ordering: .relaxed).newValue)
     }
@@ -142,18 +146,19 @@ package struct AnswerMiddleware: RouterMiddleware {
 extension HTTPField.Name {
     package static let requestID = Self("X-Request-Id")!
     package static let traceparent = Self("traceparent")!
-    /// Of an answer that is right, and would be more without the limit that it names: that of `Problem.limit` otherwise.
+    /// Names the limit without which a successful answer would hold more. In a problem document `Problem.limit` names
+    /// the limit.
     package static let limit = Self("Makegood-Limit")!
-    /// The HTTP library makes `authority` of the first Host.
+    /// A second Host; the HTTP library makes `authority` of the first.
     fileprivate static let furtherHost = Self("Host")!
 }
 
 extension ResponseBody {
-    /// How long a client may go on sending what nobody reads after such an answer. Closing at once would reset the
+    /// How long a client may go on sending after such an answer, although nobody reads. Closing at once would reset the
     /// connection and could take the answer with it (RFC 9112, 9.6).
     private static let linger: TimeAmount = .seconds(2)
 
-    /// The same body, after which our side of the connection ends.
+    /// The same body, after which the server ends its side of the connection.
     fileprivate func closing(_ channel: any Channel) -> ResponseBody {
         let body = self
         return ResponseBody(contentLength: contentLength) { writer in
@@ -166,14 +171,14 @@ extension ResponseBody {
 
 /// Where routes are entered: a router, or a list that is compared with deploy/openapi.yaml.
 package protocol RouteTable {
-    /// A path with everything it serves.
+    /// Adds a path with every method that it serves.
     func serve(
         _ path: RouterPath,
         _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response])
 }
 
 extension Router: RouteTable where Context == HTTPContext {
-    /// Other methods than these are answered 405 with `Allow`, never 404.
+    /// Adds a path. Other methods than these are answered 405 with `Allow`, never 404.
     package func serve(
         _ path: RouterPath,
         _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response]

@@ -1,7 +1,7 @@
 import Encoding
 package import Settings
 
-/// Who asks, as the door knows him.
+/// The caller of a request, as its credential names it.
 package struct Caller: Sendable, Equatable {
     /// The access key's name, or `gatewayJwt`; for logs, never shown.
     package let name: String
@@ -11,11 +11,11 @@ package struct Caller: Sendable, Equatable {
     package let apps: Set<String>
     /// The promotions that the user of a gateway's token may order; a service key may name any.
     package let promotions: [String]
-    /// Nil: no limit.
+    /// The caller's rate; nil: no limit.
     package let share: RateLimiter.Share?
-    /// The user's own, whom a gateway's token names.
+    /// The rate of the user that a gateway's token names.
     package let userShare: RateLimiter.Share?
-    /// What the bodies of that user may have in a day.
+    /// Bytes that the bodies of that user may have in a day.
     let bytesPerDay: Int?
 
     package init(
@@ -40,12 +40,13 @@ package struct Caller: Sendable, Equatable {
         guard scopes.contains(scope) || scopes.contains(other) else { throw .missingScope(scope, or: other) }
     }
 
-    /// Whether this caller's orders may name a promotion. A player's own word would give everybody its goods.
+    /// Whether this caller's orders may name a promotion. A user may order only the promotions in the gateway's token,
+    /// or everybody could have their goods.
     package func mayOrder(promotion: String) -> Bool {
         userID == nil || promotions.contains { $0.isSameText(as: promotion) }
     }
 
-    /// Whether a receipt is this caller's business: a user's own, or one of the key's apps.
+    /// Whether this caller may read a receipt: a user's own, or one of the key's apps.
     package func mayRead(appID: String, userID owner: String?) -> Bool {
         guard apps.contains(appID) else { return false }
         guard let userID else { return true }

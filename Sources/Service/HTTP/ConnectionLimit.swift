@@ -2,21 +2,21 @@ import HummingbirdCore
 package import NIOCore
 import Synchronization
 
-/// How many connections a listener may have open. While it is full, those that come wait in the kernel's backlog.
+/// How many connections a listener may have open. While it is full, new connections wait in the kernel's backlog.
 ///
-/// Once a quarter only is left every answer ends its connection, and of the connections without a request those that
-/// have had none for longest are closed. So a client that waits gets a turn, and connections that are kept open and
-/// idle, or never send anything, take none of the places for long.
+/// As soon as only a quarter is left, every answer ends its connection, and the listener closes the connections that
+/// have been without a request for longest. So a client that waits gets a turn, and connections that are kept open and
+/// idle, or never send anything, hold their places only for a short time.
 package final class ConnectionLimit: AvailableConnectionsDelegate {
-    /// A connection may be so long without a request: the next may be on its way.
+    /// How long a connection may stay without a request, because the next request may be on its way.
     static let idleMax: TimeAmount = .seconds(1)
-    /// Between two looks at a crowd.
+    /// The time between two looks at a crowded listener.
     private static let interval: Duration = .milliseconds(250)
 
-    /// One that is open.
+    /// An open connection.
     final class Connection: Sendable {
         fileprivate let channel: any Channel
-        /// In nanoseconds of `NIODeadline`; `busy` while there is a request.
+        /// Since when there is no request, in nanoseconds of `NIODeadline`; `busy` while there is one.
         private let idleSince: Atomic<UInt64>
         private let hasClientLeft = Atomic<Bool>(false)
         private static let busy = UInt64.max
@@ -31,10 +31,10 @@ package final class ConnectionLimit: AvailableConnectionsDelegate {
         func clientLeft() { hasClientLeft.store(true, ordering: .relaxed) }
 
         fileprivate var hasLeft: Bool { hasClientLeft.load(ordering: .relaxed) }
-        /// Later than any moment while there is a request.
+        /// When the connection became idle; while there is a request, later than any moment.
         fileprivate var lastRequest: UInt64 { idleSince.load(ordering: .relaxed) }
 
-        /// Nothing if a request came meanwhile: the loop knows.
+        /// Closes the connection, unless a request came meanwhile; only the event loop knows.
         fileprivate func close(ifIdleSince moment: UInt64) {
             channel.eventLoop.execute {
                 if self.lastRequest == moment { self.channel.close(promise: nil) }
@@ -49,7 +49,8 @@ package final class ConnectionLimit: AvailableConnectionsDelegate {
     private let crowds: AsyncStream<Void>
     private let crowd: AsyncStream<Void>.Continuation
 
-    /// - Parameter security: told of connections that are closed without an answer; nil where callers need no credential.
+    /// - Parameter security: told of connections that are closed without an answer; nil where callers need no
+    ///   credential.
     package init(_ connectionsMax: Int, security: SecurityLog? = nil) {
         self.connectionsMax = connectionsMax
         self.security = security
@@ -57,7 +58,7 @@ package final class ConnectionLimit: AvailableConnectionsDelegate {
     }
 
     var isCrowded: Bool { excess > 0 }
-    /// So many more than leave a quarter free.
+    /// How many connections are open beyond three quarters.
     private var excess: Int { open.load(ordering: .relaxed) - (connectionsMax * 3 - 1) / 4 }
 
     package func connectionOpened() {
@@ -82,14 +83,14 @@ package final class ConnectionLimit: AvailableConnectionsDelegate {
         connections.withLock { $0[ObjectIdentifier(channel)] }?.hasLeft ?? true
     }
 
-    /// Tells that connections were closed for a limit.
+    /// Tells the security log that connections were closed for a limit.
     ///
-    /// - Parameter peer: whose, where it is one.
+    /// - Parameter peer: the client's address, where it is one connection.
     func note(_ limit: Limit, count: Int = 1, of peer: SocketAddress? = nil) {
         security?.note(.limit(limit), count: count, by: nil, LogKeys.peer(peer))
     }
 
-    /// Closes idle connections while there is a crowd, until it is cancelled.
+    /// Closes idle connections while the listener is crowded, until the task is cancelled.
     package func run() async {
         for await _ in crowds {
             while !Task.isCancelled, isCrowded {

@@ -2,11 +2,11 @@ package import HummingbirdCore
 import Logging
 import NIOCore
 
-/// Bounds that every HTTP server of ours has.
+/// Bounds of every HTTP server of this program.
 package enum HTTPLimits {
-    /// Longer than the 60 s after which gateways give up, so that it is they who close.
+    /// Longer than the 60 s after which gateways give up, so that the gateways close the connection.
     static let idleTimeout: TimeAmount = .seconds(75)
-    /// Open connections, where there are descriptors for them; more wait in the backlog.
+    /// Open connections, where the process has descriptors for them; further connections wait in the backlog.
     package static let connectionsMax = 10_000
     static let headerBytesMax = 32 << 10
     static let headersMax = 100

@@ -1,8 +1,8 @@
 import Synchronization
 
-/// The port a server got, for those who asked for any free one.
+/// The port of a server, for callers that asked for any free port.
 package final class ListeningAddress: Sendable {
-    /// The server ended without listening, or does no longer.
+    /// The server ended without listening, or does not listen any more.
     package struct NotListening: Error {}
 
     private enum State {

@@ -3,8 +3,8 @@ import HTTPTypes
 import NIOCore
 import NIOHTTPTypes
 
-/// What is no HTTP never reaches the routes; the server below refuses it with an empty 400. This makes a problem
-/// document of it, so that no error leaves without one.
+/// Gives a problem document to requests that are no HTTP, so that no error leaves without one. Such requests never
+/// reach the routes, and the server below refuses them with an empty 400.
 ///
 /// Every answer of ours has a request id (`AnswerMiddleware`); an error without one is the server's own.
 final class MalformedRequestHandler: ChannelOutboundHandler, RemovableChannelHandler {
@@ -21,7 +21,7 @@ final class MalformedRequestHandler: ChannelOutboundHandler, RemovableChannelHan
         head.headerFields[.contentLength] = String(body.count)
         head.headerFields[.cacheControl] = "no-store"
         context.write(wrapOutboundOut(.head(head)), promise: nil)
-        // The end follows from the server.
+        // The server writes the end.
         context.write(wrapOutboundOut(.body(ByteBuffer(bytes: body))), promise: promise)
     }
 }

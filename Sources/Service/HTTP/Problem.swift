@@ -8,8 +8,9 @@ package import Settings
 
 /// An answer that is no success: a problem document (RFC 9457, `application/problem+json`).
 ///
-/// `code` is the word programs switch over; `field` names the member of the body or the parameter to blame, `limit` the
-/// limit that was reached. Never holds a value that was sent. `safeToFinish` is always false: what was refused was not taken over.
+/// Programs switch over `code`. `field` names the member of the body or the parameter that is wrong, `limit` names the
+/// limit that was reached. A problem never holds a value that was sent. `safeToFinish` is always false: what was
+/// refused was not taken over.
 package struct Problem: HTTPResponseError, Sendable, Equatable {
     static let mediaType = "application/problem+json"
 
@@ -17,10 +18,10 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
     package let code: String
     package let detail: String?
     package let field: String?
-    /// Which limit was reached; nil where it was none.
+    /// The limit that was reached; nil where it was none.
     package let limit: Limit?
-    /// Why the credential was refused, or the request reached beyond it; nil where neither is so. For the security log: no
-    /// answer holds it.
+    /// Why the credential was refused, or why the request goes beyond the credential; nil where neither is so. The
+    /// value is for the security log: no answer holds it.
     package let refusal: Refusal?
     package var headers: HTTPFields
 
@@ -31,7 +32,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
         self.status = status
         self.code = code
         self.detail = detail
-        // A client's field name may be long; a document is not the place to send a megabyte back.
+        // A client's field name may be long, and an answer must not send a megabyte back.
         self.field = field.map { String($0.prefix(128)) }
         self.limit = limit
         self.refusal = refusal
@@ -52,7 +53,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
         return .object(members)
     }
 
-    /// What the security log tells of it.
+    /// The event that the security log notes, if any.
     package var securityEvent: SecurityEvent? { refusal.map(SecurityEvent.refused) ?? limit.map(SecurityEvent.limit) }
 
     package var response: Response {
@@ -75,7 +76,7 @@ extension Problem {
         Problem(.badRequest, "wrong_type", "must be \(wanted)", field: field)
     }
 
-    /// A member that stands there twice: whoever read the body before may have taken the other one.
+    /// A member that stands twice in the body: a program that read the body before may have taken the other one.
     package static func duplicate(_ field: String) -> Problem {
         Problem(.badRequest, "duplicate_member", "must be there once", field: field)
     }
@@ -92,9 +93,9 @@ extension Problem {
         Problem(.unprocessableContent, code, detail, field: field)
     }
 
-    /// No credentials, or none that count. RFC 6750, section 3.
+    /// No credentials, or none that are valid. RFC 6750, section 3.
     ///
-    /// - Parameter refusal: for the security log; nil: as `wasGiven` says.
+    /// - Parameter refusal: for the security log; nil: derived from `wasGiven`.
     package static func unauthenticated(wasGiven: Bool, _ refusal: Refusal? = nil) -> Problem {
         let challenge = "Bearer realm=\"makegood\"" + (wasGiven ? ", error=\"invalid_token\"" : "")
         return Problem(
@@ -104,12 +105,12 @@ extension Problem {
             headers: [.wwwAuthenticate: challenge])
     }
 
-    /// A token that does not count, and why. RFC 6750, section 3.1.
+    /// A token that is not valid, and why. RFC 6750, section 3.1.
     package static func unauthenticated(_ defect: TokenDefect) -> Problem {
         invalidToken(defect.sentence, .token(defect))
     }
 
-    /// A key whose `expires` is over. Only who holds the key reads this.
+    /// A key whose `expires` has passed. Only the holder of the key reads this.
     package static let keyEnded = invalidToken("the key has ended (expires): use its successor", .endedKey)
 
     private static func invalidToken(_ sentence: String, _ refusal: Refusal) -> Problem {
@@ -139,7 +140,7 @@ extension Problem {
 
     package static let notFound = Problem(.notFound, "not_found")
 
-    /// What is another's reads as what is not there.
+    /// Something of another user gets the same answer as something that does not exist.
     package static let notYours = Problem(.notFound, "not_found", refusal: .notYours)
 
     package static func methodNotAllowed(_ allowed: [HTTPRequest.Method]) -> Problem {
@@ -179,7 +180,7 @@ extension Problem {
             field: "transactionId", limit: .userQuestions, headers: [.retryAfter: String(retryAfterSeconds)])
     }
 
-    /// More requests than a rate allows. Nothing was stored; the same request is right later.
+    /// More requests than a rate allows. Nothing was stored; the client may send the same request later.
     package static func tooManyRequests(_ limit: Limit, retryAfterSeconds: Int) -> Problem {
         Problem(
             .tooManyRequests, "too_many_requests",
@@ -189,7 +190,8 @@ extension Problem {
             limit: limit, headers: [.retryAfter: String(retryAfterSeconds)])
     }
 
-    /// More new receipts of one user than may be stored. What is stored already is answered all the same.
+    /// More new receipts of one user than may be stored. A post of a receipt that is already stored is answered all the
+    /// same.
     package static func tooManyReceipts(_ limit: Limit) -> Problem {
         limit == .userOpen
             ? Problem(
@@ -200,21 +202,21 @@ extension Problem {
                 headers: [.retryAfter: "3600"])
     }
 
-    /// One proof with ever other words beside it. What its receipt knows already is answered all the same.
+    /// Too many different lines beside one proof. A line that the receipt knows already is answered all the same.
     package static let tooManyLines = Problem(
         .tooManyRequests, "too_many_lines",
         "too many different orders, items or transactions were named beside this proof; post it with one of them",
         limit: .userLines, headers: [.retryAfter: "3600"])
 
-    /// Nothing was stored; the same request again is right. Retry-After is jittered, so that clients do not return
-    /// all at once.
+    /// Nothing was stored, and the client should send the same request again. Retry-After is jittered, so that clients
+    /// do not return all at once.
     package static func unavailable(limit: Limit? = nil) -> Problem {
         Problem(
             .serviceUnavailable, "unavailable", "nothing was stored; send it again", limit: limit,
             headers: [.retryAfter: retryAfter])
     }
 
-    /// Seconds, another number each time.
+    /// Seconds; another random number each time.
     package static var retryAfter: String { String(Int.random(in: 1...5)) }
 
     package static let internalError = Problem(.internalServerError, "internal_error")
@@ -235,8 +237,8 @@ extension Problem {
     }
 }
 
-/// An error of what stores things. Its description holds codes and names of statements, nothing that was sent.
+/// An error of a store. Its description holds codes and names of statements, and nothing that was sent.
 package protocol StoreError: Error {
-    /// What it means for the requester.
+    /// The answer that the requester gets.
     var problem: Problem { get }
 }

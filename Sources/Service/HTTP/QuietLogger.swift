@@ -1,8 +1,8 @@
 package import Logging
 
 extension Logger {
-    /// For libraries below: their own news is ours already, and what they note about each request is spelt out with a
-    /// line, if there is one, and not before.
+    /// A logger for the libraries below. Their notices are left out, because this program logs the same events itself.
+    /// The metadata that they note about each request is formatted only if a line is written.
     package var quiet: Logger {
         var quiet = Logger(label: label) { [handler] _ in LateMetadata(below: handler) }
         quiet.logLevel = max(logLevel, .warning)
@@ -10,7 +10,7 @@ extension Logger {
     }
 }
 
-/// Keeps metadata as it came. The library's text handler formats all of it whenever one value is set.
+/// Keeps metadata unformatted. The library's text handler formats all of it whenever one value is set.
 private struct LateMetadata: LogHandler {
     var below: any LogHandler
     var metadata: Logger.Metadata = [:]

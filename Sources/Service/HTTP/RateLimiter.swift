@@ -4,20 +4,20 @@ import Purchases
 package import Settings
 import Synchronization
 
-/// How often each caller came lately, in this process.
+/// Limits how often each caller may come to this process.
 ///
-/// A token bucket per key, kept as one instant (the generic cell rate algorithm, ITU-T I.371): `full` is when the
-/// bucket will have filled up again. Each request moves it on by one interval; one that would move it further than a
-/// burst ahead of now is refused, and moves nothing. What a request turns out to hold beyond one is owed by a key, which
-/// speaks for many: it is not refused for it, whoever comes after waits, for a batch's worth at most however many batches
-/// came at once. A reload of the configuration keeps the buckets; where it changes a rate, each is at most as empty as
-/// the new one allows, and owes nothing.
+/// Each key has a token bucket, kept as one instant (the generic cell rate algorithm, ITU-T I.371): `full` is when the
+/// bucket will have filled up again. Each request moves `full` on by one interval. A request that would move `full`
+/// further than a burst ahead of now is refused, and moves nothing. If a request turns out to hold more entries than
+/// one, its service key, which speaks for many users, owes the rest. That request is not refused, and later requests of
+/// the key wait, for a batch's worth at most however many batches came at once. A reload of the configuration keeps the
+/// buckets. Where the reload changes a rate, each bucket is at most as empty as the new rate allows, and owes nothing.
 ///
-/// Costs one lock for callers with a rate, nothing for the others, and allocates on a key's first request only. Users
-/// are forgotten who did not come lately, and begin with a full bucket then.
+/// A request costs one lock for callers with a rate, nothing for the others, and allocates only if it is the key's
+/// first. Users that did not come lately are forgotten, and begin with a full bucket when they come again.
 package final class RateLimiter: Sendable {
     package enum Key: Hashable, Sendable {
-        /// By hash: two keys that stand side by side for rotation may have one name.
+        /// By hash: two keys that exist side by side for rotation may have one name.
         case key([UInt8])
         case gateway
         /// A user of the gateway, by the bytes of the id in the token.
@@ -47,7 +47,7 @@ package final class RateLimiter: Sendable {
 
         private var room: Duration { rate.interval * rate.burst }
 
-        /// Nil if as many requests may pass, else how long until they may.
+        /// Nil if `count` requests may pass, otherwise how long until they may.
         mutating func take(_ count: Int, _ new: Rate, _ now: ContinuousClock.Instant) -> Duration? {
             if rate != new {
                 rate = new
@@ -60,7 +60,7 @@ package final class RateLimiter: Sendable {
             return nil
         }
 
-        /// From now on: what came back while the request was still being read is not paid with.
+        /// Adds a debt, from now on. Tokens that came back while the request was still being read do not pay for it.
         mutating func owe(_ more: Int, _ now: ContinuousClock.Instant) {
             full = max(full, now)
             let most = max(full, now + room + rate.interval * FieldBounds.batchEntriesMax)
@@ -86,9 +86,9 @@ package final class RateLimiter: Sendable {
 
     package init() {}
 
-    /// Takes as many requests from a bucket, or none.
+    /// Takes `count` requests from a bucket, or none.
     ///
-    /// - Throws: 429; Retry-After says when as many will be allowed.
+    /// - Throws: 429; Retry-After says when `count` requests will be allowed.
     package func take(_ share: Share, _ count: Int = 1, at now: ContinuousClock.Instant = .now) throws(Problem) {
         let wait = buckets.withLock { buckets in
             var bucket = buckets[share.key] ?? Bucket(rate: share.rate, full: now)
@@ -100,7 +100,7 @@ package final class RateLimiter: Sendable {
         throw .tooManyRequests(share.limit, retryAfterSeconds: Int(wait.inSeconds.rounded(.up)))
     }
 
-    /// Counts what a request that was let in holds beyond the one it was counted as.
+    /// Counts the entries of an admitted request beyond the first, for which it was counted before.
     package func owe(_ share: Share, _ more: Int, at now: ContinuousClock.Instant = .now) {
         buckets.withLock { $0[share.key]?.owe(more, now) }
     }
@@ -113,6 +113,6 @@ extension RateLimiter.Share {
 }
 
 extension Rate {
-    /// From one request to the next, of whoever comes as often as he may.
+    /// The time from one request to the next of a caller that comes as often as it may.
     fileprivate var interval: Duration { .seconds(1) / perSecond }
 }

@@ -6,10 +6,10 @@ import Synchronization
 
 /// Reads the bodies of requests within bounds: bytes of one, bytes of all at once, and time (`RequestClock`).
 package final class BodyReader: Sendable {
-    /// Of all bodies that are being read or judged, counted as they arrive: what a client only announces takes no memory. A
-    /// hundred callers of 1 MiB fit; what is beyond is answered 503.
+    /// Bytes of all bodies that are being read or judged, counted as they arrive: a body that a client only announces
+    /// takes no memory. A hundred callers of 1 MiB fit; a body beyond that is answered 503.
     package static let bytesInFlightMax = 256 << 20
-    /// More than this is not set aside for a body before it arrives.
+    /// The most memory that is set aside for a body before it arrives.
     private static let bytesExpectedMax = 64 << 10
 
     package let bytesMax: Int
@@ -23,12 +23,13 @@ package final class BodyReader: Sendable {
         self.clock = clock
     }
 
-    /// Lends the whole body. One that announces too much is refused before a byte of it is read. A client that waits to be
-    /// asked for the body (`Expect: 100-continue`) is asked when all else is known to be right.
+    /// Reads a body whole and lends it to `use`. A body that is announced as too large is refused before a byte of it
+    /// is read. A client that waits to be asked for its body (`Expect: 100-continue`) is asked when all else is known
+    /// to be right.
     ///
     /// - Parameters:
-    ///   - caller: who sends it; a gateway's user may have few slow bodies at one time.
-    ///   - bytesMin: a route's own bound, where that is higher than everybody's.
+    ///   - caller: the sender; a gateway's user may have few slow bodies at one time.
+    ///   - bytesMin: a route's own bound, where that is higher than the general one.
     /// - Throws: `Problem` 413, 408, 429, 400 (cut) or 503; `RequestBroken` where its HTTP is broken.
     package func withBody<Result>(
         of request: Request, _ context: HTTPContext, from caller: Caller, bytesMin: Int = 0,
@@ -74,7 +75,7 @@ package final class BodyReader: Sendable {
         } catch {
             throw Problem.bodyCut
         }
-        // A post may be cut at any byte (S1-2): half of it is not what was sent.
+        // A post may be cut at any byte (S1-2), and half of a post is not what the client sent.
         if let announced, body.count != announced { throw Problem.bodyCut }
         return body
     }
@@ -93,7 +94,7 @@ package final class BodyReader: Sendable {
     }
 }
 
-/// What came is no HTTP: for the server below to answer, as a head that is none.
+/// The bytes that came are no HTTP. The server below answers, as it does for a head that is no HTTP.
 struct RequestBroken: Error {
     let cause: HTTPParserError
 }

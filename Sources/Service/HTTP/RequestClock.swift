@@ -2,17 +2,18 @@ package import NIOCore
 import Purchases
 import Synchronization
 
-/// How long bodies may take to arrive: 30 s each, from the fifth second on no slower than 1 KiB a second, and of those
-/// that take longer than a second two of one user at one time. Whoever sends byte by byte holds no places.
+/// Limits how long bodies may take to arrive: 30 s each, and from the fifth second on no slower than 1 KiB a second.
+/// One user may have two bodies at one time that take longer than a second. So a client that sends byte by byte holds
+/// no places.
 ///
 /// One task looks at all running bodies each second, so a request costs a dictionary entry and no timer of its own.
 package final class RequestClock: Sendable {
     package static let limit: Duration = .seconds(30)
     package static let bytesPerSecondMin = 1024
-    /// A phone that changes its network is silent for seconds.
+    /// The time before the minimum speed applies: a phone that changes its network is silent for seconds.
     package static let freeFor: Duration = .seconds(5)
     package static let slowOfUserMax = 2
-    /// From then on a body is slow.
+    /// A body that takes longer than this is slow.
     package static let slowAfter: Duration = .seconds(1)
 
     /// A body that is being read.
@@ -29,10 +30,10 @@ package final class RequestClock: Sendable {
             self.start = start
         }
 
-        /// What arrived so far.
+        /// The bytes that arrived so far.
         package var bytes: Int { count.load(ordering: .relaxed) }
 
-        /// - Returns: what arrived so far.
+        /// - Returns: the bytes that arrived so far.
         @discardableResult
         package func add(_ bytes: Int) -> Int { count.wrappingAdd(bytes, ordering: .relaxed).newValue }
     }
@@ -60,12 +61,12 @@ package final class RequestClock: Sendable {
                 for (arrival, _) in late { arrivals[ObjectIdentifier(arrival)] = nil }
                 return late
             }
-            // The error travels down the pipeline to whoever reads the body.
+            // The error travels down the pipeline to the reader of the body.
             for (arrival, problem) in refused { arrival.channel.pipeline.fireErrorCaught(problem) }
         }
     }
 
-    /// Those that are to be refused, and why. Of a user's slow ones the oldest go on.
+    /// The bodies that are to be refused, and why. Of a user's slow bodies the oldest go on.
     package func late(_ arrivals: [Arrival], at now: ContinuousClock.Instant) -> [(Arrival, Problem)] {
         var late: [(Arrival, Problem)] = []
         var slow: [[UInt8]: [Arrival]] = [:]

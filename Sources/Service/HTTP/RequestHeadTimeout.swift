@@ -3,14 +3,16 @@ import NIOCore
 import NIOHTTPTypes
 
 /// Watches one connection. Its first byte must come within 10 s, and the head of each request within a limit from the
-/// head's first byte: without this, a client that sends nothing, or byte by byte, would live until the idle time-out.
-/// Bodies have `RequestClock`. And the gate learns since when the connection has no request.
+/// head's first byte. Without these limits a client that sends nothing, or sends byte by byte, would keep its
+/// connection until the idle time-out. Bodies have `RequestClock`. The `ConnectionLimit` learns from here since when
+/// the connection has no request.
 ///
-/// Stands behind the HTTP decoder, and puts a second handler before it. Bytes that came in and have not become a part
-/// of a message (head, piece of a body, end) are an unfinished head. One timer per connection, never one per request.
+/// The handler stands behind the HTTP decoder, and puts a second handler before the decoder. Bytes that came in and
+/// have not become a part of a message (head, piece of a body, end) are an unfinished head. There is one timer per
+/// connection, never one per request.
 ///
-/// An unfinished head is answered 408. A silent connection is closed without a word: a gateway that just sends its first
-/// request would take an answer to nothing for the answer to that.
+/// An unfinished head is answered 408. A silent connection is closed without an answer: a gateway that is just sending
+/// its first request would take an answer to nothing for the answer to that request.
 final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPRequestPart
     typealias InboundOut = HTTPRequestPart
@@ -19,7 +21,7 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
 
     static let firstByteMax: Duration = .seconds(10)
 
-    /// An outbound event: bytes that go past the HTTP encoder, which knows one head for each request.
+    /// An outbound event: bytes that bypass the HTTP encoder, which knows one head for each request.
     struct Raw: Sendable {
         fileprivate let bytes: ByteBuffer
 
@@ -39,7 +41,7 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
         }()
     }
 
-    /// The bytes themselves.
+    /// The handler before the decoder, which sees the bytes themselves.
     private final class Bytes: ChannelDuplexHandler {
         typealias InboundIn = ByteBuffer
         typealias OutboundIn = ByteBuffer
@@ -63,7 +65,7 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
     private let firstByteLimit: TimeAmount
     private let gate: ConnectionLimit
     private var connection: ConnectionLimit.Connection?
-    /// Until when the first byte must have come, or what is missing of a head; nil: nothing is waited for.
+    /// When the first byte, or the rest of a head, must have come; nil: nothing is waited for.
     private var deadline: NIODeadline?
     private var isSilent = true
     private var timer: Scheduled<Void>?
@@ -80,7 +82,7 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
         do {
             try context.pipeline.syncOperations.addHandler(Bytes(self), position: .first)
         } catch {
-            // Only in a pipeline that is being torn down.
+            // This happens only in a pipeline that is being torn down.
             context.close(promise: nil)
         }
         if context.channel.isActive { opened(context) }
@@ -99,8 +101,8 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
         context.fireChannelInactive()
     }
 
-    /// The client closed its side. One that only says so that it sends no more is answered all the same, unless it waits
-    /// for a turn (`ListGate`).
+    /// The client closed its side. A client that only says that it sends no more is answered all the same, unless it
+    /// waits for a turn (`ListGate`).
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         if case ChannelEvent.inputClosed? = event as? ChannelEvent { connection?.clientLeft() }
         context.fireUserInboundEventTriggered(event)
@@ -117,7 +119,7 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
 
     func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
         if case .end = unwrapOutboundIn(data) {
-            // What is no HTTP is answered too, and was no request.
+            // Bytes that are no HTTP are answered too, although they were no request.
             requests = max(0, requests - 1)
             if requests == 0 { connection?.becameIdle(at: .now()) }
         }
@@ -138,7 +140,7 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
         startTimer(context)
     }
 
-    /// One that runs already looks again when it ends.
+    /// Starts the timer. A timer that already runs looks again when it ends.
     private func startTimer(_ context: ChannelHandlerContext) {
         guard timer == nil, let deadline else { return }
         timer = context.eventLoop.assumeIsolated().scheduleTask(deadline: deadline) {

@@ -14,7 +14,7 @@ package struct JSONLogHandler: LogHandler {
         self.write = write
     }
 
-    /// A line is written at once and whole.
+    /// Writes each line at once and whole.
     package static func standardError(metadataProvider: Logger.MetadataProvider?) -> JSONLogHandler {
         JSONLogHandler(metadataProvider: metadataProvider) { line in
             try? FileHandle.standardError.write(contentsOf: Data(line.utf8))

@@ -11,7 +11,7 @@ package enum LogKeys {
 
     package static func receipt(_ id: UUID) -> Logger.Metadata { ["receipt.id": "\(id.text)"] }
 
-    /// Of a connection; as OpenTelemetry names it.
+    /// The address of a connection, named as OpenTelemetry names it.
     static func peer(_ address: SocketAddress?) -> Logger.Metadata {
         address?.ipAddress.map { ["network.peer.address": "\($0)"] } ?? [:]
     }

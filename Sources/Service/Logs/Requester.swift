@@ -4,9 +4,9 @@ import NIOCore
 package import Settings
 import Synchronization
 
-/// Who sent the request that a task works for, as far as the door has found out; for the security log.
+/// Who sent the request that a task works for, as far as it is known yet; for the security log.
 package final class Requester: Sendable {
-    /// Of the task that answers a request, and of its children; nil where none is answered.
+    /// The requester of the request that this task, or its parent, answers; nil where none is answered.
     @TaskLocal package static var current: Requester?
 
     struct Identity: Sendable {
@@ -16,8 +16,8 @@ package final class Requester: Sendable {
         let apps: Set<String>
         let keys: UserKeys?
 
-        /// The user of a gateway's token as the tables name users; the id itself where the token reaches several apps, in each
-        /// of which a protected database has another name for it.
+        /// The user of a gateway's token as the tables name users. Where the token reaches several apps it is the id
+        /// itself, because a protected database has another name for the user in each app.
         var user: String? {
             guard let userID, let keys, apps.count == 1, let app = apps.first else { return userID }
             return keys.key(of: userID, app: app)
@@ -42,12 +42,12 @@ package final class Requester: Sendable {
             ["request.id": "\(requestID)", "http.route": "\(route.value ?? "")"]) { $1 }
     }
 
-    /// A limit that was reached, where the request is answered all the same.
+    /// A limit that was reached although the request is answered.
     var limit: Limit? { reached.withLock { $0 } }
 
     package func reached(_ limit: Limit) { reached.withLock { $0 = limit } }
 
-    /// Nil where no credential has counted yet.
+    /// Nil until a credential has been accepted.
     var identity: Identity? { known.withLock { $0 } }
 
     /// - Parameters:

@@ -5,18 +5,17 @@ package import Metrics
 package import Purchases
 import Synchronization
 
-/// One line for each event that bears on security, and a counter for each kind of it. A line holds no credential, no path
-/// and no body, and names a user by a hash.
+/// One line for each event that bears on security, and a counter for each kind of event. A line holds no credential, no
+/// path and no body, and names a user by a hash.
 ///
-/// The address in a line is that of the connection, a gateway's as a rule. `X-Forwarded-For` is not read: no setting says
-/// which peers are gateways, so that any sender who reaches the port could write any address there, and the gateways of deploy/gateway
-/// take it out. The gateway's log has the sender under the same request id.
+/// The address in a line is that of the connection, as a rule a gateway's. `X-Forwarded-For` is not read: no setting
+/// says which peers are gateways, so any sender that reaches the port could write any address there, and the gateways
+/// of deploy/gateway take the header out. The gateway's log has the sender under the same request id.
 ///
-/// A flood of refusals must not be a flood of lines: at most ``linesPerSecondMax`` of one event, or of one limit, are
-/// written in a second.
-/// All are counted, and the next line says how many were not written.
+/// A flood of refusals must not be a flood of lines: at most ``linesPerSecondMax`` lines of one event, or of one limit,
+/// are written in a second. All are counted, and the next line says how many were not written.
 package final class SecurityLog: Sendable {
-    /// Of one event, or of one limit, in one process.
+    /// Lines of one event, or of one limit, in one process.
     package static let linesPerSecondMax = 20
 
     private struct Key: Hashable {
@@ -29,7 +28,7 @@ package final class SecurityLog: Sendable {
         var written = 0
         var unwritten = 0
 
-        /// How many were not written before this one; nil: nor is this one.
+        /// How many lines were left out before this one; nil: this one is left out too.
         mutating func take(_ now: ContinuousClock.Instant) -> Int? {
             if now - since >= .seconds(1) { (since, written) = (now, 0) }
             guard written < linesPerSecondMax else {
@@ -52,7 +51,8 @@ package final class SecurityLog: Sendable {
     private let metrics: any MetricsFactory
     private let state = Mutex(State())
 
-    /// - Parameter secret: the database's (``Statements/logSecret``), so that all its processes name a user alike.
+    /// - Parameter secret: the database's (``Statements/logSecret``), so that all its processes give a user the same
+    ///   hash.
     package init(secret: [UInt8], logger: Logger, metrics: any MetricsFactory = MetricsSystem.factory) {
         self.secret = secret
         self.logger = logger
@@ -60,8 +60,8 @@ package final class SecurityLog: Sendable {
     }
 
     /// - Parameters:
-    ///   - count: how many of one request.
-    ///   - user: as the tables name him; nil: the requester.
+    ///   - count: how many such events one request holds.
+    ///   - user: the user's name in the tables; nil: the requester's.
     package func note(
         _ event: SecurityEvent, count: Int = 1, user: String? = nil, by requester: Requester? = Requester.current,
         _ more: Logger.Metadata = [:], at now: ContinuousClock.Instant = .now
@@ -85,20 +85,21 @@ package final class SecurityLog: Sendable {
         logger.notice("security event", metadata: metadata)
     }
 
-    /// What a worker finds of a receipt.
+    /// Notes an event that a worker found in a receipt.
     package func note(_ event: SecurityEvent, receipt: UUID, app: String, user: String?) {
         var metadata = LogKeys.receipt(receipt)
         metadata["app.id"] = "\(app)"
         note(event, user: user, metadata)
     }
 
-    /// What one request holds: a line for each kind of it.
+    /// Notes the events of one request, with a line for each kind.
     package func note(_ events: [SecurityEvent]) {
         for (event, same) in Dictionary(grouping: events, by: { $0 }) { note(event, count: same.count) }
     }
 
-    /// 16 hexadecimal digits; the same for the same user in all processes of a database. SHA-256 behind a secret of fixed
-    /// length, and cut: whoever has no secret finds no id by trying, and makes no longer text of one.
+    /// A user's name in the log: 16 hexadecimal digits, the same for the same user in all processes of a database. It
+    /// is a cut SHA-256 over a secret of fixed length and the user. Without the secret nobody can find an id by trying,
+    /// or make the hash of a longer text from it.
     package func hash(_ user: String) -> String {
         SHA256.hash(data: secret + Array(user.utf8)).prefix(8).map {
             String($0 >> 4, radix: 16) + String($0 & 15, radix: 16)
@@ -122,12 +123,12 @@ package final class SecurityLog: Sendable {
     }
 }
 
-/// What the security log tells: somebody was refused, has reached a limit, shows what another one has or what nobody
-/// bought, or changed whose purchases are whose or what the rules are.
+/// What the security log tells. A user was refused, reached a limit, or shows a purchase that another user has or
+/// nobody bought. Or somebody changed whose purchases are whose, or what the rules are.
 package enum SecurityEvent: Sendable, Hashable {
     case refused(Refusal)
     case limit(Limit)
-    /// A purchase that another user has, or may have, by less than proof.
+    /// A purchase that another user has or may have, where no proof decides between the two.
     case disputed(appID: String)
     /// A token that nobody registered came with purchases of two users.
     case tokenShared
@@ -135,7 +136,7 @@ package enum SecurityEvent: Sendable, Hashable {
     case proofRefused(Reason)
     /// An account became part of another one.
     case merged
-    /// A process was told to read its configuration again. By whom, a signal does not say.
+    /// A process was told to read its configuration again. A signal does not say who sent it.
     case configuration(isTaken: Bool)
 
     var name: String {
@@ -153,13 +154,13 @@ package enum SecurityEvent: Sendable, Hashable {
         }
     }
 
-    /// What shares the lines of a second: one limit hides no other.
+    /// The key by which the lines of a second are counted, so that one limit hides no other.
     fileprivate var line: String {
         if case .limit(let limit) = self { return limit.rawValue }
         return name
     }
 
-    /// Of a closed set, as a metric's label must be.
+    /// A value of a closed set, as a metric's label must be.
     var reason: String? {
         switch self {
         case .refused(let refusal): refusal.name
@@ -176,20 +177,20 @@ package enum Refusal: Sendable, Hashable {
     case noCredential
     case unknownKey
     case endedKey
-    /// A token came, and no gateway is configured.
+    /// A token was sent, but no gateway is configured.
     case noGateway
     case token(TokenDefect)
-    // The credential counts, and reaches no further.
+    // The credential is valid, but does not reach this far.
     case scope
     case app
     case otherUser
     /// A receipt, an order or a list of another user; the answer says that there is none.
     case notYours
-    /// What a user's token may not do at all.
+    /// A request that a user's token may never make.
     case needsKey
     /// A promotion that the token does not list.
     case promotion
-    /// A token for purchases that is another user's.
+    /// A token for purchases that belongs to another user.
     case tokenTaken
 
     var name: String {
@@ -210,7 +211,7 @@ package enum Refusal: Sendable, Hashable {
     }
 }
 
-/// Why a gateway's token is not accepted. Says which part of it is wrong, never what stood there.
+/// Why a gateway's token is not accepted. The defect says which part of the token is wrong, never what stood there.
 package enum TokenDefect: Error, Equatable, CaseIterable {
     case malformed, algorithm, keyID, signature, type, issuer, audience, expired, expiresTooLate, notYetValid, user
     case promotions

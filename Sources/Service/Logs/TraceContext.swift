@@ -2,20 +2,22 @@ package import Foundation
 package import HTTPTypes
 package import Logging
 
-/// Under which id a caller's other systems know this request: W3C Trace Context, https://www.w3.org/TR/trace-context/.
+/// The id under which a caller's other systems know this request: W3C Trace Context,
+/// https://www.w3.org/TR/trace-context/.
 ///
-/// It comes with a post, goes with the ring over AMQP (a header, never the pointer), and stands in every line that a
-/// process logs about it, beside the receipt's id. It is stored nowhere and sent to nobody else: Apple's requests are
-/// exactly Apple's. A rescue from the row has none; from then on the receipt's id is the one to follow.
+/// The id comes with a post, goes with the message over AMQP (in a header, never in the pointer), and stands in every
+/// line that a process logs about the request, beside the receipt's id. It is stored nowhere and sent to nobody else:
+/// requests to Apple hold only what Apple defines. A rescue from the row has no trace; from then on the receipt's id is
+/// the one to follow.
 ///
-/// Without a `traceparent` there is none, and nothing is done for it.
+/// Without a `traceparent` there is no trace, and nothing is done for it.
 package struct TraceContext: Sendable, Equatable {
-    /// Of version 00, 55 bytes.
+    /// The text of version 00, 55 bytes.
     package let traceparent: String
-    /// The receipt that is worked on, where it is one.
+    /// The receipt that the task works on, if any.
     package var receiptID: UUID?
 
-    /// Of the task that works for it, and of its children.
+    /// The trace of the task that works for it, and of its children.
     @TaskLocal package static var current: TraceContext?
 
     /// 32 hexadecimal digits.
@@ -24,7 +26,8 @@ package struct TraceContext: Sendable, Equatable {
     /// Whether the caller records this trace; then its steps are told in the log.
     package var isSampled: Bool { traceparent.utf8.last.map { $0 & 1 == 1 } ?? false }
 
-    /// At which level a step of it is logged: a post in a thousand, if the caller samples so many.
+    /// The level at which a step of the trace is logged. If the caller samples one post in a thousand, the log tells
+    /// the steps of so many.
     package var level: Logger.Level { isSampled ? .info : .debug }
 
     /// Nil where it is not what the standard allows (3.2.2): such a text says nothing.
@@ -33,7 +36,7 @@ package struct TraceContext: Sendable, Equatable {
         guard bytes.count >= Self.bytes else { return nil }
         let fields = bytes.prefix(Self.bytes).split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
         guard fields.map(\.count) == [2, 32, 16, 2], fields.joined().allSatisfy(Self.isHexadecimal) else { return nil }
-        // All zeros are nobody's id.
+        // An id of zeros only is not valid.
         guard fields[1...2].allSatisfy({ $0.contains { $0 != UInt8(ascii: "0") } }) else { return nil }
         switch String(decoding: fields[0], as: UTF8.self) {
         case "00":
@@ -41,7 +44,8 @@ package struct TraceContext: Sendable, Equatable {
             traceparent = text
         case "ff": return nil
         default:
-            // A later version may have more behind another dash; what we know of it is passed on as version 00.
+            // A later version may have more fields behind another dash; the fields that we know are passed on as
+            // version 00.
             guard bytes.count == Self.bytes || bytes[Self.bytes] == UInt8(ascii: "-"), let flags = bytes[54].hexDigit
             else { return nil }
             let ids = String(decoding: bytes[2..<53], as: UTF8.self)
@@ -61,14 +65,14 @@ package struct TraceContext: Sendable, Equatable {
 
     private init(traceparent: String) { self.traceparent = traceparent }
 
-    /// The caller's; a new one where what he says is no trace (4.3.2); nil where he says nothing.
+    /// The caller's trace; a new one where the caller's text is no trace (4.3.2); nil where the caller sends none.
     package static func of(_ headers: HTTPFields) -> TraceContext? {
         guard headers[.traceparent] != nil else { return nil }
         let given = headers[values: .traceparent]
         return (given.count == 1 ? TraceContext(given[0]) : nil) ?? begun()
     }
 
-    /// For a logger: what the current task works for.
+    /// Metadata for a logger: the trace and the receipt that the current task works for.
     package static let metadata = Logger.MetadataProvider {
         guard let current = TraceContext.current else { return [:] }
         var metadata = current.receiptID.map(LogKeys.receipt) ?? [:]
@@ -82,7 +86,7 @@ package struct TraceContext: Sendable, Equatable {
 }
 
 extension UInt8 {
-    /// Of a lower-case digit, as the standard wants them.
+    /// The value of a lower-case digit; the standard requires lower case.
     fileprivate var hexDigit: UInt8? {
         switch self {
         case UInt8(ascii: "0")...UInt8(ascii: "9"): self - UInt8(ascii: "0")

@@ -3,9 +3,9 @@ import Synchronization
 
 /// Keeps every metric of the process and writes them in Prometheus' text format 0.0.4.
 ///
-/// A backend of swift-metrics in two files, so that `/metrics` needs no further dependency. Counters, gauges and
-/// meters are one number; timers are histograms in seconds, recorders histograms of sizes. All of them are updated
-/// without a lock. Label sets are bounded: what goes beyond is counted and dropped, never stored.
+/// A backend of swift-metrics in two files, so that `/metrics` needs no further dependency. Counters, gauges and meters
+/// are one number; timers are histograms in seconds, recorders histograms of sizes. All of them are updated without a
+/// lock. The number of label sets is bounded: a label set beyond it is counted and dropped, never stored.
 ///
 /// Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format).
 package final class PrometheusRegistry: MetricsFactory {
@@ -51,8 +51,8 @@ package final class PrometheusRegistry: MetricsFactory {
         return text.output
     }
 
-    /// The series of that name and labels, the same for the same; one that is not stored where there is no room or
-    /// the name is taken by another kind.
+    /// The series of that name and labels; the same arguments give the same series. Where there is no room, or another
+    /// kind has the name, the series is not stored.
     private func series(
         _ label: String, _ dimensions: [(String, String)], _ kind: PrometheusSeries.Kind
     ) -> PrometheusSeries {
@@ -97,7 +97,7 @@ package final class PrometheusRegistry: MetricsFactory {
         series(label, dimensions, label == GrantTimes.label ? .waits : .seconds)
     }
 
-    // What was made stays: handlers are shared by everyone who asks for the same name and labels.
+    // Handlers are never destroyed: everyone who asks for the same name and labels shares one.
     package func destroyCounter(_ handler: any CounterHandler) {}
     package func destroyFloatingPointCounter(_ handler: any FloatingPointCounterHandler) {}
     package func destroyMeter(_ handler: any MeterHandler) {}

@@ -9,7 +9,8 @@ final class PrometheusSeries: Sendable {
         /// A histogram of durations.
         case seconds
         /// A histogram of how long people wait: durations up to a day. Its bounds hold those of the objectives, 1 s and
-        /// 60 s, and the rescues between them (10 s, 60 s for Apple's lane); beyond a minute it says what kind of outage it was.
+        /// 60 s, and the rescues between them (10 s, 60 s for Apple's lane). The bounds beyond a minute tell what kind
+        /// of outage it was.
         case waits
         /// A histogram of counts: rows in a batch, bytes in a body.
         case sizes
@@ -36,7 +37,8 @@ final class PrometheusSeries: Sendable {
 
     let kind: Kind
     private let bounds: [Double]
-    /// The bits of a Double: there is no atomic addition of those, so it is exchanged until it holds.
+    /// The bits of a Double. There is no atomic addition of doubles, so the value is exchanged until the exchange
+    /// succeeds.
     private let total = Atomic<UInt64>(0)
     private let buckets: [Bucket]
 

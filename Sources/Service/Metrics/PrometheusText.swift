@@ -1,6 +1,6 @@
 /// Labels as they stand between braces: names made valid, values escaped, in the order of the names.
 struct PrometheusLabels: Hashable, Sendable {
-    /// A longer value is cut: labels are words of closed lists, not texts.
+    /// The longest value; a longer one is cut. Labels come from closed lists and are no texts.
     static let valueMax = 200
 
     let text: String
@@ -56,7 +56,8 @@ struct PrometheusText {
         return escaped
     }
 
-    /// A whole number without its `.0`, the others as Swift writes them; Go, which reads them, knows all of these.
+    /// A whole number without its `.0`, other numbers as Swift writes them. Go, which reads the text, knows all of
+    /// these forms.
     static func number(_ value: Double) -> String {
         if value.isNaN { return "NaN" }
         if value.isInfinite { return value < 0 ? "-Inf" : "+Inf" }

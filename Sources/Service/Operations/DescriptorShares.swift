@@ -2,33 +2,35 @@ package import Settings
 
 /// How many connections of each sort a process may have open, so that its file descriptors never run out.
 ///
-/// Dispatch traps where it finds none: for the timer of a new clock (`event_epoll.c`), and for the look at its own
-/// threads that it takes whenever work waits for one (`queue.c`, `/proc/self/task/N/stat`).
+/// Dispatch traps where it finds no descriptor: for the timer of a new clock (`event_epoll.c`), and for the look at its
+/// own threads that it takes whenever work waits for one (`queue.c`, `/proc/self/task/N/stat`).
 package struct DescriptorShares: Sendable, Equatable {
     /// Connections of clients.
     package let clients: Int
     /// Connections to a port of its own for health and metrics.
     package let operations: Int
-    /// Receipts that need Apple in flight: each of Apple's hosts may have so many connections.
+    /// Receipts in flight that need Apple; the process may have as many connections to each of Apple's hosts.
     package let appleInFlight: Int
 
-    /// Of an ingest, for lists (`limits` of lists).
+    /// Connections of an ingest for lists (`limits` of lists).
     package static let listConnections = 2
     private static let operationsMax = 64
-    /// Of what is shared, one in so many, while that is less.
+    /// One in so many of the shared descriptors is for operations, while that is less than `operationsMax`.
     private static let operationsPart = 4
     /// Production and sandbox, of the App Store Server API and of verifyReceipt. Idle connections stay for a while.
     private static let appleHosts = 4
-    /// A process of all three roles, without its loops and writers: input and output, timers and signals, listeners,
-    /// and the connections that it always has. A third of it is a reserve for what comes and goes: files that are
-    /// read, names that are looked up, a connection accepted beyond the bound.
+    /// The descriptors of a process of all three roles, without its loops and writers: input and output, timers and
+    /// signals, listeners, and the connections that it always has. A third of them is a reserve for short use: files
+    /// that are read, names that are looked up, a connection accepted beyond the bound.
     private static let fixed = 30
-    /// An event loop sleeps on three; a connection to the database is a socket and a pipe that wakes its thread.
+    /// Descriptors of a thread: an event loop sleeps on three; a connection to the database is a socket and a pipe that
+    /// wakes its thread.
     private static let perThread = 3
-    /// Left for all these connections at the least: 64 are enough with two loops and two writers.
+    /// The fewest descriptors that must remain for all these connections: with two loops and two writers 64 files are
+    /// enough.
     private static let sharedMin = 16
 
-    /// What a process with these settings can make use of; the roles as below.
+    /// The most files that a process with these settings can use; the roles as below.
     package static func most(_ settings: Settings, hasClients: Bool, callsApple: Bool) -> Int {
         let shared =
             operationsMax + (hasClients ? HTTPLimits.connectionsMax : 0)

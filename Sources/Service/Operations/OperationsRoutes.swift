@@ -7,8 +7,9 @@ import NIOCore
 import ServiceLifecycle
 import Settings
 
-/// `/health/live`, `/health/ready` and `/metrics`. No credentials: they say nothing about anybody, and the port is
-/// for the inside. On a port for the outside a load balancer learns whether requests should come, and nobody learns more.
+/// `/health/live`, `/health/ready` and `/metrics`. They need no credentials: they say nothing about anybody, and the
+/// port is for the internal network. On a public port a load balancer learns whether requests should come, and nobody
+/// learns more.
 package struct OperationsRoutes: Sendable {
     package let health: Health
     private let registry: PrometheusRegistry
@@ -18,7 +19,7 @@ package struct OperationsRoutes: Sendable {
         self.registry = registry
     }
 
-    /// - Parameter isInside: false: no `/metrics`, and `/health/ready` says `status` alone.
+    /// - Parameter isInside: false: there is no `/metrics`, and `/health/ready` says `status` alone.
     package func add(to router: some RouteTable, isInside: Bool = true) {
         router.serve("/health/live", [.get: { _, _ in Response(json: .object([.init("status", .string("live"))])) }])
         router.serve(
