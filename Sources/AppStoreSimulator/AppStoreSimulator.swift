@@ -28,7 +28,7 @@ package final class AppStoreSimulator: Service, Sendable {
         store = try Storefront(configuration)
     }
 
-    /// Serves until graceful shutdown or cancellation; called once. Calls that a fault keeps waiting end at once then.
+    /// Serves until graceful shutdown or cancellation; called once. Then calls that a fault keeps waiting end at once.
     ///
     /// - Throws: the listener's error when the address cannot be bound.
     package func run() async throws {
@@ -122,7 +122,7 @@ extension AppStoreSimulator {
     /// The trust anchor a verifier must be given, DER.
     package nonisolated var rootCertificateDER: [UInt8] { store.rootCertificateDER }
 
-    /// What a configuration needs to call this App Store.
+    /// The credentials that a configuration needs to call this App Store.
     package nonisolated var credentials: Credentials { store.credentials }
 
     /// Sells `request.count` purchases (default 1). More than 5,000 a second in a release build without receipts.
@@ -136,7 +136,7 @@ extension AppStoreSimulator {
     /// A legacy receipt over purchases that were sold before.
     package func receipt(_ request: ReceiptRequest) throws(ControlError) -> String { try store.receipt(request) }
 
-    /// Takes a purchase back; transactions signed and receipts verified from now on show it.
+    /// Takes a purchase back; transactions signed and receipts verified from now on show that.
     @discardableResult
     package func refund(_ transactionId: String, _ request: RefundRequest = .init()) throws(ControlError) -> Purchase {
         try store.ledger.refund(transactionId, request, now: AppleDate.now)
@@ -159,48 +159,48 @@ extension AppStoreSimulator {
         try store.ledger.register(app)
     }
 
-    /// Adds a fault and answers its id.
+    /// Adds a fault and returns its id.
     @discardableResult
     package func fault(_ request: FaultRequest) throws(ControlError) -> Int { try store.faults.add(request) }
 
     /// Removes all faults.
     package func clearFaults() { _ = store.faults.removeAll() }
 
-    /// Registers a customer; answers it with its app transaction id.
+    /// Registers a customer and returns it with its app transaction id.
     @discardableResult
     package func register(_ customer: Customer) throws(ControlError) -> Customer { try store.ledger.register(customer) }
 
-    /// Replaces what is known of a subscription's next renewal.
+    /// Replaces the store's data on a subscription's next renewal.
     package func set(_ renewal: Renewal, of originalTransactionId: String) throws(ControlError) {
         try store.ledger.set(renewal, of: originalTransactionId)
     }
 
-    /// Changes what the request names of how the store behaves; answers all of it.
+    /// Changes the settings of the store that the request names; returns all of them.
     @discardableResult
     package func set(_ settings: SettingsRequest) throws(ControlError) -> StoreSettings {
         try store.ledger.set(settings)
     }
 
-    /// Changes what the OCSP responder says and how; answers all of it.
+    /// Changes the settings of the OCSP responder that the request names; returns all of them.
     @discardableResult
     package func set(_ request: ResponderRequest) throws(ControlError) -> ResponderSettings {
         try store.responder.set(request)
     }
 
-    /// How often the responder was asked about the leaf and about the intermediate.
+    /// How often clients asked the responder about the leaf and about the intermediate.
     package var responderAsked: (leaf: Int, intermediate: Int) {
         let asked = store.responder.asked
         return (asked[.leaf] ?? 0, asked[.intermediate] ?? 0)
     }
 
-    /// Holds a notification for the notification history; answers it and its JWS.
+    /// Holds a notification for the notification history; returns the notification and its JWS.
     package func hold(
         _ request: NotificationRequest
     ) throws(ControlError) -> (notification: HeldNotification, signedPayload: String) {
         try store.hold(request)
     }
 
-    /// What apps' backends told Apple, oldest first; at least the last 100,000.
+    /// The reports of apps' backends to Apple, oldest first; at least the last 100,000.
     package var filings: [Filing] { store.ledger.filings().map(\.filing) }
 
     /// Everything sold so far, in order.
@@ -212,6 +212,6 @@ extension AppStoreSimulator {
     /// The calls seen on Apple's side with a number above `after`, oldest first; the last 100,000 are kept.
     package func calls(after: Int = 0) -> [SimulatorCall] { store.calls.calls(after: after) }
 
-    /// How many calls wait for their answer now, and how many ever did at once.
+    /// How many calls wait for their answer now, and the most that ever waited at once.
     package var openCalls: (now: Int, most: Int) { store.calls.open }
 }

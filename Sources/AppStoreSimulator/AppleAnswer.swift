@@ -1,4 +1,4 @@
-/// What one of Apple's endpoints answers, before a fault touches it.
+/// The answer of one of Apple's endpoints, before a fault changes it.
 struct AppleAnswer: Sendable {
     var status: Int
     var body: [UInt8]
@@ -10,7 +10,7 @@ struct AppleAnswer: Sendable {
     var transactionIds: [String] = []
     var receiptHash: String?
 
-    /// verifyReceipt answers HTTP 200 whatever happened.
+    /// An answer of verifyReceipt, which has HTTP status 200 whatever happened.
     static func receiptStatus(
         _ status: Int,
         ids: [String] = [],
@@ -25,7 +25,7 @@ struct AppleAnswer: Sendable {
         return AppleAnswer(status: 200, body: body, code: status, transactionIds: ids, receiptHash: receiptHash)
     }
 
-    /// A refusal as an error object; one whose number nobody knows has no `errorCode`.
+    /// A refusal as an error object. An error whose number nobody knows has no `errorCode`.
     static func refused(_ error: AppleError, ids: [String] = []) -> AppleAnswer {
         let body = JSONWriter.object(capacity: 128) { json in
             json.field("errorCode", ifPresent: error.code)

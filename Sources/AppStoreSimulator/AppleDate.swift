@@ -18,7 +18,7 @@ struct AppleDate {
 
     init(milliseconds: Int64) { self.milliseconds = milliseconds }
 
-    /// Reads ``rfc3339``; nil: something else.
+    /// Reads ``rfc3339``; nil for any other text.
     init?(rfc3339: String) {
         let numbers = rfc3339.split { !$0.isNumber }.compactMap { Int64($0) }
         guard numbers.count == 6 else { return nil }

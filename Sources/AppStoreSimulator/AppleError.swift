@@ -1,9 +1,10 @@
-/// An error object of the App Store Server API (AppleFacts 3.7): what an endpoint refuses with.
+/// An error object of the App Store Server API (AppleFacts 3.7), with which an endpoint refuses a call.
 ///
 /// A struct with names, not a closed enum: the list is Apple's and grows. The names are Apple's without the suffix
-/// `Error`, the messages ours: no program should read them.
+/// `Error`; the messages are ours, and no program should read them.
 struct AppleError: Error, Equatable {
-    /// Nil: Apple names the error, but no source gives its number. Answered as a 400 without `errorCode`.
+    /// Nil: Apple names the error, but no source gives its number. The simulator answers it as a 400 without
+    /// `errorCode`.
     let code: Int?
     let name: String
 

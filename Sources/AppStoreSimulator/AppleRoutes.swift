@@ -20,7 +20,7 @@ struct AppleRoutes: Sendable {
     /// The largest request that is read, in bytes; a longer one is answered 413.
     static let bodyMax = 8 << 20
 
-    /// The connection is to be closed; nothing is answered.
+    /// The simulator closes the connection and answers nothing.
     private struct Closed: Error {}
 
     let store: Storefront
@@ -55,7 +55,7 @@ struct AppleRoutes: Sendable {
                     }
                     return try await serve(service, environment, context) { [call] fault in
                         guard method == .get || fault?.isRefusal != true else {
-                            // Refused by script: Apple would have changed nothing.
+                            // The script refuses the call: Apple would have changed nothing.
                             return AppleAnswer(status: 0, body: [], transactionIds: call.ids)
                         }
                         return store.answer(call, foreign: fault?.kind == .foreignRoot)
@@ -87,7 +87,7 @@ struct AppleRoutes: Sendable {
         (.finish, .post, "v1/transactions/{id}/finish"),
     ]
 
-    /// Answers one call as the fault script wants it, and writes it into the log. `answer` is told which fault comes.
+    /// Answers one call as the fault script wants it, and logs the call. `answer` gets the fault that applies.
     private func serve(
         _ service: SimulatedService,
         _ environment: StoreEnvironment,

@@ -29,7 +29,7 @@ struct BERWriter: Sendable {
 
     func integer(_ value: Int64) -> [UInt8] {
         var bytes = withUnsafeBytes(of: value.bigEndian) { Array($0) }
-        // As few as keep the sign.
+        // As few octets as keep the sign.
         while bytes.count > 1, bytes[0] == 0 && bytes[1] < 0x80 || bytes[0] == 0xFF && bytes[1] >= 0x80 {
             bytes.removeFirst()
         }

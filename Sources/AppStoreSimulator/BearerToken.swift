@@ -2,8 +2,8 @@ import Crypto
 import Foundation
 import Synchronization
 
-/// Judges the bearer token of the App Store Server API (AppleFacts 3.2), by hand: it must not share code with the
-/// client under test.
+/// Checks the bearer token of the App Store Server API (AppleFacts 3.2). Written by hand: it must not share code with
+/// the client under test.
 final class BearerToken: Sendable {
     private struct Header: Decodable {
         let alg: String
@@ -21,7 +21,7 @@ final class BearerToken: Sendable {
     /// Apple's limit on `exp - iat`.
     static let lifetimeMaxSeconds = 3600.0
 
-    /// Good tokens that are remembered: a client uses one for many calls.
+    /// How many good tokens are remembered: a client uses one token for many calls.
     private static let knownMax = 64
 
     private let credentials: Credentials
@@ -54,7 +54,7 @@ final class BearerToken: Sendable {
         return claims.exp > nowSeconds ? claims.bid : nil
     }
 
-    /// What a token says, if its signature and all that no time changes are right.
+    /// The claims of a token, if its signature and everything that does not depend on the time are right.
     private func verified(_ token: Substring) -> Claims? {
         let parts = token.split(separator: ".", omittingEmptySubsequences: false)
         guard

@@ -8,9 +8,9 @@ package struct SimulatorCall: Sendable, Equatable {
     package let environment: StoreEnvironment
     /// When the request was complete, UNIX milliseconds.
     package let at: Int64
-    /// How long it was kept waiting.
+    /// How long the client waited for the answer.
     package let milliseconds: Int64
-    /// Asked about: the path's id, or the receipt's first 20.
+    /// The ids that the call asked about: the path's id, or the receipt's first 20.
     package let transactionIds: [String]
     /// First 16 hexadecimal digits of SHA-256 of `receipt-data`.
     package let receiptHash: String?
@@ -18,7 +18,7 @@ package struct SimulatorCall: Sendable, Equatable {
     package let status: Int?
     /// verifyReceipt's `status` or the API's `errorCode`; nil: none in the answer, or success of the API.
     package let code: Int?
-    /// The kinds of the faults that touched it, latency first.
+    /// The kinds of the faults that touched the call, latency first.
     package let faults: [String]
 
     func write(_ json: inout JSONWriter) {
@@ -40,7 +40,7 @@ final class CallLog: Sendable {
     static let callsMax = 100_000
 
     private struct State {
-        /// A ring: call `n` stands at `(n - 1) % callsMax`.
+        /// A ring buffer: call `n` stands at `(n - 1) % callsMax`.
         var ring: [SimulatorCall] = []
         var total = 0
         var counts: [SimulatedService: Int] = [:]
@@ -50,7 +50,7 @@ final class CallLog: Sendable {
 
     private let state = Mutex(State())
 
-    /// Counts a call that has no answer yet; ``end(_:)`` must follow.
+    /// Counts a call that has no answer yet. The caller must call ``end(_:)`` afterwards.
     func begin() {
         state.withLock { state in
             state.open += 1
@@ -73,7 +73,7 @@ final class CallLog: Sendable {
         }
     }
 
-    /// How many calls wait for their answer now, and how many ever did at once.
+    /// How many calls wait for their answer now, and the most that ever waited at once.
     var open: (now: Int, most: Int) { state.withLock { ($0.open, $0.openMax) } }
 
     var counts: [SimulatedService: Int] { state.withLock(\.counts) }

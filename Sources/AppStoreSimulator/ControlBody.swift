@@ -35,7 +35,7 @@ extension ControlBody {
         } catch DecodingError.dataCorrupted(let context) where !context.codingPath.isEmpty {
             throw ControlError(field: path(context.codingPath), context.debugDescription)
         } catch {
-            // Foundation says of a number that does not fit only "not valid JSON", without a path.
+            // For a number that does not fit, Foundation reports only "not valid JSON", without a path.
             let values = (try? JSONDecoder().decode([String: Anything].self, from: data)) ?? [:]
             let misfit = values.keys.sorted().first { values[$0]?.isMisfit == true && !fractions.contains($0) }
             guard let misfit else { throw ControlError("the body must be a JSON object") }
@@ -48,7 +48,7 @@ extension ControlBody {
     }
 }
 
-/// Any JSON value; all that is known of it is whether it is a number that no integer can hold.
+/// Any JSON value. Keeps only whether the value is a number that no integer can hold.
 private struct Anything: Decodable {
     let isMisfit: Bool
 

@@ -1,7 +1,7 @@
 import HTTPTypes
 import Hummingbird
 
-/// Whom the store sells to and how their subscriptions stand: `/control/customers`, `/control/subscriptions`.
+/// The store's customers and the state of their subscriptions: `/control/customers`, `/control/subscriptions`.
 extension ControlRoutes {
     func addCustomers(to router: Router<SimulatorContext>) {
         router.post("/control/customers") { request, _ in

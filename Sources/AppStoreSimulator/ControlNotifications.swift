@@ -1,6 +1,6 @@
 import Hummingbird
 
-/// Notifications that the store holds: `/control/notifications`; and how it behaves: `/control/settings`.
+/// Notifications that the store holds: `/control/notifications`; and the store's settings: `/control/settings`.
 extension ControlRoutes {
     func addNotifications(to router: Router<SimulatorContext>) {
         router.post("/control/notifications") { request, _ in

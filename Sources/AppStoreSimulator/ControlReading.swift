@@ -2,7 +2,7 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// What happened: `/control/ledger`, `/control/calls`, `/control/filings`.
+/// The records of the store: `/control/ledger`, `/control/calls`, `/control/filings`.
 extension ControlRoutes {
     func addReading(to router: Router<SimulatorContext>) {
         router.get("/control/ledger") { request, _ in

@@ -3,9 +3,9 @@ import HTTPTypes
 import Hummingbird
 import NIOCore
 
-/// The control API under `/control`: what tests and people use to sell, refund, break and count.
+/// The control API under `/control`: tests and people use it to sell, refund, break and count.
 ///
-/// Every body is JSON; a wrong one is answered 400 with `{"error", "field"}`, an unknown purchase 404.
+/// Every body is JSON. A wrong body is answered with 400 and `{"error", "field"}`, an unknown purchase with 404.
 struct ControlRoutes: Sendable {
     /// The largest request that is read, in bytes.
     static let bodyMax = 1 << 20

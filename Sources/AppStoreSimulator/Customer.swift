@@ -1,16 +1,16 @@
-/// One Apple account in one app: whose purchases a history shows.
+/// One Apple account in one app: a history shows the purchases of one account.
 struct Account: Hashable, Sendable {
     /// The bundle id.
     let app: String
     let environment: StoreEnvironment
-    /// The name that sales gave, or what stands for it: ``Purchase/account``.
+    /// The name that sales gave, or its default: ``Purchase/account``.
     let customer: String
 }
 
-/// What is known of an Apple account beside its purchases: the body of `POST /control/customers`.
+/// The data of an Apple account beside its purchases: the body of `POST /control/customers`.
 ///
-/// A customer needs none of this to buy. Registering one gives an app transaction to somebody who bought nothing, or
-/// takes the account or the app transaction away.
+/// A customer needs none of this to buy. Registering a customer gives an app transaction to an account that bought
+/// nothing, or takes the account or the app transaction away.
 package struct Customer: ControlBody, Codable, Sendable, Equatable {
     /// Bundle id, or the short name it was registered under; in the ledger the bundle id.
     package var app: String

@@ -1,7 +1,8 @@
 /// What goes wrong, where and how often: the body of `POST /control/faults`.
 ///
-/// `count`: the next that many matching calls. `percent`: each matching call with that probability. Both: with that
-/// probability until it happened `count` times. Neither: until deleted.
+/// `count`: the fault fires for the next that many matching calls. `percent`: the fault fires for each matching call
+/// with that probability. Both: with that probability until the fault has fired `count` times. Neither: until the fault
+/// is deleted.
 package struct FaultRequest: ControlBody, Sendable {
     /// Which calls are touched: the names of ``SimulatedService``, or all of them.
     package enum Endpoint: String, Codable, Sendable, CaseIterable {
@@ -14,7 +15,7 @@ package struct FaultRequest: ControlBody, Sendable {
         var service: SimulatedService? { SimulatedService(rawValue: rawValue) }
     }
 
-    /// What happens to them.
+    /// What happens to a matching call.
     package enum Kind: String, Codable, Sendable, CaseIterable {
         /// The answer comes late; later faults still apply.
         case latency
@@ -70,7 +71,7 @@ package struct FaultRequest: ControlBody, Sendable {
     package var percent: Double?
     /// Starts the random numbers of all faults anew.
     package var seed: Int64?
-    /// `latency`: always so long; 0 to 600,000.
+    /// `latency`: a constant delay; 0 to 600,000.
     package var milliseconds: Double?
     /// `latency`: log-normal with this median (and `p99Milliseconds`), cut at 600,000.
     package var medianMilliseconds: Double?
@@ -90,7 +91,7 @@ package struct FaultRequest: ControlBody, Sendable {
     package var errorMessage: String?
     /// `receiptStatus`: adds `is_retryable` (only meaningful for 21100 to 21199).
     package var isRetryable: Bool?
-    /// `receiptStatus`: the name `is_retryable` travels under; default that, or `is-retryable`.
+    /// `receiptStatus`: the key of `is_retryable` in the answer; that name (default), or `is-retryable`.
     package var retryableKey: String?
     /// `garbage`: default `truncated`.
     package var form: Form?
@@ -115,7 +116,7 @@ package struct FaultRequest: ControlBody, Sendable {
     static let latencyMax = 600_000.0
     static let bodyMax = 65_536
 
-    /// Refuses values out of range, missing ones, and fields that belong to another kind.
+    /// Refuses values out of range, missing values, and fields that belong to another kind.
     func validate() throws(ControlError) {
         try validateScope()
         try refuseForeignFields()
@@ -173,7 +174,7 @@ package struct FaultRequest: ControlBody, Sendable {
         }
     }
 
-    /// A field of another kind is a script that does not do what its author thinks.
+    /// Refuses the fields of other kinds: a script that has one does not do what its author thinks.
     private func refuseForeignFields() throws(ControlError) {
         let present: [(String, Bool, [Kind])] = [
             ("milliseconds", milliseconds != nil, [.latency]),

@@ -3,12 +3,13 @@ import Synchronization
 
 /// The fault script: rules that decide for each of Apple's calls what goes wrong.
 ///
-/// Rules are asked in the order they were added. Latencies add up; the first other rule that fires ends the search.
+/// The script asks the rules in the order in which they were added. Latencies add up; the first other rule that fires
+/// ends the search.
 final class Faults: Sendable {
     /// How many rules may stand at once.
     static let rulesMax = 1000
 
-    /// A rule and what it did so far.
+    /// A rule, and how often it has fired.
     struct Rule: Sendable {
         let id: Int
         let request: FaultRequest
@@ -16,7 +17,7 @@ final class Faults: Sendable {
         var fired = 0
     }
 
-    /// What happens to one call.
+    /// The faults of one call.
     struct Plan: Sendable {
         var delayMilliseconds = 0.0
         var fault: FaultRequest?
@@ -36,7 +37,7 @@ final class Faults: Sendable {
         state = Mutex(State(random: SplitMix64(seed: seed)))
     }
 
-    /// Adds a rule and answers its id.
+    /// Adds a rule and returns its id.
     func add(_ request: FaultRequest) throws(ControlError) -> Int {
         try request.validate()
         return try state.withLock { state throws(ControlError) in
@@ -52,7 +53,7 @@ final class Faults: Sendable {
         }
     }
 
-    /// Removes all rules and answers how many there were.
+    /// Removes all rules and returns how many there were.
     func removeAll() -> Int {
         state.withLock { state in
             defer { state.rules = [] }
@@ -69,10 +70,10 @@ final class Faults: Sendable {
         }
     }
 
-    /// All rules, used up ones too (`remaining` 0) while there is room.
+    /// All rules. Rules that are used up (`remaining` 0) stay while there is room.
     var rules: [Rule] { state.withLock(\.rules) }
 
-    /// Decides one call and counts the rules that fire.
+    /// Decides the faults of one call, and counts the rules that fire.
     func plan(_ service: SimulatedService, _ environment: StoreEnvironment) -> Plan {
         state.withLock { state in
             var plan = Plan()
@@ -111,7 +112,8 @@ extension FaultRequest {
         }
     }
 
-    /// Whether Apple would have refused the call: then it changes nothing. A lost or garbled answer is another thing.
+    /// Whether Apple would have refused the call: a refused call changes nothing. After a lost or garbled answer the
+    /// call has taken effect.
     var isRefusal: Bool {
         switch kind {
         case .status, .error, .receiptStatus, .notFound: true

@@ -1,4 +1,4 @@
-/// Something an app's backend told Apple that changed the store or went on record: what `GET /control/filings` lists.
+/// A report of an app's backend to Apple that changed the store or went on record; `GET /control/filings` lists it.
 package struct Filing: Codable, Sendable, Equatable {
     package enum Kind: String, Codable, Sendable, CaseIterable {
         case finish, appAccountToken, consumption, consumptionV1, extendSubscription, massExtend
@@ -21,7 +21,7 @@ package struct Filing: Codable, Sendable, Equatable {
     /// `extendSubscription`, `massExtend`.
     package var moved: Extension?
 
-    /// A renewal date that was moved, or for a whole `massExtend` how many were.
+    /// A renewal date that was moved, or, for a whole `massExtend`, how many dates were moved.
     package struct Extension: Codable, Sendable, Equatable {
         package let requestIdentifier: String
         package let extendByDays: Int

@@ -1,6 +1,6 @@
 import Foundation
 
-/// The endpoints by which an app's backend tells Apple something about one transaction.
+/// The endpoints by which an app's backend reports to Apple about one transaction.
 extension ServerAPI {
     /// Finish Transaction (AppleFacts 3.3, endpoint 15). Finishing again is no error.
     func finish() throws(AppleError) -> AppleAnswer {
@@ -20,8 +20,8 @@ extension ServerAPI {
         return answer(status: 200)
     }
 
-    /// Set App Account Token (endpoint 13): of the original transaction and, in a subscription, of its newest period and
-    /// all renewals to come.
+    /// Set App Account Token (endpoint 13): sets the token of the original transaction and, in a subscription, of its
+    /// newest period and all renewals to come.
     func setAppAccountToken() throws(AppleError) -> AppleAnswer {
         try checkShape(call.id)
         let fields = try JSONValue.fields(call.body)
@@ -44,7 +44,7 @@ extension ServerAPI {
             var lines = [LedgerLine(filing: filing)]
             for purchase in first == newest ? [first] : [first, newest] {
                 var purchase = purchase
-                // The Apple account stays the same, even where the token stood for it.
+                // The Apple account stays the same, even if the old token was its name.
                 purchase.customer = purchase.account
                 purchase.appAccountToken = token
                 lines.append(LedgerLine(changed: purchase))
@@ -54,7 +54,7 @@ extension ServerAPI {
         return answer(status: 200)
     }
 
-    /// Send Consumption Information (endpoints 9 and 9b): checked strictly, kept as it came.
+    /// Send Consumption Information (endpoints 9 and 9b): the body is checked strictly and kept as it came.
     func consumption() throws(AppleError) -> AppleAnswer {
         let purchase = try ledger.read { store throws(AppleError) -> Purchase in try self.purchase(call.id, store) }
         guard purchase.inAppOwnershipType != "FAMILY_SHARED" else { throw .familyTransactionNotSupported }
@@ -81,7 +81,7 @@ enum Consumption {
         "UNDELIVERED_OTHER",
     ]
 
-    /// Version 2. That a wrong pair of `GRANT_PRORATED` and percentage is blamed on `refundPreference` is our reading.
+    /// Checks version 2. Our reading: a wrong pair of `GRANT_PRORATED` and percentage is blamed on `refundPreference`.
     static func check(_ fields: [String: JSONValue], of type: ProductType) throws(AppleError) {
         guard fields["customerConsented"]?.bool == true else { throw .invalidCustomerConsented }
         guard fields["sampleContentProvided"]?.bool != nil else { throw .invalidSampleContentProvided }
@@ -106,7 +106,7 @@ enum Consumption {
         }
     }
 
-    /// Version 1: for consumables and auto-renewables.
+    /// Checks version 1: for consumables and auto-renewables.
     static func checkV1(_ fields: [String: JSONValue], of type: ProductType) throws(AppleError) {
         guard type == .consumable || type == .autoRenewable else { throw .transactionTypeNotSupported }
         guard fields["customerConsented"]?.bool == true else { throw .invalidCustomerConsented }

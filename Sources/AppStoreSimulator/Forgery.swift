@@ -77,7 +77,7 @@ package struct ForgeryRequest: ControlBody, Sendable {
     }
 }
 
-/// Makes forgeries; the chains they need are made when first asked for and kept.
+/// Makes forgeries. Makes the chains that they need at first use, and keeps those chains.
 final class Forger: Sendable {
     private let authority: CertificateAuthority
     private let signer: TransactionSigner
@@ -116,7 +116,7 @@ final class Forger: Sendable {
         }
     }
 
-    /// What signs with the defect of a kind.
+    /// The signer that makes the defect of a kind.
     func signer(for kind: Forgery.Kind) throws(SimulatorError) -> TransactionSigner {
         try made.withLock { made throws(SimulatorError) in
             if let signer = made[kind] { return signer }

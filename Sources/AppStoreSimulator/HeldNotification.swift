@@ -1,9 +1,10 @@
 import Foundation
 
-/// An App Store Server Notification (version 2) that the store holds: what its history shows.
+/// An App Store Server Notification (version 2) that the store holds for its notification history.
 ///
-/// Keeps the payloads of its nested transaction and renewal as they were when it was made, since a history shows the
-/// state at sending time. They are signed anew, with the same signedDate, whenever somebody reads them.
+/// The notification keeps the payloads of its nested transaction and renewal as they were when it was made, since a
+/// history shows the state at sending time. The store signs these payloads anew, with the same signedDate, at each
+/// read.
 package struct HeldNotification: Codable, Sendable, Equatable {
     /// One try to deliver it.
     package struct Attempt: Codable, Sendable, Equatable {
@@ -47,7 +48,7 @@ package struct HeldNotification: Codable, Sendable, Equatable {
     let transaction: String?
     /// JSON, not yet signed.
     let renewal: String?
-    /// Of a subscription, 1 to 5.
+    /// The status of the subscription, 1 to 5.
     let status: Int?
     let consumptionRequestReason: String?
     package var sendAttempts: [Attempt]
@@ -55,7 +56,7 @@ package struct HeldNotification: Codable, Sendable, Equatable {
     /// The token of a test notification.
     var testToken: String? { notificationType == "TEST" ? "\(notificationUUID)_\(signedDate)" : nil }
 
-    /// Whether it has not reached the app's server, though that was tried.
+    /// Whether delivery was tried and no attempt reached the app's server.
     var isFailure: Bool { !sendAttempts.isEmpty && !sendAttempts.contains { $0.sendAttemptResult == "SUCCESS" } }
 
     /// The JSON that is signed (AppleFacts 4.2). `sign` makes the JWS of a nested payload.
@@ -121,7 +122,7 @@ package struct NotificationRequest: ControlBody, Sendable {
     /// One that travels with a transaction, or `TEST` (AppleFacts 4.3).
     package var notificationType: String
     package var subtype: String?
-    /// What it is about; all types but `TEST`.
+    /// The purchase that the notification is about; all types but `TEST`.
     package var transactionId: String?
     /// UNIX milliseconds; default now.
     package var signedDate: Int64?

@@ -17,7 +17,8 @@ struct HistoryQuery {
         "NON_CONSUMABLE": .nonConsumable,
     ]
 
-    /// - Parameter account: whose history; a revision is only good for the same customer and the same parameters.
+    /// - Parameter account: the owner of the history; a revision is valid only for the same customer and the same
+    ///   parameters.
     init(_ call: AppleCall, account: Account) throws(AppleError) {
         startDate = try Self.date(call, "startDate", else: .invalidStartDate)
         endDate = try Self.date(call, "endDate", else: .invalidEndDate)
@@ -75,22 +76,23 @@ struct HistoryQuery {
         return true
     }
 
-    /// Whether a modification comes after the page before.
+    /// Whether a modification comes after the previous page.
     func isDue(_ modification: Int) -> Bool {
         guard let after else { return true }
         return isDescending ? modification < after : modification > after
     }
 
-    /// The token for what comes after `modification`; nil: there was nothing yet.
+    /// The token for the part of the history after `modification`; nil: the page is empty.
     func revision(_ modification: Int?) -> String {
         Revision.text([Int64(modification ?? after ?? (isDescending ? .max : 0))], fingerprint)
     }
 }
 
-/// A place in a list, as a token that is only good for the same question. Apple's is opaque; that it refuses one from
-/// another question is our reading of "the same parameters".
+/// A place in a list, as a token that is valid only for the same question. Apple's token is opaque. That Apple refuses
+/// a token of another question is our reading of "the same parameters".
 enum Revision {
-    /// Who asks what: the endpoint, the customer and all parameters but the token itself, whatever their order.
+    /// A hash of the question: the endpoint, the customer and all parameters but the token itself, whatever their
+    /// order.
     static func fingerprint(_ call: AppleCall, account: Account?, body: String = "") -> String {
         let parameters = call.query.filter { $0.name != "revision" && $0.name != "paginationToken" }
             .map { "\($0.name)=\($0.value)" }.sorted()
@@ -107,7 +109,7 @@ enum Revision {
         (parts.map(String.init) + [fingerprint]).joined(separator: "_")
     }
 
-    /// The numbers in a token; nil: no token of this question.
+    /// The numbers in a token; nil if it is no token of this question.
     static func parts(_ text: String, _ fingerprint: String) -> [Int64]? {
         let parts = text.split(separator: "_", omittingEmptySubsequences: false)
         guard parts.last.map(String.init) == fingerprint else { return nil }

@@ -1,6 +1,7 @@
 /// Writes one JSON object straight into bytes, in the order of the calls.
 ///
-/// Exists because bulk signing writes 10,000 payloads a call and Apple's field order should be readable in them.
+/// Exists because bulk signing writes 10,000 payloads a call, and because Apple's field order should be readable in the
+/// payloads.
 struct JSONWriter {
     private(set) var bytes: [UInt8]
     private var needsComma = false

@@ -3,11 +3,11 @@ import Synchronization
 
 /// Everything that ever happened in the store: the truth that a test compares a system with.
 ///
-/// Bounded by `purchasesMax`. With a state directory every change is appended to `ledger.jsonl` before it is visible,
-/// and read back at the next start. What the control API changes is decided here,
-/// what Apple's endpoints change by them: ``submit(_:)``.
+/// Bounded by `purchasesMax`. With a state directory the ledger appends every change to `ledger.jsonl` before the
+/// change is visible, and reads the file at the next start. The ledger itself decides the changes of the control API;
+/// Apple's endpoints decide theirs and write them by ``submit(_:)``.
 final class Ledger: Sendable {
-    /// How many transaction numbers are reserved on disk at a time; at most so many are lost by a crash.
+    /// How many transaction numbers are reserved on disk at a time; a crash loses at most so many.
     static let blockSize = 1000
     /// How many apps may be registered.
     static let appsMax = 1000
@@ -33,7 +33,7 @@ final class Ledger: Sendable {
         var state = State(free: directory == nil ? 1..<Int.max : 0..<0)
         let decoder = JSONDecoder()
         for data in try directory?.ledgerLines() ?? [] {
-            // A line torn by a crash is not a sale: nobody was told of it.
+            // A line torn by a crash is not a sale: no caller was told of it.
             guard let line = try? decoder.decode(LedgerLine.self, from: data) else { continue }
             state.store.apply(line)
         }
@@ -43,7 +43,7 @@ final class Ledger: Sendable {
 
     // MARK: Selling
 
-    /// Sells `count` purchases. Several sales are one write.
+    /// Sells `count` purchases, all in one write.
     ///
     /// - Throws: 503 when the ledger is full or the disk fails; then nothing was sold.
     func sell(
@@ -87,8 +87,8 @@ final class Ledger: Sendable {
         }
     }
 
-    /// What a renewal takes over from the first purchase of its chain: account, first date, and the account token that
-    /// the app's backend set since.
+    /// Adds to a renewal the values of its chain's first purchase: account, first date, and the account token that the
+    /// app's backend has set since.
     private func inheriting(_ request: SaleRequest, app: String, _ store: borrowing LedgerState) -> SaleRequest {
         guard let original = request.originalTransactionId, let first = store.first(original), first.app == app,
             first.environment == request.environment ?? .production
@@ -100,7 +100,7 @@ final class Ledger: Sendable {
         return request
     }
 
-    /// One purchase under new ids. `fresh`: the app transactions that this sale has opened so far.
+    /// Makes one purchase under new ids. `fresh`: the app transactions that this sale has opened so far.
     private func make(
         _ request: SaleRequest,
         app: String,
@@ -114,7 +114,7 @@ final class Ledger: Sendable {
         var purchase = request.purchase(
             transactionId: id, lineItemId: lineItem, app: app, now: now,
             propagationMilliseconds: state.store.settings.propagationMilliseconds, familyOf: familyOf)
-        // An account of its own needs no memory: nothing else can belong to it yet.
+        // An account made for this purchase needs no memory: nothing else can belong to it yet.
         if purchase.account == id {
             purchase.appTransactionId = state.store.appTransactionId(for: purchase)
         } else if let known = fresh[purchase.key] {
@@ -149,7 +149,8 @@ final class Ledger: Sendable {
 
     // MARK: Changing
 
-    /// Marks a purchase as taken back, and with it what family members share of it; a second refund overwrites the first.
+    /// Marks a purchase as taken back, and with it the family members' shares of it; a second refund overwrites the
+    /// first.
     func refund(_ id: String, _ refund: RefundRequest, now: Int64) throws(ControlError) -> Purchase {
         try refund.validate()
         return try change(id) { purchase, shares in
@@ -159,7 +160,7 @@ final class Ledger: Sendable {
         }
     }
 
-    /// Takes a refund back (Apple's REFUND_REVERSED): the fields disappear again, with family members too.
+    /// Takes a refund back (Apple's REFUND_REVERSED): clears the refund's fields, for family members too.
     func reverseRefund(_ id: String) throws(ControlError) -> Purchase {
         try change(id) { purchase, shares in
             let date = purchase.revocationDate
@@ -170,7 +171,7 @@ final class Ledger: Sendable {
         }
     }
 
-    /// Edits a purchase, and what family members share of it.
+    /// Edits a purchase, and the family members' shares of it.
     private func change(
         _ id: String,
         _ edit: (inout Purchase, _ shares: inout [Purchase]) -> Void
@@ -218,7 +219,7 @@ final class Ledger: Sendable {
         LedgerState.appTransactionId(try nextId(&state))
     }
 
-    /// Replaces what is known of a subscription's next renewal.
+    /// Replaces the store's data on a subscription's next renewal.
     func set(_ renewal: Renewal, of originalTransactionId: String) throws(ControlError) {
         try renewal.validate()
         try state.withLock { state throws(ControlError) in
@@ -267,7 +268,7 @@ final class Ledger: Sendable {
         }
     }
 
-    /// Writes the lines, then lets them happen. The one way to change the store.
+    /// Writes the lines, then applies them. No other function changes the store.
     private func commit(_ lines: [LedgerLine], _ state: inout State) throws(ControlError) {
         try persist(lines)
         for line in lines { state.store.apply(line) }
@@ -294,7 +295,8 @@ final class Ledger: Sendable {
         }
     }
 
-    /// Decides on the store as it is and writes what follows from it, with nothing in between: for Apple's endpoints.
+    /// Lets `plan` decide on the store as it is and writes the lines that follow, with nothing in between; for Apple's
+    /// endpoints.
     ///
     /// - Throws: `plan`'s refusal; GeneralInternalRetryable when the disk fails.
     func submit<Answer>(

@@ -1,12 +1,12 @@
 /// One line of `ledger.jsonl`: exactly one field is set.
 struct LedgerLine: Codable {
-    /// What ``renewal`` belongs to.
+    /// A ``Renewal`` with its subscription.
     struct RenewalOf: Codable {
         let originalTransactionId: String
         let renewal: Renewal
     }
 
-    /// What a new ``HeldNotification/Attempt`` belongs to.
+    /// A new ``HeldNotification/Attempt`` with its notification.
     struct AttemptOf: Codable {
         let notificationUUID: String
         let attempt: HeldNotification.Attempt
@@ -25,12 +25,12 @@ struct LedgerLine: Codable {
     var settings: StoreSettings?
 }
 
-/// The ledger in memory: what its lines add up to, with an index for each question that Apple's endpoints ask.
+/// The ledger in memory: the sum of its lines, with an index for each question that Apple's endpoints ask.
 ///
-/// Built by ``apply(_:)`` alone, line by line, whether a line was just written or read back at a start: so both give the
-/// same store.
+/// Only ``apply(_:)`` changes it, line by line, whether the line was just written or read back at a start. So both ways
+/// give the same store.
 struct LedgerState {
-    /// How many records of filings are kept in memory, the newest; all stay in the file.
+    /// How many records of filings memory keeps at least, the newest; all stay in the file.
     static let filingsMax = 100_000
     /// How many mass extensions are remembered, the newest.
     static let massExtensionsMax = 10_000
@@ -42,9 +42,10 @@ struct LedgerState {
     /// For each purchase the number of its last modification that Apple shows; the order of a history.
     private(set) var modifications: [Int] = []
     private var modificationCount = 0
-    /// Purchases by originalTransactionId in the order they were sold: auto-renewables, and others with another's.
+    /// Purchases by originalTransactionId in the order of sale: auto-renewables, and purchases that name another
+    /// purchase's id.
     private(set) var chains: [String: [Int]] = [:]
-    /// Purchases by account; one that has its account to itself by default is found by its id instead.
+    /// Purchases by account. A purchase that has its account to itself by default is found by its id instead.
     private var accounts: [Account: [Int]] = [:]
     /// Purchases by the order id that was chosen for them.
     private var orders: [String: [Int]] = [:]
@@ -142,8 +143,8 @@ struct LedgerState {
 
     // MARK: Accounts
 
-    /// The id of a customer's download of the app. Made from the transaction id of the first purchase, so that the way
-    /// back needs no index.
+    /// The id of a customer's download of the app. It is made from the transaction id of the first purchase, so that
+    /// the way back needs no index.
     func appTransactionId(for purchase: Purchase) -> String {
         let isAlone = purchase.account == purchase.transactionId && customers.isEmpty
         return (isAlone ? nil : appTransactionId(of: purchase.key)) ?? Self.appTransactionId(purchase.transactionId)
@@ -184,7 +185,7 @@ struct LedgerState {
         return [purchases[position]]
     }
 
-    /// The first purchase of a chain as far as it was sold here.
+    /// The first purchase of a chain, among those sold here.
     func first(_ originalTransactionId: String) -> Purchase? {
         (positions[originalTransactionId] ?? chains[originalTransactionId]?.first).map { purchases[$0] }
     }
@@ -197,7 +198,7 @@ struct LedgerState {
         return Subscription(periods: periods, renewal: renewals[originalTransactionId] ?? Renewal())
     }
 
-    /// What a member already got of the subscription that another one pays.
+    /// The purchase that a member already has of the subscription that another customer pays.
     func share(of originalTransactionId: String, with member: Account) -> Purchase? {
         positions(of: member).lazy.map { purchases[$0] }.first { share in
             share.familyOf.flatMap { positions[$0] }

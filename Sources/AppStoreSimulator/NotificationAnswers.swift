@@ -116,7 +116,7 @@ private struct NotificationFilter {
         guard start <= end else { throw .startDateAfterEndDate }
         guard start >= now - reach else { throw .startDateTooFarInPast }
         guard start <= now else { throw .startDateAfterEndDate }
-        // An end in the future counts as now; what is signed in this very millisecond belongs to it.
+        // An end in the future counts as now; notifications signed in this very millisecond belong to the range.
         dates = start..<max(start, min(end, now) + 1)
         guard fields["notificationType"] == nil || fields["transactionId"] == nil else {
             throw .multipleFiltersSupplied

@@ -61,9 +61,9 @@ package struct Purchase: Codable, Sendable, Equatable {
 
     /// The same for all purchases of one Apple account in one app; nil only in lines of older ledgers.
     package var appTransactionId: String?
-    /// The Apple account, where it is not ``account``'s default.
+    /// The Apple account, if it is not ``account``'s default.
     package var customer: String?
-    /// Until then the App Store Server API does not know the purchase.
+    /// The App Store Server API does not know the purchase before this time.
     package var visibleAt: Int64?
     /// When the app's backend finished the transaction.
     package var finishedAt: Int64?
@@ -74,12 +74,12 @@ package struct Purchase: Codable, Sendable, Equatable {
     /// Name of the Apple account: the sale's `customer`, else the account token, else one account for each purchase.
     package var account: String { customer ?? appAccountToken ?? originalTransactionId }
 
-    /// The order id on the customer's mail; a family member gets none.
+    /// The order id on the mail to the customer; a family member gets none.
     package var order: String? { orderId ?? (familyOf == nil ? OrderId.text(transactionId) : nil) }
 
     var key: Account { Account(app: app, environment: environment, customer: account) }
 
-    /// Whether Apple shows the same of both: what differs is only known to this store.
+    /// Whether Apple shows both purchases the same: only this store knows the difference.
     func isSameToApple(as other: Purchase) -> Bool {
         var mine = self
         mine.finishedAt = other.finishedAt
@@ -95,11 +95,11 @@ package struct Purchase: Codable, Sendable, Equatable {
         revocationPercentage = nil
     }
 
-    /// Whether the App Store Server API knows it by now.
+    /// Whether the App Store Server API knows the purchase by now.
     func isVisible(now: Int64) -> Bool { visibleAt ?? 0 <= now }
 
-    /// All of it, under the names that the ledger reads back. By hand, since a sale costs more in `JSONEncoder` than in
-    /// its signature.
+    /// Writes all fields, under the names that the ledger reads back. By hand, since `JSONEncoder` costs a sale more
+    /// than its signature.
     func writeAll(_ json: inout JSONWriter) {
         json.field("transactionId", transactionId)
         json.field("originalTransactionId", originalTransactionId)

@@ -2,9 +2,9 @@ import Synchronization
 
 /// How many calls a second an app may make: the setting `rateLimits`.
 package enum RateLimitRule: Sendable, Equatable, Codable {
-    /// No limit: the default, since a test of load is not a test of Apple.
+    /// No limit: the default, since a load test is not a test of Apple.
     case off
-    /// Apple's own (AppleFacts 3.8), in the sandbox a tenth of them.
+    /// Apple's own limits (AppleFacts 3.8); in the sandbox a tenth of them.
     case apple
     /// Names of endpoints, or `perSecond` for all the others, with calls a second; the same in the sandbox.
     case custom([String: Int])
@@ -60,8 +60,9 @@ package enum RateLimitRule: Sendable, Equatable, Codable {
 
 /// Counts the calls of each app at each endpoint in windows of one second.
 ///
-/// Apple's limits are per second but enforced by the hour, so that a burst passes there that is refused here: a client
-/// that stays below these windows stays below Apple's. A limit below one call a second has a longer window.
+/// Apple's limits are per second but enforced by the hour, so Apple accepts a burst that the simulator refuses: a
+/// client that stays below these windows stays below Apple's limits. A limit below one call a second has a longer
+/// window.
 final class RateLimits: Sendable {
     private struct Counter: Hashable {
         let service: SimulatedService
@@ -79,7 +80,8 @@ final class RateLimits: Sendable {
 
     private let windows = Mutex<[Counter: Window]>([:])
 
-    /// Counts one call; nil: it may pass, otherwise the moment from which the next one may, in UNIX milliseconds.
+    /// Counts one call. Nil: the call may pass. Otherwise the time from which the next call may pass, in UNIX
+    /// milliseconds.
     func refusal(
         _ rule: RateLimitRule,
         _ service: SimulatedService,

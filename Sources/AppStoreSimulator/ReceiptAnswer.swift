@@ -7,7 +7,7 @@ struct ReceiptAnswer {
     let purchases: [Purchase]
     /// All periods of the receipt's subscriptions, later ones too.
     let subscriptions: [Purchase]
-    /// The receipt that shows `subscriptions` as well.
+    /// A receipt that also shows `subscriptions`.
     let latestReceipt: String?
     let appAppleId: Int64
     let excludesOldTransactions: Bool
@@ -67,7 +67,7 @@ struct ReceiptAnswer {
         json.field("version_external_identifier", sandbox ? 0 : 800_000_000)
         writeDate("receipt_creation_date", contents.createdAt, &json)
         writeDate("request_date", now, &json)
-        // The sandbox says this for every app: 2013-08-01 07:00:00 GMT.
+        // The sandbox gives this date for every app: 2013-08-01 07:00:00 GMT.
         let firstPurchase = purchases.map(\.originalPurchaseDate).min() ?? contents.createdAt
         writeDate("original_purchase_date", sandbox ? 1_375_340_400_000 : firstPurchase, &json)
         json.field("original_application_version", "1.0")

@@ -19,7 +19,7 @@ struct ReceiptAuthority: Sendable {
     /// Leaf, intermediate and root, DER, as they stand in a receipt.
     let chain: [[UInt8]]
 
-    /// The two keys: each takes a tenth of a second and more.
+    /// The two keys: making each takes a tenth of a second and more.
     struct Keys: Sendable {
         let intermediate: _RSA.Signing.PrivateKey
         let leaf: _RSA.Signing.PrivateKey
@@ -32,8 +32,8 @@ struct ReceiptAuthority: Sendable {
             }
         }
 
-        /// For simulators that keep nothing: made once for all of this process. Their roots are their own, so one never
-        /// accepts the other's receipts.
+        /// The keys of simulators that keep nothing: made once for all of this process. Each such simulator has its own
+        /// root, so none accepts another's receipts.
         static let ofThisProcess = Result { () throws(SimulatorError) in try make() }
     }
 

@@ -30,8 +30,8 @@ package enum ReceiptStyle: String, Codable, Sendable, CaseIterable {
 
 /// Writes receipts in PKCS#7 as Apple's are (AppleFacts 6), and reads its own.
 ///
-/// verifyReceipt looks prices, refunds and dates up in the ledger, so a receipt made before a refund shows it there; in
-/// the receipt itself stands what was known when it was made.
+/// verifyReceipt looks prices, refunds and dates up in the ledger, so its answer about a receipt made before a refund
+/// shows the refund. The receipt itself holds what was known when it was made.
 final class ReceiptFormat: Sendable {
     /// Why a receipt is refused.
     enum Refusal: Error {
@@ -115,7 +115,7 @@ final class ReceiptFormat: Sendable {
     }
 }
 
-/// The PKCS#7 around a receipt, read with SwiftASN1: another reader than the one under test.
+/// The PKCS#7 around a receipt, read with SwiftASN1, which is not the reader under test.
 private struct ReceiptContainer {
     let content: [UInt8]
     let certificates: [[UInt8]]
@@ -171,7 +171,8 @@ private struct ReceiptPayload {
     let purchases: [Purchase]
     let isXcode: Bool
 
-    /// Attributes of ours, far from Apple's: ``ReceiptContents/omitsInApp``, and where its purchases stand instead of 17.
+    /// Attribute types of our own, far from Apple's: ``ReceiptContents/omitsInApp``, and the place of its purchases
+    /// instead of 17.
     private static let omitsInApp: Int64 = 90_001
     private static let omittedInApp: Int64 = 90_017
     private static let der = BERWriter.der
@@ -185,7 +186,7 @@ private struct ReceiptPayload {
             Self.attribute(5, (0..<20).map { _ in UInt8.random(in: .min ... .max) }),
             Self.date(12, contents.createdAt), Self.text(19, "1.0"),
         ]
-        // The sandbox says this for every app (AppleFacts 6.3).
+        // The sandbox gives this date for every app (AppleFacts 6.3).
         if isSandbox { attributes.append(Self.date(18, 1_375_340_400_000)) }
         let inAppType = contents.omitsInApp ? Self.omittedInApp : 17
         attributes += purchases.map { Self.attribute(inAppType, inApp($0)) }
@@ -197,7 +198,7 @@ private struct ReceiptPayload {
         var attributes = [
             Self.number(1701, Int64(purchase.quantity)), Self.text(1702, purchase.productId),
             Self.text(1703, isXcode ? "0" : purchase.transactionId), Self.date(1704, purchase.purchaseDate),
-            // Apple leaves nothing out: a date that is not is an empty string.
+            // Apple leaves nothing out: a missing date is an empty string.
             Self.date(1708, purchase.expiresDate), Self.date(1712, purchase.revocationDate), Self.number(1719, 0),
         ]
         if !isXcode {

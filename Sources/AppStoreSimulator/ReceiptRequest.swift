@@ -2,7 +2,7 @@
 package struct ReceiptRequest: ControlBody, Sendable {
     /// Bundle id or registered name.
     package var app: String
-    /// Default `Production`. The purchases' own environment is not looked at.
+    /// Default `Production`. The purchases' own environment is ignored.
     package var environment: StoreEnvironment?
     /// At most 1,000, in the order wanted in `in_app`; may be empty.
     package var transactionIds: [String]

@@ -18,7 +18,7 @@ package struct RefundRequest: ControlBody, Sendable {
         self.revocationReason = revocationReason
     }
 
-    /// Writes the refund into a purchase. `type` stands in for the request's own.
+    /// Writes the refund into a purchase. `type` replaces the request's own.
     func apply(to purchase: inout Purchase, now: Int64, type: String? = nil) {
         purchase.revocationDate = revocationDate ?? now
         purchase.revocationReason = revocationReason ?? 0

@@ -1,7 +1,7 @@
-/// What the store knows of a subscription's next renewal: the body of `PUT /control/subscriptions/{id}/renewal`.
+/// The store's data on a subscription's next renewal: the body of `PUT /control/subscriptions/{id}/renewal`.
 ///
-/// Everything left out is what a healthy subscription would show: on while it is active, off after it ended. The state of
-/// a subscription follows from this and its newest period.
+/// A field left out has the value of a healthy subscription: on while it is active, off after it ended. This data and
+/// the newest period determine the state of the subscription.
 package struct Renewal: ControlBody, Codable, Sendable, Equatable {
     /// 0 off, 1 on.
     package var autoRenewStatus: Int?
@@ -48,7 +48,7 @@ package struct Renewal: ControlBody, Codable, Sendable, Equatable {
     }
 }
 
-/// A subscription with all its periods, as of a moment.
+/// A subscription with all its periods, at one moment.
 struct Subscription {
     /// The `status` of a subscription (AppleFacts 3.3).
     enum State: Int {

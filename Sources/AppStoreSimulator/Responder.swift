@@ -4,20 +4,20 @@ import SwiftASN1
 import Synchronization
 import X509
 
-/// What the simulator's OCSP responder says, and how: kept in memory, read by `GET /control/ocsp`.
+/// The settings of the simulator's OCSP responder: what it says, and how. Kept in memory, read by `GET /control/ocsp`.
 package struct ResponderSettings: Sendable, Equatable {
-    /// What became of a certificate.
+    /// The status of a certificate.
     package enum Standing: String, Codable, Sendable, CaseIterable {
         case good, revoked, unknown
     }
 
-    /// How it is said.
+    /// How the responder says the status.
     package enum Manner: String, Codable, Sendable, CaseIterable {
         /// Signed by the certificate's issuer.
         case signed
-        /// Signed by one whom the issuer made a responder (RFC 6960 section 4.2.2.2).
+        /// Signed by a responder that the issuer appointed (RFC 6960 section 4.2.2.2).
         case delegated
-        /// Signed by one to whom the issuer gave a certificate for something else.
+        /// Signed with a certificate that the issuer gave for another purpose.
         case undelegated
         /// With a signature over something else.
         case forged
@@ -29,9 +29,9 @@ package struct ResponderSettings: Sendable, Equatable {
         case error
         /// HTTP 200 with a page of a proxy.
         case garbage
-        /// HTTP 307 to another place, where it is signed by the certificate's issuer.
+        /// HTTP 307 to another place, where the certificate's issuer has signed the answer.
         case redirect
-        /// Not at all: the connection stays open.
+        /// No answer: the connection stays open.
         case silent
     }
 
@@ -40,13 +40,13 @@ package struct ResponderSettings: Sendable, Equatable {
     package var manner = Manner.signed
     /// How long an answer takes.
     package var delayMilliseconds: Int64 = 0
-    /// How long an answer is good.
+    /// How long an answer is valid.
     package var validSeconds: Int64 = 43_200
 
     package init() {}
 }
 
-/// The body of `PUT /control/ocsp`: what is left out stays as it is.
+/// The body of `PUT /control/ocsp`: a field left out stays as it is.
 package struct ResponderRequest: ControlBody, Sendable {
     package var leaf: ResponderSettings.Standing?
     package var intermediate: ResponderSettings.Standing?
@@ -92,7 +92,7 @@ package struct ResponderRequest: ControlBody, Sendable {
     }
 }
 
-/// Says whether the simulator's certificates are good (OCSP, RFC 6960), or something else by script.
+/// Says whether the simulator's certificates are good (OCSP, RFC 6960), or says something else by script.
 final class Responder: Sendable {
     /// The certificates with a responder of their own; the path below `/ocsp`.
     enum Subject: String, Sendable, CaseIterable {
@@ -109,7 +109,7 @@ final class Responder: Sendable {
 
     var settings: ResponderSettings { state.withLock(\.settings) }
 
-    /// How often each was asked about.
+    /// How often clients asked about each certificate.
     var asked: [Subject: Int] { state.withLock(\.asked) }
 
     func set(_ request: ResponderRequest) throws(ControlError) -> ResponderSettings {
@@ -119,10 +119,10 @@ final class Responder: Sendable {
         }
     }
 
-    /// Speaks for the certificates of `authority` from now on.
+    /// Answers for the certificates of `authority` from now on.
     func speak(for authority: CertificateAuthority) { state.withLock { $0.authority = authority } }
 
-    /// Counts a question, and tells how it is to be answered.
+    /// Counts a question, and returns how to answer it.
     func plan(_ subject: Subject) -> ResponderSettings {
         state.withLock { state in
             state.asked[subject, default: 0] += 1
@@ -130,7 +130,7 @@ final class Responder: Sendable {
         }
     }
 
-    /// The answer as DER. To what is no question: malformedRequest.
+    /// The answer as DER. A request that is no question is answered with malformedRequest.
     func answer(_ subject: Subject, _ request: [UInt8], _ settings: ResponderSettings, now: Date) -> [UInt8] {
         guard let authority = state.withLock(\.authority), let question = OCSPQuestion(request) else {
             return Self.refusal(1)
@@ -230,7 +230,7 @@ private struct OCSPAnswer {
 
     private var status: [UInt8] {
         let certificate = subject == .leaf ? authority.leaf : authority.intermediate
-        // An INTEGER has a zero before its highest bit, the library's number has not.
+        // An INTEGER has a zero before its highest bit, the library's number has none.
         let isKnown = question.serialNumber.drop { $0 == 0 } == certificate.serialNumber.bytes.drop { $0 == 0 }
         switch isKnown ? (subject == .leaf ? settings.leaf : settings.intermediate) : .unknown {
         case .good: return [0x80, 0x00]
@@ -239,7 +239,7 @@ private struct OCSPAnswer {
         }
     }
 
-    /// One to whom the issuer gave a certificate, to answer for it or for something else.
+    /// A certificate of the issuer for a delegate, to answer for the issuer or for another purpose.
     private func delegate(_ key: P256.Signing.PrivateKey) throws -> Certificate {
         let purpose: ExtendedKeyUsage.Usage = settings.manner == .delegated ? .ocspSigning : .serverAuth
         return try Certificate(

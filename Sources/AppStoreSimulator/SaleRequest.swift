@@ -1,9 +1,9 @@
 import Foundation
 
-/// What is to be sold: the body of `POST /control/purchases`.
+/// A sale: the body of `POST /control/purchases`.
 ///
-/// Everything left out gets the value of a plain consumable bought now, in production, for 0.99 USD, without an
-/// account token. Times are UNIX milliseconds.
+/// A field left out has the value of a plain consumable bought now, in production, for 0.99 USD, without an account
+/// token. Times are UNIX milliseconds.
 package struct SaleRequest: ControlBody, Sendable {
     /// Bundle id, or the short name it was registered under.
     package var app: String
@@ -45,8 +45,8 @@ package struct SaleRequest: ControlBody, Sendable {
     /// Name of the Apple account that buys; default: that of the originalTransactionId's purchase, else the
     /// appAccountToken, else an account of its own.
     package var customer: String?
-    /// Apple accounts of family members who get it too: at most 5, for non-consumables and auto-renewables. One of them
-    /// who shares the originalTransactionId's purchase already gets a renewal.
+    /// Apple accounts of family members who get the purchase too: at most 5, for non-consumables and auto-renewables. A
+    /// member who shares the originalTransactionId's purchase already gets a renewal.
     package var family: [String]?
     /// Default: an order of its own. Up to 64 capital letters and digits.
     package var orderId: String?
@@ -57,9 +57,9 @@ package struct SaleRequest: ControlBody, Sendable {
     package var offerDiscountType: String?
     /// ISO 8601 duration, e.g. `P1M`.
     package var offerPeriod: String?
-    /// How long the App Store Server API does not know it: 0 to 86,400,000; default: the store's setting.
+    /// How long the App Store Server API does not know the purchase: 0 to 86,400,000; default: the store's setting.
     package var visibleAfterMilliseconds: Int64?
-    /// False: no receipt is made (answered as an empty string over HTTP); saves a third of the answer, and an RSA
+    /// False: the store makes no receipt (over HTTP, an empty string). That saves a third of the answer, and an RSA
     /// signature, which takes longer than all the rest.
     package var receipts: Bool?
     /// Default `sha256`.
@@ -213,7 +213,8 @@ package struct SaleRequest: ControlBody, Sendable {
         )
     }
 
-    /// What a family member gets of `purchase`. `original` is the member's own first transaction, for a renewal.
+    /// The share of `purchase` that a family member gets. `original` is the member's own first transaction, for a
+    /// renewal.
     func share(of purchase: Purchase, with member: String, original: Purchase?) -> SaleRequest {
         var share = self
         share.customer = member
@@ -228,7 +229,7 @@ package struct SaleRequest: ControlBody, Sendable {
         return share
     }
 
-    /// Refuses an offer that Apple's fields cannot say.
+    /// Refuses an offer that Apple's fields cannot express.
     static func checkOffer(
         type: Int?, identifier: String?, discount: String?, period: String?
     ) throws(ControlError) {

@@ -13,7 +13,7 @@ struct AppleCall: Sendable {
     var body: [UInt8] = []
     let authorization: String?
 
-    /// What the call log shows.
+    /// The ids that the call log shows.
     var ids: [String] { id.isEmpty ? [] : [String(id.prefix(64))] }
 
     /// All values of a query parameter.
@@ -27,11 +27,11 @@ struct AppleCall: Sendable {
     }
 }
 
-/// Answers one authorized call of the App Store Server API (AppleFacts 3.3): who asks, and what the store knows.
+/// Answers one authorized call of the App Store Server API (AppleFacts 3.3).
 ///
 /// The endpoints stand beside their subjects: `TransactionAnswers.swift`, `SubscriptionAnswers.swift`,
 /// `FilingAnswers.swift`, `NotificationAnswers.swift`. Order of the checks everywhere: shape of the id, body,
-/// existence, state. Another environment or app is "not found".
+/// existence, state. A purchase of another environment or app is "not found".
 struct ServerAPI {
     /// Apple's page size of histories.
     static let page = 20
@@ -46,7 +46,7 @@ struct ServerAPI {
 
     var environment: StoreEnvironment { call.environment }
 
-    /// The app's id in the App Store; in the sandbox only one that was registered.
+    /// The app's id in the App Store; in the sandbox only an id that was registered.
     var appAppleId: Int64? {
         let registered = ledger.registeredApp(bundleId: app)?.appAppleId
         return environment == .production ? registered ?? Storefront.appAppleId(app) : registered
@@ -106,7 +106,7 @@ struct ServerAPI {
 
     // MARK: Who is asked about
 
-    /// Whether the purchase belongs to this app and environment and is known by now.
+    /// Whether the purchase belongs to this app and environment, and Apple knows it by now.
     func knows(_ purchase: Purchase) -> Bool {
         purchase.environment == environment && purchase.app == app && purchase.isVisible(now: now)
     }
@@ -132,7 +132,7 @@ struct ServerAPI {
         throw missing
     }
 
-    /// The customer behind any of their ids: transaction, original transaction, app transaction.
+    /// The customer behind a transaction id, an original transaction id, or an app transaction id.
     func account(
         any id: String,
         _ store: borrowing LedgerState,
@@ -148,8 +148,9 @@ struct ServerAPI {
         return account
     }
 
-    /// The customer behind any of their ids, for the endpoints that look at app and account as well. That an app is
-    /// unknown when nothing was ever sold for it, and an identifier invalid when it is no bundle id, is our reading.
+    /// The customer behind any of the customer's ids, for the endpoints that check app and account as well. Two rules
+    /// are our reading: an app is unknown if it was not registered and nothing was ever sold for it, and an identifier
+    /// is invalid if it is no bundle id.
     func checkedAccount(any id: String, _ store: borrowing LedgerState) throws(AppleError) -> Account {
         try checkApp(store)
         let account = try self.account(any: id, store)
@@ -171,7 +172,7 @@ struct ServerAPI {
     /// A purchase with the number of its last modification.
     typealias Modified = (modification: Int, purchase: Purchase)
 
-    /// What an account bought as far as the API knows it, the one modified longest ago first.
+    /// The purchases of an account that the API knows by now; the one modified longest ago comes first.
     func purchases(of account: Account, _ store: borrowing LedgerState) -> [Modified] {
         var purchases: [Modified] = []
         for position in store.positions(of: account) where store.purchases[position].isVisible(now: now) {

@@ -34,7 +34,7 @@ package enum SimulatedService: String, Sendable, Codable, CaseIterable {
         }
     }
 
-    /// What the fault `notFound` answers; nil: the endpoint knows no such answer about a transaction.
+    /// The answer of the fault `notFound`; nil: the endpoint has no such answer about a transaction.
     var notFound: AppleError? {
         switch self {
         case .extendSubscription, .appAccountToken, .refundHistoryV1: .originalTransactionIdNotFound

@@ -1,6 +1,6 @@
-/// What one simulator is started with.
+/// The settings that one simulator starts with.
 package struct SimulatorConfiguration: Sendable {
-    /// Purchases of a ledger, if nothing else is said.
+    /// The default of ``purchasesMax``.
     package static let purchasesMaxDefault = 2_000_000
 
     /// The address to listen on: a name or a literal address.
@@ -9,8 +9,8 @@ package struct SimulatorConfiguration: Sendable {
     package var port: Int
     /// The folder that keeps certificate authority, credentials, counter and ledger; nil keeps all of it in memory.
     package var stateDirectory: String?
-    /// Start of the random numbers that decide faults by percentage and latencies; nil: different at each start.
-    /// Keys and ids never come from it.
+    /// The seed of the random numbers that decide latencies and faults by percentage; nil: different at each start.
+    /// Keys and ids never come from the seed.
     package var seed: UInt64?
     /// How many purchases the ledger holds before it refuses to sell (about 700 bytes each).
     package var purchasesMax: Int
@@ -43,10 +43,11 @@ package struct SimulatorConfiguration: Sendable {
     }
 }
 
-/// What an operator of a real app would get from App Store Connect; made by the simulator at its first start.
+/// The credentials that an operator of a real app would get from App Store Connect. The simulator makes them at its
+/// first start.
 ///
-/// Verified on every call: the key signs the bearer token of the App Store Server API, the secret travels as
-/// `password` to verifyReceipt.
+/// The simulator verifies them on every call: the key signs the bearer token of the App Store Server API, and the
+/// secret travels as `password` to verifyReceipt.
 package struct Credentials: Sendable, Codable, Equatable {
     /// The `iss` claim of the bearer token: a UUID.
     package let issuerId: String
@@ -58,13 +59,13 @@ package struct Credentials: Sendable, Codable, Equatable {
     package let sharedSecret: String
 }
 
-/// Why a simulator cannot start. None of them goes away by trying again.
+/// Why a simulator cannot start. No case goes away by trying again.
 package enum SimulatorError: Error, Equatable, CustomStringConvertible {
     /// A file or folder of the state directory cannot be made, read or locked; the message names it.
     case state(String)
     /// The stored certificates or keys are damaged, or new ones could not be made.
     case authority(String)
-    /// The listener ended before, or while, somebody waited for its port.
+    /// The listener ended before, or while, a caller waited for its port.
     case notListening
 
     package var description: String {

@@ -7,13 +7,19 @@ import X509
 
 /// The folder that makes a simulator the same App Store after a restart.
 ///
-/// Holds `root.der` (for a configuration's `rootCertificates`), `key.p8` and `credentials.json` (for its `serverApi`
-/// and `verifyReceipt`), the certificates and keys as PEM (0600), `identity.json` (id prefix; written last: with it the
-/// folder is complete), `receipt-*.pem` (certificates and key of receipts, made with the first one), `counter` (first
-/// transaction number nobody has reserved) and `ledger.jsonl` (one line for each thing that happened). Several simulators may share one folder: making it and reserving numbers
-/// happen under a lock on `lock`, ledger lines are appended whole; each reads the others' sales at its next start.
+/// The folder holds:
+/// - `root.der`, for a configuration's `rootCertificates`;
+/// - `key.p8` and `credentials.json`, for a configuration's `serverApi` and `verifyReceipt`;
+/// - the certificates and keys as PEM (0600);
+/// - `identity.json`, the id prefix; written last: a folder with this file is complete;
+/// - `receipt-*.pem`, the certificates and key of receipts, made with the first receipt;
+/// - `counter`, the first transaction number that is not reserved;
+/// - `ledger.jsonl`, one line for each thing that happened.
+///
+/// Several simulators may share one folder. A simulator makes the folder and reserves numbers under a lock on `lock`,
+/// and appends whole lines to the ledger. Each simulator reads the others' sales at its next start.
 struct StateDirectory: Sendable {
-    /// What makes ids of this store its own.
+    /// The part of the folder that makes ids of this store unique.
     struct Identity: Codable {
         /// Six random digits before every transaction id; the first is not 0.
         let prefix: String
@@ -61,10 +67,10 @@ struct StateDirectory: Sendable {
         return Contents(authority: try .make(), credentials: credentials, identity: identity)
     }
 
-    /// What signs receipts, made at the first call for this folder.
+    /// The certificates and the key that sign receipts, made at the first call for this folder.
     func receiptAuthority(below authority: CertificateAuthority) throws(SimulatorError) -> ReceiptAuthority {
         try withLock { () throws(SimulatorError) in
-            // The key is written last: with it the three files are complete.
+            // The key is written last: if it exists, the three files are complete.
             guard FileManager.default.fileExists(atPath: file("receipt-leaf.key.pem")) else {
                 let made = try ReceiptAuthority.make(below: authority, keys: .make())
                 try write("receipt-intermediate.pem", pem(made.intermediate))
@@ -208,7 +214,8 @@ struct StateDirectory: Sendable {
         guard written, rename(temporary, file(name)) == 0 else { throw .state("cannot write \(name)") }
     }
 
-    /// Runs `body` while no other simulator of this folder is inside. Waits milliseconds: nobody stays longer.
+    /// Runs `body` while no other simulator of this folder runs its own. Waits milliseconds: no simulator holds the
+    /// lock longer.
     private func withLock<Value>(
         _ body: () throws(SimulatorError) -> Value
     ) throws(SimulatorError) -> Value {
@@ -238,8 +245,8 @@ final class LedgerFile: Sendable {
         close(descriptor)
     }
 
-    /// Appends whole lines. They survive a crash of the process, not of the machine (no fsync: ids are safe without,
-    /// the counter is synced when they are reserved).
+    /// Appends whole lines. The lines survive a crash of the process, not of the machine: there is no fsync, because
+    /// ids are safe without it (the counter is synced when ids are reserved).
     func append(_ lines: Data) throws(SimulatorError) {
         try isTorn.withLock { isTorn throws(SimulatorError) in
             // An empty line is skipped by the reader; without it the next line would be lost with the torn one.

@@ -1,4 +1,4 @@
-/// How the store behaves towards everybody: kept in the ledger, read by `GET /control/settings`.
+/// The settings of the store that hold for every app: kept in the ledger, read by `GET /control/settings`.
 package struct StoreSettings: Codable, Sendable, Equatable {
     package var rateLimits = RateLimitRule.off
     /// How long a new purchase is unknown to the App Store Server API, unless its sale says otherwise.
@@ -11,7 +11,7 @@ package struct StoreSettings: Codable, Sendable, Equatable {
     package init() {}
 }
 
-/// The body of `PUT /control/settings`: what is left out stays as it is.
+/// The body of `PUT /control/settings`: a field left out stays as it is.
 package struct SettingsRequest: ControlBody, Sendable {
     /// `off`, `apple`, or an object: `{"perSecond": 5}`, `{"history": 2}`.
     package var rateLimits: RateLimitRule?

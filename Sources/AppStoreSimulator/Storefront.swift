@@ -43,8 +43,8 @@ struct Storefront: Sendable {
 
     private var signer: TransactionSigner { signing.signer }
 
-    /// Shows certificates that name their responder from now on: only who listens knows where that is. Receipts and
-    /// forgeries go on with certificates that name none.
+    /// Shows certificates that name their responder from now on: only the listener knows the responder's address.
+    /// Receipts and forgeries keep certificates that name none.
     func nameResponder(_ url: String) throws(SimulatorError) {
         let named = try authority.naming(responder: url)
         responder.speak(for: named)
@@ -231,7 +231,7 @@ struct Storefront: Sendable {
         }
         let purchases = contents.transactionIds.compactMap { ledger.purchase($0) }
         guard purchases.count == contents.transactionIds.count else {
-            // Sold by another simulator of this state directory since our start: Apple's word for it is 21009.
+            // Another simulator of this state directory sold it since our start: Apple's status for that is 21009.
             return .receiptStatus(21009, ids: shown, receiptHash: hash)
         }
         let app = ledger.registeredApp(bundleId: contents.bundleId)
@@ -259,7 +259,7 @@ struct Storefront: Sendable {
         return AppleAnswer(status: 200, body: answer.json(), code: 0, transactionIds: shown, receiptHash: hash)
     }
 
-    /// Answers a call of the App Store Server API: who may ask, how often, and then what ``ServerAPI`` says.
+    /// Answers a call of the App Store Server API: checks the token and the rate limit, then asks ``ServerAPI``.
     ///
     /// - Parameter foreign: sign below a root that is not ours.
     func answer(_ call: AppleCall, foreign: Bool) -> AppleAnswer {

@@ -86,7 +86,7 @@ extension ServerAPI {
 
     // MARK: Extending
 
-    /// What both ways of extending ask for.
+    /// The fields that both ways of extending have.
     private struct Wish {
         let days: Int
         let reason: Int
@@ -133,7 +133,7 @@ extension ServerAPI {
         }
     }
 
-    /// The changes that move one subscription's renewal date, family members' with it, and the record of it.
+    /// The lines that move one subscription's renewal date and its family members' dates, and that record the move.
     ///
     /// Eligible (Apple, "Extending the renewal date"): active, not in a free period, at most twice in 365 days.
     private func extending(
@@ -166,8 +166,8 @@ extension ServerAPI {
         return lines
     }
 
-    /// Extend Subscription Renewal Dates for All Active Subscribers (endpoint 7). Those who are not eligible count as
-    /// failed; only active ones count at all.
+    /// Extend Subscription Renewal Dates for All Active Subscribers (endpoint 7). An active subscription that is not
+    /// eligible counts as failed; other subscriptions do not count.
     func massExtend() throws(AppleError) -> AppleAnswer {
         let fields = try JSONValue.fields(call.body)
         let wish = try Wish(fields)

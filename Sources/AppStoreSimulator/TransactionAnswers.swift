@@ -32,8 +32,8 @@ extension ServerAPI {
         }
     }
 
-    /// Get Refund History (endpoint 5), 20 to a page, in the order of their revocation. What family members lost is no
-    /// refund of theirs.
+    /// Get Refund History (endpoint 5), 20 to a page, in the order of their revocation. A share that a family member
+    /// lost is no refund of that member.
     func refundHistory() throws(AppleError) -> AppleAnswer {
         try checkShape(call.id)
         let (account, refunds) = try ledger.read { store throws(AppleError) -> (Account, [Modified]) in
@@ -71,7 +71,7 @@ extension ServerAPI {
         }
     }
 
-    /// What an account got its money back for, the refund longest ago first.
+    /// The refunds of an account, the refund longest ago first.
     private func refunds(of account: Account, _ store: borrowing LedgerState) -> [Modified] {
         purchases(of: account, store)
             .filter { item in

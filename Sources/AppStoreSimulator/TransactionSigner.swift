@@ -2,7 +2,7 @@ import Crypto
 import Foundation
 import Synchronization
 
-/// What the store signs with now.
+/// The signer that the store uses now.
 final class SigningChain: Sendable {
     private let current: Mutex<TransactionSigner>
 

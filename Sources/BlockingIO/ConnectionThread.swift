@@ -5,22 +5,22 @@ import Synchronization
 
 /// One operating-system thread that is the executor of one actor and sleeps in poll(2) on that actor's socket.
 ///
-/// A blocking C library (libpq, librabbitmq) allows one thread at a time per connection. An actor pinned to this
-/// executor gets that from the language: its synchronous methods cannot interleave, its calls may block, and no
-/// thread of the cooperative pool ever does.
+/// A blocking C library (libpq, librabbitmq) allows one thread at a time per connection. The language gives that to an
+/// actor pinned to this executor: the actor's synchronous methods cannot interleave, its calls may block, and no thread
+/// of the cooperative pool ever blocks.
 ///
-/// Ownership: the actor holds the thread, queued jobs hold both, and a `Watch` holds the actor through its closure.
-/// Whoever calls `watch` must call `unwatch` when it closes, or actor and thread live for ever. When the last
-/// reference goes, the thread ends by itself.
+/// Ownership: the actor holds the thread, queued jobs hold both, and a `Watch` holds the actor through its closure. The
+/// caller of `watch` must call `unwatch` when it closes, or actor and thread live for ever. When the last reference
+/// goes, the thread ends by itself.
 public final class ConnectionThread: SerialExecutor, Sendable {
-    /// What the thread sleeps on between jobs.
+    /// The socket that the thread sleeps on between jobs, and the closure that it then calls.
     public struct Watch: Sendable {
         /// A file descriptor that stays open until `unwatch`.
         public let socket: Int32
-        /// How long the thread sleeps at most before it calls `onReady` (a library's heartbeats need a call).
+        /// The longest sleep of the thread before it calls `onReady` (a library's heartbeats need a call).
         public let tick: Duration
-        /// Called on the thread after each turn: after jobs ran, after the socket became readable, after a tick.
-        /// Must drain what the library has already buffered: poll(2) knows nothing of bytes that were read.
+        /// The thread calls this closure after each turn: after jobs ran, after the socket became readable, after a
+        /// tick. The closure must drain the bytes that the library has already buffered: poll(2) knows nothing of them.
         public let onReady: @Sendable () -> Void
 
         public init(socket: Int32, tick: Duration, onReady: @escaping @Sendable () -> Void) {
@@ -34,7 +34,7 @@ public final class ConnectionThread: SerialExecutor, Sendable {
 
     /// - Parameters:
     ///   - name: shown by ps and top; the kernel keeps 15 bytes (proc(5), comm).
-    ///   - pace: from one turn that was asked for by `wake` to the next so much time passes at least.
+    ///   - pace: the least time from one turn that `wake` asked for to the next.
     public init(name: String, pace: Duration = .zero) {
         core = .started(name: name, pace: pace)
     }
@@ -51,24 +51,24 @@ public final class ConnectionThread: SerialExecutor, Sendable {
 
     public func isIsolatingCurrentContext() -> Bool? { core.isCurrentThread }
 
-    /// Gives the watch a turn soon, without the cost of a job: something for `onReady` lies in a mailbox.
+    /// Gives the watch a turn soon, without the cost of a job: a mailbox holds something for `onReady`.
     ///
-    /// Soon is `gatherTime` where the thread sleeps, and the thread's pace after the turn before: what comes in a burst is
-    /// one turn, one read for the other side, and nobody who calls this is in a hurry. A job that comes meanwhile waits
-    /// with it.
+    /// The turn comes after `gatherTime` if the thread sleeps, and not before the thread's pace has passed since the
+    /// turn before. So a burst of calls is one turn, and one read for the other side; no caller of this method is in a
+    /// hurry. A job that comes meanwhile waits as long.
     public func wake() { core.wake() }
 
     /// Starts sleeping on a socket. Replaces an earlier watch.
     ///
     /// Before its first watch a thread has no file descriptor; then it takes two, for the rest of its life.
     ///
-    /// - Throws: where none are left. Nothing is watched then; retryable, once others were closed.
+    /// - Throws: if no descriptors are left. Then nothing is watched. Retryable, once others were closed.
     public func watch(_ watch: Watch) throws(OutOfDescriptors) {
         try core.openPipe()
         core.setWatch(watch)
     }
 
-    /// Stops sleeping on the socket and lets go of the watch's closure. Call before the socket is closed.
+    /// Stops sleeping on the socket and releases the watch's closure. Call it before the socket is closed.
     public func unwatch() { core.setWatch(nil) }
 }
 
@@ -77,8 +77,8 @@ public struct OutOfDescriptors: Error, CustomStringConvertible {
     public let description = "no file descriptors are left (ulimit -n)"
 }
 
-/// One operating-system thread for tasks that would otherwise queue behind everything else of the process
-/// (`Task(executorPreference:)`). Ends with its last reference; what was enqueued before runs first.
+/// One operating-system thread for tasks that would otherwise queue behind all other work of the process
+/// (`Task(executorPreference:)`). The thread ends with its last reference; tasks enqueued before run first.
 public final class TaskThread: TaskExecutor, Sendable {
     private let core: Core
 
@@ -94,7 +94,8 @@ public final class TaskThread: TaskExecutor, Sendable {
     }
 }
 
-/// What the thread itself holds: never the executor, so that releasing the executor can end the thread.
+/// The part that the thread itself holds. It never holds the executor, so that releasing the executor can end the
+/// thread.
 private final class Core: Sendable {
     struct Entry {
         let job: UnownedJob
@@ -107,7 +108,7 @@ private final class Core: Sendable {
         case tasks(TaskThread)
     }
 
-    /// What the thread sleeps on, and who wants it awake has to touch.
+    /// What the thread sleeps on. Another thread must touch that to wake the thread.
     private enum Sleep {
         case none
         case onSemaphore
@@ -117,7 +118,7 @@ private final class Core: Sendable {
     private struct State {
         var entries: [Entry] = []
         var watch: ConnectionThread.Watch?
-        /// There whenever something is watched.
+        /// Exists whenever something is watched.
         var pipe: WakeUpPipe?
         var sleep = Sleep.none
         /// `wake` was called since the last turn began.
@@ -156,7 +157,7 @@ private final class Core: Sendable {
         change { $0.isWoken = true }
     }
 
-    /// poll(2) sleeps on descriptors only, so somebody who watches a socket is woken by another one.
+    /// Makes the pipe that wakes a thread that watches a socket: poll(2) sleeps on descriptors only.
     func openPipe() throws(OutOfDescriptors) {
         guard state.withLock({ $0.pipe == nil }) else { return }
         let pipe = try WakeUpPipe()
@@ -164,7 +165,7 @@ private final class Core: Sendable {
     }
 
     func setWatch(_ watch: ConnectionThread.Watch?) {
-        // The old watch is let go outside the lock: it may hold the last reference to an actor.
+        // The old watch is released outside the lock: it may hold the last reference to an actor.
         let old = change { state in
             let old = state.watch
             state.watch = watch
@@ -187,9 +188,9 @@ private final class Core: Sendable {
         }
     }
 
-    /// Runs what was enqueued, then the watch. A function of its own, so that it has let go of both when the thread goes
-    /// to sleep: a watch that was ended meanwhile may hold the last reference to the actor, and the thread would sleep
-    /// for ever on it.
+    /// Runs the enqueued jobs, then the watch. A function of its own, so that it has released jobs and watch when the
+    /// thread goes to sleep: a watch that was ended meanwhile may hold the last reference to the actor, and the thread
+    /// would sleep for ever on it.
     private func takeTurn() -> (hasRun: Bool, hasEnded: Bool) {
         let (entries, watch, hasEnded) = state.withLock { state in
             let taken = state.entries
@@ -283,7 +284,7 @@ private final class WakeUpPipe: Sendable {
         close(writeEnd)
     }
 
-    /// Until `wake`, or until the watch has something to do.
+    /// Sleeps until `wake`, or until the watch has something to do.
     func sleep(on watch: ConnectionThread.Watch?) {
         var descriptors = [pollfd(fd: readEnd, events: Int16(POLLIN), revents: 0)]
         if let watch { descriptors.append(pollfd(fd: watch.socket, events: Int16(POLLIN), revents: 0)) }

@@ -52,10 +52,11 @@ public final class Cutoff: Sendable {
     /// Whether this socket was shut down by a deadline or by `fire`.
     public var hasFired: Bool { state.withLock { $0.hasFired } }
 
-    /// Whether it was a deadline that passed, and nobody's wish.
+    /// Whether a deadline shut this socket down, and not `fire`.
     public var hasExpired: Bool { state.withLock { $0.hasExpired } }
 
-    /// Judged and done under one lock: between two, the call may end and the next one begin, on another socket.
+    /// Compares and fires under one lock: between two locks the call may end and the next call begin, on another
+    /// socket.
     fileprivate func fireIfLate(_ now: ContinuousClock.Instant) {
         state.withLock { state in
             guard let deadline = state.deadline, deadline < now else { return }

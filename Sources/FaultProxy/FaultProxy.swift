@@ -2,27 +2,28 @@ import Foundation
 import Glibc
 import Synchronization
 
-/// A TCP proxy between a process and a server that misbehaves on command. It listens on loopback.
+/// A TCP proxy that stands between a process and a server, and misbehaves on command. It listens on loopback.
 ///
-/// One thread and one epoll(7) for all its connections. What is set is in force when the call returns: every step of the
-/// thread and every command happen under one lock. Ended by `end`.
+/// One thread and one epoll(7) serve all connections. A setting is in force when the call returns: every step of the
+/// thread and every command happen under one lock. The owner ends the proxy with `end`.
 package final class FaultProxy: Sendable {
-    /// What happens to the connections, until something else is set.
+    /// The proxy's treatment of its connections, until another one is set.
     package struct Conditions: Sendable, Equatable {
         /// New connections are closed at once.
         package var refuses = false
-        /// Those that stand when this is set break.
+        /// The connections that stand when this is set break.
         package var breaks = false
         package var toServer = Stream()
         package var toClient = Stream()
 
         /// One direction of every connection.
         package struct Stream: Sendable, Equatable {
-            /// No byte moves, and no end either: a black hole. What was sent meanwhile passes afterwards.
+            /// No byte moves, and no end of stream either: a black hole. Bytes that were sent meanwhile pass
+            /// afterwards.
             package var isHeld = false
             /// Each byte arrives so much later.
             package var latency: Duration = .zero
-            /// No write is longer.
+            /// The most bytes of one write.
             package var writeBytesMax = Int.max
             /// Above 0.
             package var bytesPerSecond: Int?
@@ -47,7 +48,7 @@ package final class FaultProxy: Sendable {
         /// Every connection breaks, and new ones are refused.
         package static let cut = Conditions(refuses: true, breaks: true)
 
-        /// The same for both directions.
+        /// The same conditions for both directions.
         package static func both(_ change: (inout Stream) -> Void) -> Conditions {
             var conditions = Conditions()
             change(&conditions.toServer)
@@ -56,13 +57,13 @@ package final class FaultProxy: Sendable {
         }
     }
 
-    /// Where a trap breaks its connection: before the server got the bytes, or after it did what they ask and before
-    /// its answer passes. For the client the outcome is unknown both times.
+    /// The moment when a trap breaks its connection: before the server gets the bytes, or after the server has done
+    /// what they ask and before its answer passes. For the client the outcome is unknown both times.
     package enum Moment: Sendable { case beforeRequest, beforeAnswer }
 
     package enum Direction: Sendable { case toServer, toClient }
 
-    /// Sees what passes, on the proxy's thread; made anew for each connection.
+    /// Sees the bytes that pass, on the proxy's thread; the proxy makes a new one for each connection.
     package typealias Observer = @Sendable (Direction, ArraySlice<UInt8>) -> Void
 
     package struct Failure: Error {}
@@ -70,10 +71,10 @@ package final class FaultProxy: Sendable {
     /// Everything that changes, under one lock.
     private struct State {
         var conditions = Conditions()
-        /// By number; from 1.
+        /// By number, from 1.
         var links: [UInt64: Link] = [:]
         var linkCount: UInt64 = 0
-        /// Those that keep something back until its time has come.
+        /// The links that keep bytes back until their time has come.
         var late: Set<UInt64> = []
         var trap: Trap?
         var sprung = 0
@@ -86,13 +87,13 @@ package final class FaultProxy: Sendable {
             late = []
         }
 
-        /// When the first of the late ones is due.
+        /// When the first of the late links is due.
         var deadline: ContinuousClock.Instant? {
             late.lazy.compactMap { links[$0]?.due(conditions) }.min()
         }
     }
 
-    /// What the proxy's own descriptors are called; those of link n are 2n and 2n + 1.
+    /// The tokens of the proxy's own descriptors; those of link n are 2n and 2n + 1.
     private enum Token {
         static let wake: UInt64 = 0
         static let listener: UInt64 = 1
@@ -107,7 +108,7 @@ package final class FaultProxy: Sendable {
     private let observer: (@Sendable () -> Observer)?
 
     /// - Parameters:
-    ///   - url: of the server, with host and port.
+    ///   - url: the server's URL, with host and port.
     ///   - observer: called for each connection.
     package init(to url: String, observer: (@Sendable () -> Observer)? = nil) throws {
         guard let target = Target(url), let (listener, port) = Sockets.listen() else { throw Failure() }
@@ -123,7 +124,7 @@ package final class FaultProxy: Sendable {
         Thread.detachNewThread { [self] in run() }
     }
 
-    /// The same address through the proxy.
+    /// The same URL, but through the proxy.
     package func url(_ url: String) -> String {
         guard var parts = URLComponents(string: url) else { return url }
         parts.host = "127.0.0.1"
@@ -131,7 +132,7 @@ package final class FaultProxy: Sendable {
         return parts.string ?? url
     }
 
-    /// Connections from now on go there; those that stand stay. False if that is no address.
+    /// Sends new connections to another server; connections that stand stay. False if the URL is no address.
     @discardableResult
     package func retarget(to url: String) -> Bool {
         guard let target = Target(url) else { return false }
@@ -148,17 +149,18 @@ package final class FaultProxy: Sendable {
         }
     }
 
-    /// Every connection breaks once; with `reset` both sides see RST instead of FIN.
+    /// Breaks every connection once; with `reset` both sides see RST instead of FIN.
     package func breakConnections(reset: Bool = true) {
         change { $0.breakLinks(reset: reset) }
     }
 
-    /// Sends bytes to every client as if the server had, also while nothing passes. Only while no frame is on its way.
+    /// Sends bytes to every client as if the server had sent them, also while nothing passes. Call it only while no
+    /// frame is on its way.
     package func inject(_ bytes: [UInt8]) {
         change { state in for link in state.links.values { link.inject(bytes) } }
     }
 
-    /// Breaks one connection: the first that sends these bytes from now on.
+    /// Breaks one connection: the first whose client sends these bytes from now on.
     package func trap(_ bytes: [UInt8], _ moment: Moment) {
         change { $0.trap = Trap(bytes: bytes, moment: moment) }
     }
@@ -206,7 +208,7 @@ package final class FaultProxy: Sendable {
         var numbers = state.late.union(ready.map { $0 / 2 })
         if ready.contains(Token.wake) {
             Sockets.drain(wake.read)
-            // What they wait for may be another thing now.
+            // After a command the links may wait for something else.
             numbers.formUnion(state.links.keys)
         }
         if ready.contains(Token.listener) { numbers.formUnion(accept(&state)) }
@@ -226,7 +228,7 @@ package final class FaultProxy: Sendable {
         }
     }
 
-    /// The numbers of the new ones.
+    /// Accepts the clients that wait. Returns the numbers of the new links.
     private func accept(_ state: inout sending State) -> [UInt64] {
         var numbers: [UInt64] = []
         while true {

@@ -7,9 +7,9 @@ struct Trap {
     let moment: FaultProxy.Moment
 }
 
-/// One client's connection and the one to the server for it. Used under the proxy's lock.
+/// One client's connection, and the proxy's connection to the server for that client. Used under the proxy's lock.
 final class Link {
-    /// Its descriptors' names at the proxy's `Readiness`.
+    /// The tokens of its descriptors at the proxy's `Readiness`.
     let tokens: (client: UInt64, server: UInt64)
     private let readiness: Readiness
     private let observer: FaultProxy.Observer?
@@ -17,7 +17,7 @@ final class Link {
     private var toClient: Pipe
     /// Set by a trap that breaks the connection when the server answers.
     private var isDoomed = false
-    /// A trap broke it in the last move.
+    /// A trap broke the connection in the last move.
     private(set) var wasTrapped = false
     private(set) var isOver = false
     private var isClosed = false
@@ -34,7 +34,7 @@ final class Link {
         toClient = Pipe(source: server, sink: client)
     }
 
-    /// Has both descriptors watched for what it waits for.
+    /// Watches both descriptors for the events that the link waits for.
     func watch(_ conditions: FaultProxy.Conditions) {
         watch(
             client: toServer.sourceEvents(conditions.toServer).union(toClient.sinkEvents(conditions.toClient)),
@@ -47,7 +47,7 @@ final class Link {
         watched = (client, server)
     }
 
-    /// When what it keeps back may be written; nil if it waits for nothing but its descriptors.
+    /// When the bytes that the link keeps back may be written; nil if it waits for nothing but its descriptors.
     func due(_ conditions: FaultProxy.Conditions) -> ContinuousClock.Instant? {
         [toServer.due(conditions.toServer), toClient.due(conditions.toClient)].compactMap(\.self).min()
     }
@@ -82,10 +82,10 @@ final class Link {
         isOver = toServer.isOver || toClient.isOver
     }
 
-    /// Past every condition and before what still waits.
+    /// Sends bytes past every condition, and before the bytes that still wait.
     func inject(_ bytes: [UInt8]) { toClient.sendAtOnce(bytes) }
 
-    /// The descriptors may be somebody else's afterwards.
+    /// Closes both descriptors. Afterwards their numbers may belong to another file.
     func close(reset: Bool) {
         guard !isClosed else { return }
         isClosed = true
@@ -95,9 +95,9 @@ final class Link {
     }
 }
 
-/// One direction: read, kept as long as the conditions say, written.
+/// One direction: reads bytes, keeps them as long as the conditions say, and writes them.
 private struct Pipe {
-    /// More is left in the kernel, so that a slow reader slows its writer.
+    /// The most bytes kept. The rest stays in the kernel, so that a slow reader slows its writer.
     private static let keptMax = 256 << 10
     private static let memoryBytes = 255
 
@@ -110,7 +110,7 @@ private struct Pipe {
     private var hasFailed = false
     /// The last write found no room.
     private var isFull = false
-    /// The end of what passed: what a trap waits for may lie across two reads.
+    /// The last bytes that passed: the bytes of a trap may lie across two reads.
     private var memory: [UInt8] = []
 
     init(source: Int32, sink: Int32) {
@@ -140,7 +140,7 @@ private struct Pipe {
         let bytes = [UInt8](unsafeUninitializedCapacity: 64 << 10) { buffer, count in
             count = recv(source, buffer.baseAddress, buffer.count, 0)
             if count < 0 {
-                // EAGAIN also while the connection to the server is on its way.
+                // EAGAIN comes also while the connection to the server is on its way.
                 if errno != EAGAIN && errno != EINTR { isAtEnd = true }
                 count = 0
             } else if count == 0 {
@@ -157,7 +157,7 @@ private struct Pipe {
         isFull = false
         while !conditions.isHeld, let first = kept.first, first.due <= now, freeAt <= now {
             var part = first.bytes.prefix(conditions.writeBytesMax)
-            // A hundredth of a second's bytes at a time.
+            // Writes the bytes of a hundredth of a second at a time.
             if let rate = conditions.bytesPerSecond { part = part.prefix(max(1, rate / 100)) }
             let sent = part.withUnsafeBytes { send(sink, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
             guard sent > 0 else {

@@ -1,8 +1,8 @@
 import CEpoll
 import Glibc
 
-/// epoll(7): which descriptors have something to do. What it costs depends on those, not on how many are watched.
-/// Level-triggered. Whoever closes a descriptor has it unwatched first: a child may have inherited it.
+/// epoll(7), level-triggered: which descriptors have something to do. The cost depends on those, not on how many are
+/// watched. The owner of a descriptor unwatches it before closing it: a child process may have inherited it.
 struct Readiness {
     struct Events: OptionSet {
         let rawValue: UInt32
@@ -21,9 +21,9 @@ struct Readiness {
     func close() { Glibc.close(queue) }
 
     /// - Parameters:
-    ///   - events: empty: it is not watched, not even for its end.
-    ///   - before: what it is watched for so far.
-    ///   - token: what `wait` calls it.
+    ///   - events: the events to watch for; empty: the descriptor is not watched, not even for its end.
+    ///   - before: the events that the descriptor is watched for so far.
+    ///   - token: the name of the descriptor in the answer of `wait`.
     func watch(_ descriptor: Int32, _ events: Events, before: Events = [], token: UInt64) {
         guard events != before else { return }
         var event = epoll_event(events: events.rawValue, data: epoll_data_t(u64: token))
@@ -31,7 +31,7 @@ struct Readiness {
         _ = epoll_ctl(queue, operation, descriptor, &event)
     }
 
-    /// The tokens of those that are ready or have failed; those left out are told next time.
+    /// The tokens of the descriptors that are ready or have failed, at most 256; the next call returns the others.
     func wait(until deadline: ContinuousClock.Instant?) -> Set<UInt64> {
         var milliseconds: Int32 = -1
         if let deadline {

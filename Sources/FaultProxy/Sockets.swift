@@ -3,10 +3,11 @@ import Glibc
 
 /// The calls of sys/socket.h that a proxy needs. Every descriptor is non-blocking and closed on exec.
 enum Sockets {
-    /// Clients that wait to be accepted: when a process comes back all of its clients come at once. The kernel's most.
+    /// How many clients may wait to be accepted; the kernel's maximum. When a process comes back, all of its clients
+    /// come at once.
     private static let backlog: Int32 = 4096
 
-    /// On a free port of loopback.
+    /// Listens on a free port of loopback.
     static func listen() -> (descriptor: Int32, port: Int)? {
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
         var address = sockaddr_in()
@@ -31,7 +32,7 @@ enum Sockets {
         _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
         _ = fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK)
         var on: Int32 = 1
-        // Refused by what is no TCP connection, which does no harm.
+        // A descriptor that is no TCP connection refuses this option, which does no harm.
         setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &on, socklen_t(MemoryLayout<Int32>.size))
     }
 
@@ -56,7 +57,7 @@ struct Target: Sendable {
     private let family: Int32
     private let address: [UInt8]
 
-    /// IPv4 where the name has both: the private servers listen on 127.0.0.1.
+    /// Prefers IPv4 if the name has both: the private servers listen on 127.0.0.1.
     init?(_ url: String) {
         guard let parts = URLComponents(string: url), let host = parts.host, !host.isEmpty, let port = parts.port else {
             return nil
@@ -79,7 +80,7 @@ struct Target: Sendable {
         (family, address) = best
     }
 
-    /// Begins a connection; whether it succeeds shows in its first read or write. Nil: refused at once.
+    /// Begins a connection; the first read or write shows whether it succeeds. Nil: refused at once.
     func connect() -> Int32? {
         let server = socket(family, Int32(SOCK_STREAM.rawValue), 0)
         guard server >= 0 else { return nil }

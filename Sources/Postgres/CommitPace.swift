@@ -1,17 +1,18 @@
-/// How what comes in a stream shares its statements, each of which costs the database and us as much as a dozen
-/// items: from the start of a flush of several to the next so much time passes, or so many items come. A lone
-/// caller waits for nobody, nor does what goes again.
+/// How long a group commit waits between two flushes, so that items that come in a stream share statements: each
+/// statement costs the database and this process as much as a dozen items. From the start of a flush of several items
+/// to the next flush `interval` passes, or `items` items come. An item that comes alone does not wait for others, and
+/// neither does a failed batch that is tried again.
 ///
-/// The time grows with what the flush took, so that a machine with much to do has fewer and larger statements, which
-/// is less to do, and one with little to do has answers soon.
+/// The interval grows with the duration of the flush. So a machine with much to do has fewer and larger statements,
+/// which is less to do, and a machine with little to do answers soon.
 public struct CommitPace: Sendable {
     private let shortest: Duration
     private let longest: Duration
-    /// For callers who come again only when they are answered: those few must not wait for more. Nil, and whatever
-    /// is more than one: a crowd.
+    /// How many waiting items end the wait, for callers who come again only after an answer: so few callers must not
+    /// wait for more. Nil, or any number above a crowd: only a crowd (`CommitQueue.crowd`) ends the wait.
     let items: Int?
 
-    /// Of the time, a flush may take one part in so many.
+    /// A flush may take one part in so many of the interval.
     private static let parts = 4
 
     public init(
@@ -22,6 +23,6 @@ public struct CommitPace: Sendable {
         self.items = items
     }
 
-    /// From the start of a flush that took so long to the next.
+    /// The time from the start of a flush that took so long to the start of the next.
     func interval(after flush: Duration) -> Duration { max(shortest, min(longest, flush * Self.parts)) }
 }

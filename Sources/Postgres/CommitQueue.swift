@@ -1,7 +1,7 @@
 internal import DequeModule
 
-/// The decisions of a group commit without any effect: what is queued, where a batch is cut, and what becomes of a
-/// batch that failed. Time and chance come in as arguments.
+/// The decisions of a group commit, without side effects: what is queued, where a batch is cut, and what becomes of a
+/// batch that failed. The caller passes in time and chance.
 struct CommitQueue<Item: Sendable>: Sendable {
     /// The bounds, in rows and in bytes; see `GroupCommit.Limits`.
     struct Limits: Sendable {
@@ -18,50 +18,51 @@ struct CommitQueue<Item: Sendable>: Sendable {
         let bytes: Int
     }
 
-    /// What is flushed together.
+    /// Items that are flushed together.
     struct Batch: Sendable {
         var entries: [Entry]
-        /// How often the same entries were flushed together and failed without blame.
+        /// How often the same entries were flushed together and failed with no item to blame.
         var tries = 0
-        /// Its first failure plus `retryTime`; nil until it fails. Pieces inherit it.
+        /// The time of the first failure plus `retryTime`; nil until the batch fails. The pieces of a split batch
+        /// inherit it, except after a data error.
         var deadline: ContinuousClock.Instant?
         var notBefore: ContinuousClock.Instant?
-        /// Why it failed last.
+        /// The error of the last failure.
         var error: PostgresError?
     }
 
     enum Step {
         case flush(Batch)
-        /// Time is up: these fail with this error, and were not tried again.
+        /// Time is up: these entries fail with this error, and are not tried again.
         case giveUp([Entry], PostgresError)
         /// Nothing to do before this instant.
         case sleep(until: ContinuousClock.Instant)
         case idle
     }
 
-    /// What a failed batch means for its entries; empty: they are tried again.
+    /// The entries that a failed batch gives back; if there are none, the batch is tried again.
     struct Verdict {
         var failed: [Entry] = []
         var isPoison = false
     }
 
-    /// Tries of one batch that nothing in it is to blame for.
+    /// The most tries of one batch in which no item is to blame.
     static var triesMax: Int { 8 }
     /// How long a batch is retried or split after its first failure.
     static var retryTime: Duration { .seconds(10) }
     /// Full jitter between 0 and 50 ms, 100 ms, … 2 s.
     static var backoff: (first: Duration, most: Duration) { (.milliseconds(50), .seconds(2)) }
 
-    /// So many waiting items are a crowd.
+    /// The number of waiting items that makes a crowd.
     static var crowd: Int { 128 }
 
     let limits: Limits
     private var waiting: Deque<Entry> = []
     private var waitingRows = 0
     private var waitingBytes = 0
-    /// Batches that failed and go again, before anything new.
+    /// Batches that failed and are tried again, before anything new.
     private var again: Deque<Batch> = []
-    /// Everything not answered yet: waiting, flushed now, or to go again.
+    /// Rows, bytes and number of the items not answered yet: waiting, flushed now, or to be tried again.
     private(set) var heldRows = 0
     private(set) var heldBytes = 0
     private(set) var heldItems = 0
@@ -72,13 +73,13 @@ struct CommitQueue<Item: Sendable>: Sendable {
     }
 
     var isEmpty: Bool { heldItems == 0 }
-    /// In no flush so far.
+    /// How many items were in no flush so far.
     var waitingItems: Int { waiting.count }
-    /// Something is in no flush at the moment: it waits for one, or to go again.
+    /// Whether an item is in no flush at the moment: it waits for its first flush, or to be tried again.
     var hasUnflushed: Bool { !waiting.isEmpty || !again.isEmpty }
-    /// Something failed and is tried again.
+    /// Whether a failed batch is to be tried again.
     var goesAgain: Bool { !again.isEmpty }
-    /// More waits than one writer should take alone.
+    /// Whether more items wait than one writer should take alone.
     var isCrowded: Bool {
         waiting.count >= Self.crowd || waitingRows >= limits.batchRows || waitingBytes >= limits.batchBytes
     }
@@ -109,7 +110,7 @@ struct CommitQueue<Item: Sendable>: Sendable {
             return .flush(again.remove(at: index))
         }
         if let batch = cut() { return .flush(batch) }
-        // A batch in `again` that waits ends its wait before its deadline, or has none.
+        // A batch in `again` is due at the end of its backoff or at its deadline, whichever comes first.
         return again.compactMap { [$0.notBefore, $0.deadline].compactMap(\.self).min() }.min()
             .map { .sleep(until: $0) } ?? .idle
     }
@@ -118,7 +119,7 @@ struct CommitQueue<Item: Sendable>: Sendable {
         release(batch.entries)
     }
 
-    /// - Parameter jitter: 0 to 1, how much of the backoff is waited.
+    /// - Parameter jitter: 0 to 1, the part of the backoff that the batch waits.
     mutating func failed(
         _ batch: Batch, _ error: PostgresError, at now: ContinuousClock.Instant, jitter: Double
     ) -> Verdict {
@@ -135,11 +136,12 @@ struct CommitQueue<Item: Sendable>: Sendable {
         case .bisect:
             let isData = if case .data = error { true } else { false }
             guard batch.entries.count > 1, isData || now < deadline else { return give(batch, isPoison: isData) }
-            // Halves cost least. After a time-out each piece that holds the one to blame costs a whole time-out, and
-            // the others nearly nothing: eight pieces need three rounds for 512 items, halves nine.
+            // Halves cost least. After a time-out each piece that holds the item to blame costs a whole time-out, and
+            // the other pieces nearly nothing: eight pieces need three rounds for 512 items, halves nine.
             let pieces = Self.pieces(batch.entries, isData ? 2 : 8)
             for piece in pieces.reversed() {
-                // Data errors come at once and end because pieces get smaller. A deadline would fail innocent ones.
+                // Data errors come at once, and the splitting ends because the pieces get smaller. A deadline would
+                // fail innocent items.
                 again.prepend(Batch(entries: piece, deadline: isData ? nil : deadline, error: error))
             }
             return Verdict()
@@ -153,7 +155,7 @@ struct CommitQueue<Item: Sendable>: Sendable {
         return Verdict(failed: batch.entries, isPoison: isPoison)
     }
 
-    /// What waits, up to the bounds; an item larger than a whole batch goes alone.
+    /// Cuts a batch off the waiting items, up to the bounds; an item larger than a whole batch goes alone.
     private mutating func cut() -> Batch? {
         var entries: [Entry] = []
         var (rows, bytes) = (0, 0)

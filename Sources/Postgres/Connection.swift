@@ -2,13 +2,14 @@ internal import BlockingIO
 internal import Logging
 internal import Metrics
 
-/// One connection to PostgreSQL, pinned on its own thread: its calls block there and nowhere else.
+/// One connection to PostgreSQL, pinned to a thread of its own: its calls block that thread and no other.
 ///
-/// It connects and reconnects by itself, in the background, and tells the pool when it is up or down. A call on a
-/// connection that is down fails at once. Ends with `close()`, not by being released: thread and actor hold each
-/// other while the socket is open.
+/// The connection connects and reconnects by itself, in the background, and tells the pool when it is up or down. A
+/// call while it is down returns `notSent` at once. The owner must call `close()`; releasing the connection does not
+/// end it, because thread and actor hold each other while the socket is open.
 actor Connection {
-    /// What a call came to. `notSent`: the connection was found broken before anything was sent; try another.
+    /// The result of a call. `notSent`: the connection was found broken before anything was sent; the caller tries
+    /// another.
     enum Attempt<Row: Sendable>: Sendable {
         case done([Row])
         case notSent
@@ -16,7 +17,7 @@ actor Connection {
 
     private let thread: ConnectionThread
     private let cutoff: Cutoff
-    /// Of all connections to this server.
+    /// The cutoffs of all connections to this server.
     private let cutoffs: [Cutoff]
     private let configuration: PostgresConfiguration
     private let pool: Pool
@@ -28,14 +29,14 @@ actor Connection {
     private var preparedCount = 0
     private var timers: [String: Timer] = [:]
     private var reconnecting: Task<Void, Never>?
-    /// Connection attempts and connections since the last call that succeeded.
+    /// Attempts to connect since the last call that succeeded, counting attempts that succeeded too.
     private var fruitless = 0
     /// When the server last answered.
     private var heardAt = ContinuousClock.now
     private var hasBeenUp = false
     private var isClosed = false
 
-    /// Named statements of one connection; beyond that, statements run unnamed.
+    /// The most named statements of one connection; beyond that, statements run unnamed.
     private static let preparedMax = 256
     /// Full jitter between 0 and 0.1 s, 0.2 s, … 5 s.
     private static let backoffSeconds = (first: 0.1, most: 5.0)
@@ -62,7 +63,7 @@ actor Connection {
         reconnecting = Task { await self.connectUntilUp() }
     }
 
-    /// Ends the connection; what was called before still ends first.
+    /// Ends the connection; calls made before this one end first.
     func close() async {
         isClosed = true
         reconnecting?.cancel()
@@ -99,8 +100,9 @@ actor Connection {
         }
     }
 
-    /// The statement's result, prepared if it can be. What was prepared may be gone (DISCARD ALL, a pooler's other
-    /// server) or out of date (a migration): then it is prepared again, once; nothing was executed before that.
+    /// Runs a statement, prepared if it can be, and returns its result. The prepared statement may be gone (DISCARD
+    /// ALL, a pooler's other server) or out of date (a migration): then it is prepared again, once; nothing was
+    /// executed before that.
     private func result(
         of name: String, _ sql: String, _ parameters: EncodedParameters, on link: LibPQConnection
     ) throws(PostgresError) -> QueryResult {
@@ -116,7 +118,7 @@ actor Connection {
                 let result = limited { link.prepare(name: preparedName, sql, types: parameters.types) }
                 if result.sqlState == "42P05", !isSecondTry {
                     isSecondTry = true
-                    // Another client of the same pooler chose the same name: look elsewhere.
+                    // Another client of the same pooler chose the same name: go on with a distant number.
                     preparedCount += .random(in: 1_000...1_000_000_000)
                     continue
                 }
@@ -143,8 +145,8 @@ actor Connection {
         var result = QueryResult.missing
         cutoff.limited(to: configuration.callDeadline) { result = body() }
         heardAt = .now
-        // A server that does not answer here answers nowhere: no other call has to find that out by itself. Behind
-        // PgBouncer we set no statement_timeout, and one slow statement says nothing about the others.
+        // A server that does not answer this connection answers no other either: no other call has to find that out by
+        // itself. Behind PgBouncer we set no statement_timeout, and one slow statement says nothing about the others.
         if cutoff.hasExpired, configuration.namedStatements { for cutoff in cutoffs { cutoff.fire() } }
         return result
     }
@@ -212,8 +214,8 @@ actor Connection {
             ])
     }
 
-    /// On the thread, between calls: the server may have hung up, or have fallen silent. An empty script is answered and
-    /// does nothing (PostgreSQL manual, 55.2.3).
+    /// Runs on the thread, between calls: finds out whether the server has hung up or fallen silent. The server answers
+    /// an empty script, which does nothing (PostgreSQL manual, 55.2.3).
     private func checkUnasked() {
         guard let link else { return }
         guard !cutoff.hasFired, link.takeUnasked() else { return drop(.lost) }
@@ -239,7 +241,7 @@ actor Connection {
     }
 }
 
-/// What a prepared statement is: the same text with other parameter types is another one.
+/// The key of a prepared statement: the same text with other parameter types is another statement.
 private struct PreparedKey: Hashable {
     let sql: String
     let types: [UInt32]

@@ -3,12 +3,13 @@ public import Logging
 
 /// A database behind a few connections, each on its own thread.
 ///
-/// Connects at once, in the background, and again whenever a connection breaks. End it with `close()`.
+/// Each connection connects at once, in the background, and again whenever it breaks. The owner must call `close()` at
+/// the end.
 public final class Database: Sendable {
     private let connections: [Connection]
     private let pool: Pool
 
-    /// - Parameter connections: how many, at least 1. One or two write as fast as eight, if the calls are batches.
+    /// - Parameter connections: how many, at least 1. If the calls are batches, one or two write as fast as eight.
     public init(_ configuration: PostgresConfiguration, connections: Int, logger: Logger) {
         precondition(connections > 0)
         let pool = Pool(
@@ -26,9 +27,9 @@ public final class Database: Sendable {
 
     /// Runs one statement on the least busy connection.
     ///
-    /// While no connection is open, calls wait for one until `reconnectWait` after the last one broke, then fail at
-    /// once with the reason. Where the server has fallen silent they end within `silenceMax`. Cancellation does not end
-    /// a call: what was sent may be committed, and the wait is bounded.
+    /// While no connection is open, calls wait for one until `reconnectWait` after the last one broke; later they fail
+    /// at once with the reason. If the server has fallen silent, calls end within `silenceMax`. Cancellation does not
+    /// end a call: a statement that was sent may be committed, and the wait is bounded.
     ///
     /// - Throws: `lost` only if the statement may have been executed: repeat it, if it is idempotent.
     @discardableResult
@@ -36,7 +37,8 @@ public final class Database: Sendable {
         _ statement: Statement<Parameters, Row>, _ parameters: Parameters
     ) async throws(PostgresError) -> [Row] {
         let encoded = try EncodedParameters(statement.bind(parameters), statement: statement.name)
-        // A connection found broken before anything was sent costs one turn; each can break once, or we give up.
+        // A connection found broken before anything was sent costs one turn. Each connection can break once; then the
+        // call fails.
         for _ in 0...connections.count {
             let index = try await pool.acquire()
             defer { pool.release(index) }

@@ -2,20 +2,22 @@ internal import BlockingIO
 internal import Metrics
 internal import Synchronization
 
-/// Where batches are cut, encoded and answered, of all groups of the process: in the pool the next batch would wait
-/// behind the requests that came meanwhile, and the database would wait with it. Nothing here blocks.
+/// The thread on which the batches of all groups of the process are cut, encoded and answered. In Swift's
+/// cooperative pool the next batch would wait behind the requests that came meanwhile, and the database would wait with
+/// the batch. Nothing here blocks.
 private let commitThread = TaskThread(name: "group-commit")
 
-/// Many callers, one statement: what arrives while a batch is written is the next batch.
+/// Writes the items of many callers with one statement: the items that arrive while a batch is written are the next
+/// batch.
 ///
-/// `flush` must be idempotent, because a batch whose outcome is unknown is flushed again. One bad item fails alone:
-/// the batch around it is split until it is found.
+/// `flush` must be idempotent, because a batch whose outcome is unknown is flushed again. One bad item fails alone: the
+/// batch around it is split until the item is found.
 public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     /// Every bound stands twice, in rows and in bytes. An item larger than a batch is flushed alone.
     public struct Limits: Sendable {
         public var batchRows: Int
         public var batchBytes: Int
-        /// All that was submitted and not answered yet.
+        /// The most rows and bytes of all items submitted and not answered yet.
         public var queueRows: Int
         public var queueBytes: Int
 
@@ -40,7 +42,7 @@ public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         /// When the newest batch was taken, and how many items it had.
         var flushedAt = ContinuousClock.now
         var flushedItems = 0
-        /// What the newest flush that has ended took.
+        /// How long the newest flush that has ended took.
         var flushTook = Duration.zero
         /// When the newest writer began.
         var startedAt = ContinuousClock.now
@@ -48,19 +50,19 @@ public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         var isClosed = false
         var closers: [CheckedContinuation<Void, Never>] = []
 
-        /// Whoever waits for the end, once everything is answered.
+        /// The callers of `close()`, once every item is answered; none before.
         mutating func takeClosers() -> [CheckedContinuation<Void, Never>] {
             guard isClosed, submitters.isEmpty else { return [] }
             defer { closers = [] }
             return closers
         }
 
-        /// Whether the caller shall start a writer, which is counted from now on, and when somebody must look again.
-        /// While something waits and nobody writes it is the one or the other, or a look that is planned already.
+        /// Whether the caller shall start a writer, which is counted from now on, and when a task must look again.
+        /// While an item waits and nobody writes, the result is the one or the other, unless a look is planned already.
         ///
-        /// One writer is enough for almost everything: two that alternate write half the batch each, for a third more
-        /// of everybody's time. The next begins when much waits, or when nothing has moved for so long that something
-        /// is wrong with the batch before.
+        /// One writer is enough for almost everything: two writers that alternate write half batches, for a third more
+        /// work of every process. The next writer begins when much waits, or when no batch or writer has begun for so
+        /// long that something is wrong with the batch before.
         mutating func turn(
             of writers: Int, patience: Duration, pace: CommitPace, at now: ContinuousClock.Instant = .now
         ) -> (startsWriter: Bool, look: ContinuousClock.Instant?) {
@@ -85,7 +87,7 @@ public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
             return queue.isCrowded || start <= now ? nil : start
         }
 
-        /// Until when more is waited for; nil: no longer.
+        /// Until when a writer waits for more items; nil: no longer.
         func pause(of pace: CommitPace, at now: ContinuousClock.Instant = .now) -> ContinuousClock.Instant? {
             guard flushedItems > 1, queue.waitingItems < pace.items ?? .max, !queue.isCrowded, !queue.goesAgain
             else { return nil }
@@ -109,12 +111,12 @@ public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     private let state: Mutex<State>
 
     /// - Parameters:
-    ///   - name: what metrics call it: "receipts".
-    ///   - writers: flushes that run at once at most; batches then commit in any order.
+    ///   - name: metrics call the group so: "receipts".
+    ///   - writers: the most flushes that run at once; with several, batches commit in any order.
     ///   - patience: a flush that runs longer lets another begin beside it.
-    ///   - pace: how what comes in a stream shares its statements.
+    ///   - pace: how items that come in a stream share their statements.
     ///   - size: rows and bytes of one item, for the bounds.
-    ///   - flush: one idempotent statement for all items. Answers one outcome per item, in the items' order.
+    ///   - flush: one idempotent statement for all items. Returns one outcome per item, in the items' order.
     public init(
         name: String, limits: Limits = Limits(), writers: Int = 1, patience: Duration = .milliseconds(100),
         pace: CommitPace = CommitPace(),
@@ -140,10 +142,10 @@ public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     /// Rows and bytes submitted and not answered yet.
     public var held: (rows: Int, bytes: Int) { state.withLock { ($0.queue.heldRows, $0.queue.heldBytes) } }
 
-    /// Returns after the commit that holds the item.
+    /// Submits an item and returns after the commit that holds it.
     ///
-    /// Bounded: by the wait behind the queue, and 10 s plus one flush of retries. Cancellation does not end it: the
-    /// item may be in a statement already, and its neighbours do not pay for it.
+    /// The call is bounded by the wait behind the queue, and by 10 s plus one flush of retries. Cancellation does not
+    /// end the call: the item may be in a statement already, and the other items of that statement do not pay for it.
     public func submit(_ item: Item) async throws(GroupCommitError) -> Outcome {
         let (rows, bytes) = size(item)
         let answer: Answer = await withCheckedContinuation { submitter in
@@ -180,9 +182,10 @@ public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
 
     private func write() async {
         while true {
-            // Callers that were woken by the last batch, or arrive in one burst, get into this one.
+            // Callers that the last batch woke, or that arrive in one burst, get into this batch.
             await Task.yield()
-            // Beside another writer, which may be stuck, this one stays: a new one would have to wait for patience.
+            // Beside another writer, which may be stuck, this writer stays: a new writer would have to wait for
+            // `patience`.
             while let start = state.withLock({ $0.activeWriters > 1 ? $0.pause(of: pace) : nil }) {
                 try? await Task.sleep(until: start, clock: .continuous)
             }
@@ -207,7 +210,7 @@ public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         }
     }
 
-    /// Starts a writer then, if it is time and none has been started since.
+    /// Starts a writer at that instant, if it is time by then and no writer has been started since.
     private func wake(at instant: ContinuousClock.Instant) {
         let isPlanned = state.withLock { state in
             if let wakesAt = state.wakesAt, wakesAt <= instant { return true }
@@ -251,7 +254,8 @@ public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         resolve { _ in entries.map { ($0, .failure(error)) } }
     }
 
-    /// Changes the queue, answers those whom the change names, and lets go of whoever waits for the end.
+    /// Changes the queue, answers the submitters that the change names, and resumes the callers of `close()` at the
+    /// end.
     private func resolve(_ change: (inout CommitQueue<Item>) -> [(CommitQueue<Item>.Entry, Answer)]) {
         let (answers, closers) = state.withLock { state in
             let answers = change(&state.queue).map { (state.submitters.removeValue(forKey: $0.id), $1) }

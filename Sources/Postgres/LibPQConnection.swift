@@ -2,10 +2,10 @@ internal import BlockingIO
 internal import CLibPQ
 internal import Glibc
 
-/// A PGconn with its owner: closed exactly once, used by one thread at a time (libpq manual, 34.20), which the compiler
-/// sees to, because this class is not Sendable.
+/// A PGconn with its owner: closed exactly once, and used by one thread at a time (libpq manual, 34.20). The compiler
+/// ensures the one thread, because this class is not Sendable.
 ///
-/// Its calls block. Whoever owns it keeps it on a thread made for that.
+/// The calls block. The owner keeps the connection on a thread made for that.
 @safe  // The pointer is private, came from libpq, and lives as long as this value (libpq manual, 34.1 PQfinish).
 final class LibPQConnection {
     private let pointer: OpaquePointer
@@ -13,12 +13,13 @@ final class LibPQConnection {
     enum Failure: Error {
         /// The URL cannot be read.
         case unreadable
-        /// libpq's own words, without a text of the server, for the operator; and the SQLSTATE if a server answered.
+        /// The reason is libpq's own message, without text of the server, for the operator; the SQLSTATE is there if a
+        /// server answered.
         case refused(sqlState: String, reason: String)
-        /// The server's certificate was not accepted, ours could not be read, or the server speaks no TLS where it is
-        /// required. libpq's own words.
+        /// The server's certificate was not accepted, our certificate could not be read, or the server speaks no TLS
+        /// although TLS is required. The reason is libpq's own message.
         case untrusted(reason: String)
-        /// The thread of the connection has none left for itself. Passes when others are closed.
+        /// No file descriptor is left for the connection's thread. Passes when other descriptors are closed.
         case outOfDescriptors(OutOfDescriptors)
 
         var asPostgresError: PostgresError {
@@ -30,13 +31,13 @@ final class LibPQConnection {
             case .outOfDescriptors: return .unavailable
             case .refused(let sqlState, _):
                 let error = PostgresError(sqlState: sqlState, statement: "connect")
-                // Nothing was sent, so nothing is lost; whatever else a server says, it is not to be had.
+                // Nothing was sent, so nothing is lost: any other answer of the server means that it is unavailable.
                 if case .misconfigured = error { return error }
                 return .unavailable
             }
         }
 
-        /// For the log.
+        /// The reason for the log.
         var reason: String {
             switch self {
             case .unreadable: "the URL cannot be read"
@@ -49,10 +50,10 @@ final class LibPQConnection {
     /// Connects, trying each address for `connect_timeout`.
     init(_ configuration: PostgresConfiguration) throws(Failure) {
         guard let keywords = configuration.keywords else { throw .unreadable }
-        // PQconnectdb would be one call, but after a failure it leaves the server's text and no SQLSTATE. The
-        // verbosity of messages can be set only on a connection that exists, and PQreset keeps it: so start, set it,
-        // and let PQreset connect, with libpq's own handling of several hosts and of connect_timeout. The price is
-        // one TCP connection that is closed unused, which the server does not log.
+        // PQconnectdb would be one call, but after a failure it leaves the server's text and no SQLSTATE. The verbosity
+        // of messages can be set only on a connection that exists, and PQreset keeps it. So this initializer starts a
+        // connection, sets the verbosity, and lets PQreset connect, with libpq's own handling of several hosts and of
+        // connect_timeout. The price is one TCP connection that is closed unused, which the server does not log.
         guard let pointer = unsafe Self.start(keywords) else {
             throw .refused(sqlState: "", reason: "out of memory")
         }
@@ -67,8 +68,8 @@ final class LibPQConnection {
             // The text belongs to the connection; it is copied here (libpq manual, 34.2 PQerrorMessage).
             let message = unsafe String(cString: PQerrorMessage(pointer))
             let (sqlState, reason) = (Self.sqlState(in: message), String(message.prefix(300)))
-            // libpq has no code for it, only these words (fe-secure-openssl.c, fe-secure-common.c, fe-connect.c). A
-            // handshake that breaks off says "SSL" too, but a server that goes down looks the same.
+            // libpq has no code for this error, only these texts (fe-secure-openssl.c, fe-secure-common.c,
+            // fe-connect.c). A handshake that breaks off says "SSL" too, but a server that goes down looks the same.
             if sqlState.isEmpty, message.contains("certificate") || message.contains("server does not support SSL") {
                 throw .untrusted(reason: reason)
             }
@@ -115,7 +116,8 @@ final class LibPQConnection {
     /// Whether a transaction is open, failed or not (libpq manual, 34.2 PQtransactionStatus).
     var isInTransaction: Bool { unsafe PQtransactionStatus(pointer) != PQTRANS_IDLE }
 
-    /// Reads what the server sent unasked, without blocking: a notice, or that it hung up. False if it hung up.
+    /// Reads, without blocking, a notice that the server sent unasked, or the end of the connection. False if the
+    /// server hung up.
     func takeUnasked() -> Bool {
         // PQconsumeInput reads, PQisBusy parses what was read (libpq manual, 34.4); neither blocks.
         guard unsafe PQconsumeInput(pointer) == 1 else { return false }
@@ -166,7 +168,8 @@ final class LibPQConnection {
 }
 
 extension EncodedParameters {
-    /// Lends libpq's three arrays: where each value is (nil is NULL), how long, and that all are binary.
+    /// Lends libpq's three arrays to `body`: the address of each value (nil is NULL), its length, and its format,
+    /// always binary.
     fileprivate func withPointers(
         _ body: ([UnsafePointer<CChar>?], [Int32], [Int32]) -> OpaquePointer?
     ) -> OpaquePointer? {

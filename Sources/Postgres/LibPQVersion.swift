@@ -5,8 +5,8 @@ public struct LibPQVersion: Sendable, Equatable, CustomStringConvertible {
     /// As `PQlibVersion` gives it: 150020 is 15.20 (libpq manual, 34.11 Miscellaneous Functions).
     public let number: Int
 
-    /// What the wall is written for and tested with: SQLSTATE-only messages on a connection that failed to open, and
-    /// several hosts with `target_session_attrs`.
+    /// The oldest version that this module is written for and tested with: it has SQLSTATE-only messages on a
+    /// connection that failed to open, and several hosts with `target_session_attrs`.
     public static let oldest = LibPQVersion(number: 150_000)
 
     public init(number: Int) {
@@ -15,7 +15,8 @@ public struct LibPQVersion: Sendable, Equatable, CustomStringConvertible {
 
     public static var loaded: LibPQVersion { LibPQVersion(number: Int(PQlibVersion())) }
 
-    /// For the start of a process. Not retryable: a person has to install another library.
+    /// Throws if the loaded library is too old; for the start of a process. Not retryable: a person has to install
+    /// another library.
     public func check() throws(OldLibPQ) {
         guard number >= Self.oldest.number else { throw OldLibPQ(version: self) }
     }

@@ -15,7 +15,7 @@ public struct Migration: Sendable, Hashable {
     /// "0001_receipts.sql"
     public var fileName: String { Self.fileName(number, name) }
 
-    /// The `N` of a line `-- serves: N`: programs that know the schema only up to N still work on this one.
+    /// The `N` of a line `-- serves: N`: programs that know the schema only up to N still work after this migration.
     public var serves: Int? {
         for line in sql.split(separator: "\n") where line.hasPrefix("-- serves:") {
             return Int(line.dropFirst("-- serves:".count).filter { !$0.isWhitespace })
@@ -23,7 +23,7 @@ public struct Migration: Sendable, Hashable {
         return nil
     }
 
-    /// What the comment at the top says of `Why`, `Locks` or `Cost`, on one line; nil where it says nothing.
+    /// The text of `Why`, `Locks` or `Cost` in the comment at the top, on one line; nil if there is none.
     public func note(_ name: Note) -> String? {
         let lines = sql.split(separator: "\n", omittingEmptySubsequences: false).prefix { $0.hasPrefix("--") }
         let comment = lines.filter { !$0.hasPrefix("-- serves:") }
@@ -48,9 +48,9 @@ public struct Migration: Sendable, Hashable {
     }
 }
 
-/// What a database lacks of a program's schema.
+/// The migrations of a program that a database lacks.
 public struct MigrationPlan: Sendable, Equatable {
-    /// How many are executed: what the programs that run now know at most. 0: an empty database.
+    /// How many migrations are executed; the programs that run now know at most these. 0: an empty database.
     public let executed: Int
     /// In order.
     public let pending: [Migration]
@@ -60,24 +60,25 @@ public struct MigrationPlan: Sendable, Equatable {
         self.pending = pending
     }
 
-    /// Whether the programs that run now still work once this one is executed.
+    /// Whether the programs that run now still work once this migration is executed.
     public func keepsRunning(_ migration: Migration) -> Bool {
         executed == 0 || migration.serves.map { $0 <= executed } ?? false
     }
 
-    /// Whether they work beside all of them.
+    /// Whether the programs that run now still work once all pending migrations are executed.
     public var keepsRunning: Bool { pending.allSatisfy(keepsRunning) }
 }
 
-/// Why the schema is not what this program needs. File names, never SQL and never a text of the server.
+/// Why the schema is not the one that this program needs. Holds file names, never SQL and never a text of the server.
 public enum MigrationError: Error, Equatable, Sendable {
     /// The program's own migrations are not numbered 1, 2, 3 …: a mistake at build time.
     case misnumbered(String)
     /// The file was executed with another content than it has now.
     case changed(String)
-    /// The database has a migration among ours that we do not know: it belongs to another program or branch.
+    /// The database has a migration among ours that this program does not know: it belongs to another program or
+    /// branch.
     case unknown(String)
-    /// These are not executed yet: run `migrate` first.
+    /// These migrations are not executed yet: the operator must run `migrate` first.
     case pending([String])
     /// This newer migration does not serve programs as old as this one.
     case tooNew(String)

@@ -1,12 +1,12 @@
 internal import BlockingIO
 public import Logging
 
-/// Brings the schema forward, and tells a service whether it may start on it.
+/// Brings the schema forward, and tells a service whether it may start on the schema.
 ///
-/// What was executed stands in `schema_migrations`, with its SHA-256. Each migration is one transaction under an
-/// advisory lock, so any number of migrators may run at once, also through PgBouncer; without statement_timeout, but with
-/// half of what a service waits for a lock: a migration that waits for one stops the traffic behind it, and gives up
-/// before any of that does.
+/// The table `schema_migrations` lists the executed migrations with their SHA-256. Each migration is one transaction
+/// under an advisory lock, so any number of migrators may run at once, also through PgBouncer. A migration has no
+/// statement_timeout, but waits for a lock only half as long as a service does: a migration that waits for a lock stops
+/// the traffic behind it, and gives up before any of that traffic does.
 public struct Migrator: Sendable {
     private let configuration: PostgresConfiguration
     fileprivate let migrations: [Migration]
@@ -19,7 +19,7 @@ public struct Migrator: Sendable {
         self.logger = logger
     }
 
-    /// What `migrate` would execute now. Writes nothing.
+    /// The migrations that `migrate` would execute now. Writes nothing.
     public func plan() async throws(MigrationError) -> MigrationPlan {
         try checkNumbers()
         return try await withSession { (session) async throws(MigrationError) in
@@ -28,7 +28,7 @@ public struct Migrator: Sendable {
         }
     }
 
-    /// Executes what is pending, in order, and returns it. A failure leaves the earlier ones executed.
+    /// Executes the pending migrations, in order, and returns them. A failure leaves the earlier ones executed.
     public func migrate() async throws(MigrationError) -> [Migration] {
         try checkNumbers()
         return try await withSession { (session) async throws(MigrationError) in
@@ -47,8 +47,9 @@ public struct Migrator: Sendable {
         try await withSession { (session) async throws(MigrationError) in try await session.run(script: script) }
     }
 
-    /// For a service at its start: throws unless it may work on this schema, its own version or a newer one whose
-    /// migrations all say that they serve it (`-- serves: N`, N not above the service's own newest).
+    /// Throws unless a service may work on this schema; for the service's start. The service may work on its own
+    /// version, and on a newer one whose migrations all say that they serve it (`-- serves: N`, N not above the
+    /// service's own newest).
     public func check() async throws(MigrationError) {
         try checkNumbers()
         let records = try await withSession { (session) async throws(MigrationError) in
@@ -67,7 +68,7 @@ public struct Migrator: Sendable {
         }
     }
 
-    /// Ours that are not executed; throws if what is executed is not our history.
+    /// Our migrations that are not executed. Throws if the executed ones are not our history.
     fileprivate func pending(_ records: [MigrationRecord]) throws(MigrationError) -> [Migration] {
         for (index, record) in records.enumerated() {
             // 1, 2, 3 …: one row missing in the middle means rows that are not ours.
@@ -150,8 +151,8 @@ private actor MigrationSession {
         }
     }
 
-    /// The next migration in its transaction; nil if none is pending. Other migrators wait at the lock and then look
-    /// at the records again.
+    /// Executes the next migration in its transaction and returns it; nil if none is pending. Other migrators wait for
+    /// the lock and then read the records again.
     func executeNext(of migrator: Migrator) throws(MigrationError) -> Migration? {
         do throws(MigrationError) {
             let next = try begin(migrator)
@@ -220,7 +221,7 @@ private actor MigrationSession {
     private static let lock = Statement<Void, Void>(
         "migrations.lock", "select pg_advisory_xact_lock(x'6d616b65676f6f64'::bigint)")
 
-    /// The server computes the checksums: one implementation of SHA-256 less in this program.
+    /// The server computes the checksums: so this program needs no SHA-256 for them.
     private static let allRecords = Statement<[Migration], MigrationRecord>(
         "migrations.records",
         """

@@ -1,6 +1,6 @@
 internal import Synchronization
 
-/// Which connections are up, how busy each is, and who waits while none is.
+/// Knows which connections are up, how busy each is, and which callers wait while none is up.
 final class Pool: Sendable {
     private struct Slot {
         var isUp = false
@@ -11,7 +11,7 @@ final class Pool: Sendable {
         var slots: [Slot]
         var calls = 0
         var isClosed = false
-        /// Since when no connection is up; the bound on waiting counts from here.
+        /// The instant since which no connection is up; the bound on waiting counts from here.
         var downSince: ContinuousClock.Instant? = .now
         /// Why the last attempt to connect failed.
         var lastError: PostgresError?
@@ -32,7 +32,7 @@ final class Pool: Sendable {
 
     var hasConnection: Bool { state.withLock { !$0.isClosed && $0.slots.contains { $0.isUp } } }
 
-    /// The least busy connection that is up, counted as one call busier until `release`.
+    /// Returns the least busy connection that is up, and counts it as one call busier until `release`.
     func acquire() async throws(PostgresError) -> Int {
         try enter()
         while true {
@@ -76,7 +76,8 @@ final class Pool: Sendable {
                 isFirst = !state.hasReported
                 state.hasReported = true
             }
-            // Waiters who hope for another attempt go on waiting; a wrong password is for all of them.
+            // Callers that wait for another attempt go on waiting. A misconfiguration, such as a wrong password, ends
+            // every wait.
             if case .misconfigured = error { return true }
             return false
         }
@@ -137,7 +138,7 @@ final class Pool: Sendable {
         }
     }
 
-    /// Changes the state and, if the change says so, lets everyone who waits look again.
+    /// Changes the state and, if the change returns true, wakes all waiting callers, which look again.
     private func wake(_ change: (inout State) -> Bool) {
         let waiting: [CheckedContinuation<Void, Never>] = state.withLock { state in
             guard change(&state) else { return [] }

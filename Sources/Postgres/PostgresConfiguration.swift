@@ -1,8 +1,8 @@
 internal import CLibPQ
 
-/// Where the database is and how long we wait for it.
+/// The database's address, and how long this process waits for the database.
 ///
-/// What the URL says about a setting (`?connect_timeout=2`) wins over the value here.
+/// A setting in the URL (`?connect_timeout=2`) wins over the value here.
 public struct PostgresConfiguration: Sendable {
     /// A libpq URI or keyword string: hosts, user, password, sslmode … (libpq manual, 34.1.1). Holds the password.
     public var url: String
@@ -14,9 +14,9 @@ public struct PostgresConfiguration: Sendable {
     public var statementTimeout: Duration
     /// The server ends a wait for a lock after this. Not sent if `namedStatements` is false.
     public var lockTimeout: Duration
-    /// A call without an answer is ended from our side after this, as `PostgresError.lost`. More than
-    /// `statementTimeout`, so that it fires only if server or network do not answer at all; then it ends every connection
-    /// to this server, and nobody waits for the next one.
+    /// After this time this process ends a call without an answer, as `PostgresError.lost`. Must be more than
+    /// `statementTimeout`, so that it passes only if server or network do not answer at all. Then, with
+    /// `namedStatements`, this process ends every connection to this server, and no other call waits as long.
     public var callDeadline: Duration
     /// A connection that nobody uses asks the server for a sign of life this often.
     public var pulse: Duration
@@ -24,13 +24,13 @@ public struct PostgresConfiguration: Sendable {
     public var namedStatements: Bool
     /// Every transaction is read-only, and a standby will do. Not sent if `namedStatements` is false.
     public var isReadOnly = false
-    /// A service's few statements, run for ever on tables that grow: each is planned once per connection, whatever its
-    /// parameters, and by indexes. Otherwise the server plans small batches anew each time, which takes it three times
-    /// as long as the work, and a plan made while a table was small would walk it when it is large. And each is run by
-    /// one process: those that read much are in no hurry, and those beside them are. Not sent if `namedStatements` is
-    /// false.
+    /// True for a service, whose few statements run for ever on tables that grow: the server plans each once per
+    /// connection, whatever its parameters, and by indexes. Otherwise the server plans small batches anew each time,
+    /// which takes three times as long as the work, and a plan made while a table was small would walk the table when
+    /// it is large. One server process runs each statement: statements that read much are in no hurry, and the
+    /// statements beside them are. Not sent if `namedStatements` is false.
     public var keepsPlans = false
-    /// Calls that run or wait on one `Database`; more are refused with `tooManyWaiting`.
+    /// The most calls that run or wait on one `Database`; one more is refused with `tooManyWaiting`.
     public var queueLimit: Int
     /// How long calls wait after the last connection broke; later ones fail at once until one is back.
     public var reconnectWait: Duration
@@ -56,12 +56,13 @@ public struct PostgresConfiguration: Sendable {
 }
 
 extension PostgresConfiguration {
-    /// What a call takes at most where the server has fallen silent: the deadline of the first call that it does not
-    /// answer, and the wait for a connection that does not come. After that calls fail at once.
+    /// The longest time of a call when the server has fallen silent: the deadline of the first call that the server
+    /// does not answer, and the wait for a connection that does not come. After that calls fail at once.
     public var silenceMax: Duration { callDeadline + reconnectWait }
-    /// How long a migration waits for a lock at most. Whoever comes meanwhile waits behind it, and must not give up first.
+    /// How long a migration waits for a lock at most. Calls that come meanwhile wait behind the migration, and must not
+    /// give up first.
     public var migrationLockTimeout: Duration { lockTimeout / 2 }
-    /// When it is known at the latest that the server has fallen silent, if nobody calls.
+    /// The longest time until this process knows that the server has fallen silent, if nobody calls.
     public var noticeMax: Duration { pulse + callDeadline }
 }
 
@@ -79,10 +80,10 @@ extension PostgresConfiguration: CustomStringConvertible, CustomReflectable {
 }
 
 extension PostgresConfiguration {
-    /// libpq's keywords and values, in the order in which it reads them; nil if the URL cannot be read.
+    /// libpq's keywords and values, in the order in which libpq reads them; nil if the URL cannot be read.
     ///
-    /// What stands before `dbname` is overridden by the URL, what stands after it overrides the URL
-    /// (libpq manual, 34.1 PQconnectdbParams with expand_dbname).
+    /// The URL overrides the keywords before `dbname`; the keywords after `dbname` override the URL (libpq manual, 34.1
+    /// PQconnectdbParams with expand_dbname).
     var keywords: [(String, String)]? {
         guard let own = Self.settings(of: url) else { return nil }
         var keywords = [
@@ -94,7 +95,7 @@ extension PostgresConfiguration {
             ("keepalives_count", "3"),
             // Also ends a connection attempt and unacknowledged writes, in milliseconds (libpq manual, 34.1.2).
             ("tcp_user_timeout", "10000"),
-            // A fail-over must not leave us writing to the old primary.
+            // After a fail-over this process must not go on writing to the old primary.
             ("target_session_attrs", isReadOnly ? "any" : "read-write"),
             ("gssencmode", "disable"),
             ("dbname", url),
@@ -107,7 +108,7 @@ extension PostgresConfiguration {
                 "lock_timeout=\(lockTimeout.wholeMilliseconds)",
                 "idle_in_transaction_session_timeout=\(callDeadline.wholeMilliseconds)",
             ]
-            // Compiling a statement costs more than any of ours takes.
+            // Compiling a statement (JIT) costs more than any of our statements takes.
             limits.append("jit=off")
             if keepsPlans {
                 limits += [
@@ -121,10 +122,10 @@ extension PostgresConfiguration {
         return keywords
     }
 
-    /// What the URL says itself, without defaults.
+    /// The settings of the URL itself, without defaults.
     private static func settings(of url: String) -> [String: String]? {
-        // Returns an allocated array that ends with a null keyword; we free it (libpq manual, 34.1 PQconninfoParse).
-        // The error text is not asked for: it may quote the password.
+        // Returns an allocated array that ends with a null keyword; this function frees it (libpq manual, 34.1
+        // PQconninfoParse). The error text is not asked for: it may quote the password.
         guard let options = unsafe PQconninfoParse(url, nil) else { return nil }
         defer { unsafe PQconninfoFree(options) }
         var settings: [String: String] = [:]

@@ -1,8 +1,9 @@
-/// Why a call to PostgreSQL did not give a result: a closed set, so that every switch over it is exhaustive.
+/// Why a call to PostgreSQL did not give a result. A closed set, so that every switch over it is exhaustive.
 ///
 /// The description holds SQLSTATEs and names of statements, never a text of the server and never a value.
 public enum PostgresError: Error, Equatable, Sendable {
-    /// The connection broke after the statement was sent, or its time was up: it may have been committed, or not.
+    /// The connection broke after the statement was sent, or its time was up. The statement may have been committed, or
+    /// not.
     case lost
     /// No connection, or the server refuses work now: it starts, it is full, its disk failed. Nothing was done.
     case unavailable
@@ -33,15 +34,15 @@ public enum PostgresError: Error, Equatable, Sendable {
         case statement
     }
 
-    /// What to do with a batch of which one statement failed with this error.
+    /// The treatment of a batch in which one statement failed with this error.
     public enum Advice: Sendable {
-        /// The same batch again: nothing in it is to blame. Outcome unknown, or rolled back.
+        /// Send the same batch again: nothing in it is to blame. Outcome unknown, or rolled back.
         case retrySame
-        /// Split it until only what is to blame fails.
+        /// Split the batch until only the item to blame fails.
         case bisect
-        /// Give all of it back at once: the database takes nothing now.
+        /// Give all items back at once: the database takes nothing now.
         case refuse
-        /// Give all of it back and tell a person: no repetition will help.
+        /// Give all items back and tell a person: no repetition will help.
         case stop
     }
 
@@ -62,7 +63,7 @@ public enum PostgresError: Error, Equatable, Sendable {
         }
     }
 
-    /// One word for metrics and logs.
+    /// A stable name for metrics and logs.
     public var label: String {
         switch self {
         case .lost: "lost"
@@ -98,9 +99,9 @@ extension PostgresError: CustomStringConvertible {
 extension PostgresError {
     /// The error for a SQLSTATE, by PostgreSQL's table of error codes (appendix A of its manual).
     ///
-    /// An empty state is a failure that libpq found itself: the connection broke, the outcome is unknown.
-    /// 57P01 and 57P02 (the backend was told to end) are `lost` as well: the server may be well, and a repetition
-    /// either succeeds on a new connection or finds that there is none.
+    /// An empty state means that libpq itself found the failure: the connection broke, the outcome is unknown. 57P01
+    /// and 57P02 (the backend was told to end) are `lost` as well: the server may be well, and a repetition either
+    /// succeeds on a new connection or finds that there is none.
     init(sqlState: String, statement: String) {
         switch sqlState {
         case "", "40003", "57P01", "57P02", "57P04", "57P05": self = .lost

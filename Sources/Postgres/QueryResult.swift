@@ -5,12 +5,12 @@ internal import CLibPQ
 struct QueryResult: ~Copyable {
     private let pointer: OpaquePointer?
 
-    /// Takes ownership. nil is what libpq gives when memory or connection is gone.
+    /// Takes ownership. libpq gives nil if memory or the connection is gone.
     init(taking pointer: OpaquePointer?) {
         unsafe self.pointer = unsafe pointer
     }
 
-    /// What a call gives that could not be made.
+    /// The result of a call that could not be made.
     static var missing: QueryResult { unsafe QueryResult(taking: nil) }
 
     deinit {
@@ -25,7 +25,7 @@ struct QueryResult: ~Copyable {
         return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || status == PGRES_EMPTY_QUERY
     }
 
-    /// COPY leaves the connection in a state that this module does not speak.
+    /// Whether the result is one of COPY, which leaves the connection in a state that this module does not support.
     var isCopy: Bool {
         // As above, NULL is accepted (libpq manual, 34.3.1).
         let status = unsafe PQresultStatus(pointer)

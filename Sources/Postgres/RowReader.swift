@@ -1,6 +1,6 @@
 public import Foundation
 
-/// Decodes one row by column index, only inside a statement's `read`: it is lent, cannot be copied or kept.
+/// Decodes one row by column index. A statement's `read` borrows the reader, and cannot copy or keep it.
 ///
 /// Columns arrive in PostgreSQL's binary format; a column of a type that cannot become the asked Swift type exactly,
 /// an unexpected NULL, or an index out of range throws `PostgresError.undecodable`.
@@ -129,7 +129,7 @@ public struct RowReader: ~Copyable {
         return value
     }
 
-    /// nil for NULL; what `decode` cannot decode throws.
+    /// Decodes one value; nil for NULL. Throws if `decode` cannot decode it.
     private func value<Value>(
         _ column: Int, _ decode: (UInt32, Span<UInt8>) -> Value?
     ) throws(PostgresError) -> Value? {

@@ -1,7 +1,8 @@
 /// One SQL statement with its parameters and its rows as Swift values.
 ///
-/// The name stands in a comment before the SQL, so that server logs, pg_stat_statements, metrics and our own logs
-/// call it the same. Texts are few, whatever is asked: each is prepared once per connection, when first used.
+/// The name stands in a comment before the SQL, so that server logs, pg_stat_statements, metrics and our own logs use
+/// the same name. A program has few texts, whatever its callers ask: a connection prepares each text once, when it
+/// first uses it.
 public struct Statement<Parameters: Sendable, Row: Sendable>: Sendable {
     /// "ledger.settle": what metrics, logs and errors call it.
     public let name: String

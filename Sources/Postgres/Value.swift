@@ -1,11 +1,11 @@
 public import Foundation
 internal import Glibc
 
-/// A value bound to a statement. It travels in PostgreSQL's binary format under an explicit type, so the SQL never
-/// guesses; an enum or xid8 travels as text and is cast in the SQL (`$1::text::state`).
+/// A value bound to a statement. It travels in PostgreSQL's binary format under an explicit type, so the server never
+/// guesses a type; an enum or xid8 travels as text and is cast in the SQL (`$1::text::state`).
 ///
-/// `nil` is NULL. What the type cannot hold is refused before anything is sent, as `PostgresError.data`: U+0000 in
-/// text (22021), a number out of range (22003), a date out of range (22008).
+/// `nil` is NULL. A value that the type cannot hold is refused before anything is sent, as `PostgresError.data`: U+0000
+/// in text (22021), a number out of range (22003), a date out of range (22008).
 public enum Value: Sendable {
     case uuid(UUID?)
     case text(String?)
@@ -40,7 +40,7 @@ public enum Value: Sendable {
     case dates([Date?])
 }
 
-/// The types this module speaks, by their fixed object ids (PostgreSQL's catalogue file pg_type.dat).
+/// The types that this module supports, by their fixed object ids (PostgreSQL's catalogue file pg_type.dat).
 enum TypeID {
     static let bool: UInt32 = 16
     static let bytea: UInt32 = 17
@@ -101,7 +101,7 @@ struct EncodedParameters: Sendable {
         }
     }
 
-    /// The SQLSTATE the server would give.
+    /// The SQLSTATE that the server would give.
     enum Refusal: String, Error {
         case zeroCharacter = "22021"
         case numberOutOfRange = "22003"

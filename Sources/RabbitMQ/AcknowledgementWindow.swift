@@ -1,9 +1,10 @@
 import DequeModule
 
-/// Which deliveries of a channel are unsettled, and the fewest commands that settle what was decided. Pure.
+/// The deliveries of one channel that are not settled, and the fewest commands that settle the decided ones. Pure.
 ///
-/// A tag settled twice, or unknown, makes the broker close the channel (406), so it is filtered here. RabbitMQ numbers
-/// the deliveries of a channel from 1 without gaps. Memory: a byte for each delivery since the oldest unsettled one.
+/// The window ignores a tag that is unknown or settled already: the broker would close the channel for it (406).
+/// RabbitMQ numbers the deliveries of a channel from 1 without gaps. Memory: a byte for each delivery since the oldest
+/// unsettled one.
 struct AcknowledgementWindow {
     enum Command: Equatable {
         /// `multiple` also settles every unsettled delivery before it.
@@ -20,7 +21,7 @@ struct AcknowledgementWindow {
     private var entries: Deque<Entry> = []
     /// Tags decided since the last `takeCommands`, in that order.
     private var decided: [UInt64] = []
-    /// Deliveries nobody has decided on.
+    /// Deliveries without a decision.
     private(set) var open = 0
 
     init() {}
@@ -32,15 +33,15 @@ struct AcknowledgementWindow {
         open += 1
     }
 
-    /// False, without effect, if the tag is unknown or decided already.
+    /// Decides to acknowledge a delivery. False, without effect, if the tag is unknown or decided already.
     @discardableResult
     mutating func acknowledge(_ tag: UInt64) -> Bool { decide(tag, .acknowledged) }
 
-    /// As `acknowledge`; the broker will dead-letter the message.
+    /// Decides to reject a delivery; the broker will dead-letter the message. Returns as `acknowledge` does.
     @discardableResult
     mutating func reject(_ tag: UInt64) -> Bool { decide(tag, .rejected) }
 
-    /// What to send, in this order, for everything decided since the last call.
+    /// The commands to send, in this order, for all decisions since the last call.
     mutating func takeCommands() -> [Command] {
         guard !decided.isEmpty else { return [] }
         var commands: [Command] = []

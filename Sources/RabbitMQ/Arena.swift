@@ -1,7 +1,7 @@
 import CRabbitMQ
 
-/// Memory for the arguments of one call, from the library's own pool (amqp.h, amqp_pool_t), freed at the end of
-/// `withArena`. Not to be kept.
+/// Memory for the arguments of one call, from the library's own pool (amqp.h, amqp_pool_t). `withArena` frees the pool
+/// at its end, so the caller must keep nothing of it.
 @unsafe struct Arena {
     @unsafe enum Value {
         case flag(Bool)

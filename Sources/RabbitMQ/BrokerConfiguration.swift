@@ -1,10 +1,10 @@
-/// Where the broker is and how long we are willing to wait for it.
+/// The broker's address, and how long this process waits for the broker.
 ///
 /// The URL: `amqp://user:password@host:port/vhost` or `amqps://…?cacertfile=PATH`, percent-encoded
-/// (https://www.rabbitmq.com/docs/uri-spec). Differences: several nodes of a cluster may be named, `host:port,host:port`;
-/// a path of a lone "/" means the default vhost "/", and unknown parameters are errors. TLS parameters (amqps only):
-/// `cacertfile` (PEM; needed unless `verify=verify_none`), `verify` (`verify_peer`, the default, or `verify_none`),
-/// `certfile` and `keyfile` (PEM, together).
+/// (https://www.rabbitmq.com/docs/uri-spec). Three things differ from that page: the URL may name several nodes of a
+/// cluster, `host:port,host:port`; a path of a lone "/" means the default vhost "/"; an unknown parameter is an error.
+/// TLS parameters (amqps only): `cacertfile` (PEM; needed unless `verify=verify_none`), `verify` (`verify_peer`, the
+/// default, or `verify_none`), `certfile` and `keyfile` (PEM, together).
 /// With TLS the host must be a DNS name: librabbitmq 0.11 compares no IP addresses (amqp_hostcheck, X509_check_host).
 package struct BrokerConfiguration: Sendable {
     /// TLS towards the broker: 1.2 or newer.
@@ -23,7 +23,7 @@ package struct BrokerConfiguration: Sendable {
         package let port: Int
     }
 
-    /// One that answers will do. At least one.
+    /// The nodes to try, at least one. One node that answers is enough.
     package let nodes: [Node]
     package let user: String
     let password: String
@@ -31,30 +31,34 @@ package struct BrokerConfiguration: Sendable {
     /// Nil: plain TCP.
     package let tls: TLS?
 
-    /// False: only looks whether the queues are there, and makes none, whatever this user may.
+    /// False: this process only checks that the queues exist and declares none, whatever the user may do.
     package var declaresQueues = true
     /// Shown in the broker's list of connections.
     package var connectionName = "makegood"
-    /// Ours and the broker's: silence of twice this length ends the connection. Below 5 s RabbitMQ sees ghosts.
+    /// The interval of heartbeats in both directions: silence of twice this length ends the connection. Below 5 s
+    /// RabbitMQ may take a living connection for a dead one.
     package var heartbeat: Duration = .seconds(10)
     package var connectTimeout: Duration = .seconds(3)
-    /// The AMQP login, after the connection stands. RabbitMQ itself waits 10 s.
+    /// The time-out of the AMQP login on a connected socket. RabbitMQ itself waits 10 s.
     package var handshakeTimeout: Duration = .seconds(5)
-    /// One question to the broker (declare, qos, consume, cancel). On expiry the library closes the connection.
+    /// The time-out of one question to the broker (declare, qos, consume, cancel). On expiry the library closes the
+    /// connection.
     package var rpcTimeout: Duration = .seconds(5)
-    /// A refusal on a connection older than this makes a new one; while it goes on, the pauses double four times
-    /// (`RefusalPatience`).
+    /// After a refused message on a connection older than this, the publisher makes a new connection. While refusals go
+    /// on, the pause doubles four times (`RefusalPatience`).
     package var refusalPatience: Duration = .seconds(10)
     /// How long a publish waits for its confirm.
     package var confirmDeadline: Duration = .seconds(5)
-    /// A library call blocked for this long gets its socket shut down (librabbitmq 0.11 may wait without limit).
+    /// When a library call has blocked for this long, `Cutoff` shuts its socket down (librabbitmq 0.11 may wait without
+    /// limit).
     package var stallDeadline: Duration = .seconds(15)
-    /// Messages sent and not yet confirmed. Times `bodyLimitBytes` this must stay near the socket's send buffer.
+    /// The most messages sent and not yet confirmed. `window` times `bodyLimitBytes` must stay near the socket's send
+    /// buffer.
     package var window = 256
-    /// Publishes that wait for a place in the window; one more throws `tooManyWaiting`. Offers take half of the window
-    /// and these places at most.
+    /// The most publishes that wait for a place in the window; one more throws `tooManyWaiting`. Offers take at most
+    /// half of the window and of these places.
     package var queueLimit = 8192
-    /// A larger body is not published.
+    /// The largest body that is published; a larger one is `tooLarge`.
     package var bodyLimitBytes = 1024
     /// RabbitMQ 4.1 and newer refuse less than 8192.
     package var frameMaxBytes = 131_072
@@ -67,23 +71,23 @@ package struct BrokerConfiguration: Sendable {
 }
 
 extension BrokerConfiguration: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
-    /// Without user and password.
+    /// The broker's addresses and vhost, without user and password.
     package var description: String {
         let addresses = nodes.map { "\($0.host):\($0.port)" }.joined(separator: ",")
         return "\(tls == nil ? "amqp" : "amqps")://\(addresses)/\(vhost == "/" ? "" : vhost)"
     }
     package var debugDescription: String { description }
-    /// `dump` shows no password either.
+    /// Keeps the password out of `dump` as well.
     package var customMirror: Mirror { Mirror(self, children: ["url": description]) }
 }
 
 /// The parts of an AMQP URL. Pure.
 struct BrokerURL {
-    /// Each may cost an attempt to connect its time-out.
+    /// The most nodes of one URL: each may cost an attempt to connect its whole time-out.
     private static let nodesMax = 8
 
     var nodes: [BrokerConfiguration.Node] = []
-    /// RabbitMQ's own user, for a broker on this machine. Every other address names its user.
+    /// The default is RabbitMQ's own user, for a broker on this machine. The URL of any other host must name its user.
     var user = "guest"
     var password = "guest"
     var vhost = "/"
@@ -174,7 +178,8 @@ struct BrokerURL {
         for pair in query.split(separator: "&") {
             let halves = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             let key = String(halves[0])
-            // The name of an unknown parameter is not repeated: a password with a bare "?" would end up in it.
+            // The error does not repeat the name of an unknown parameter: a password with a bare "?" would end up in
+            // it.
             guard ["cacertfile", "certfile", "keyfile", "verify"].contains(key) else { throw .badURL(field: "query") }
             guard isTLS, halves.count == 2, values[key] == nil else { throw .badURL(field: key) }
             let value = try Self.decoded(halves[1], field: key)
@@ -196,7 +201,8 @@ struct BrokerURL {
             certificateFile: values["certfile"], keyFile: values["keyfile"])
     }
 
-    /// RFC 3986 2.1. U+0000 is refused: these strings become C strings, and PLAIN separates its fields with it.
+    /// Decodes percent-encoding (RFC 3986 2.1). U+0000 is refused: these strings become C strings, and PLAIN separates
+    /// its fields with it.
     private static func decoded(_ text: Substring, field: String) throws(RabbitMQError) -> String {
         var bytes: [UInt8] = []
         var rest = text.utf8[...]

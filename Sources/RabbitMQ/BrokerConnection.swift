@@ -2,21 +2,21 @@ import BlockingIO
 import CRabbitMQ
 import Glibc
 
-/// One AMQP connection with one channel, over librabbitmq 0.11. Only this file, `BrokerHandshake` and `Arena` call the
-/// C library.
+/// One AMQP connection with one channel, over librabbitmq 0.11. Only this file, `BrokerHandshake`, `Arena` and
+/// `LibRabbitMQVersion` call the C library.
 ///
-/// Not Sendable: it lives in an actor pinned to one thread, and librabbitmq wants exactly that ("threads must not
-/// share a connection", README of rabbitmq-c). All calls may block, each within a limit: the library's own time-outs
-/// where it has them, and `Cutoff` around everything, because 0.11 waits without limit when the broker stalls
-/// (rabbitmq-c issue 780). After the first error the connection is good for nothing but `close()`.
+/// Not Sendable: the connection lives in an actor pinned to one thread, as librabbitmq demands ("threads must not share
+/// a connection", README of rabbitmq-c). All calls may block, each within a limit: the library's own time-outs where it
+/// has them, and `Cutoff` around everything, because 0.11 waits without limit when the broker stalls (rabbitmq-c issue
+/// 780). After the first error the owner may only call `close()`.
 @safe final class BrokerConnection {
     private static let channel: amqp_channel_t = 1
     /// Unacknowledged bytes end a connection after this time (tcp(7)); the kernel's default is about 15 min.
     private static let tcpUserTimeoutMilliseconds: Int32 = 10_000
-    /// How long a polite goodbye may take.
+    /// The time-out of an orderly close.
     private static let goodbyeLimit: Duration = .seconds(1)
-    /// A write to a closed socket must be an error, not the end of the process. librabbitmq sends with MSG_NOSIGNAL,
-    /// OpenSSL's own writes do not.
+    /// Ignores SIGPIPE: a write to a closed socket must be an error, not the end of the process. librabbitmq sends with
+    /// MSG_NOSIGNAL, OpenSSL's own writes do not.
     private static let ignoreBrokenPipes: Void = { _ = signal(SIGPIPE, SIG_IGN) }()
 
     private enum Reply {
@@ -25,37 +25,39 @@ import Glibc
         case refused(code: Int)
     }
 
-    /// A duplicate of the library's socket that we alone close: a number that the library has closed by itself
-    /// (it does so after a time-out) is never polled or shut down.
+    /// A duplicate of the library's socket, which only this class closes. The library closes its own socket after a
+    /// time-out; without the duplicate, this class might poll or shut down a number that belongs to another file by
+    /// then.
     private(set) var socket: Int32 = -1
     private let configuration: BrokerConfiguration
     private let cutoff = Cutoff()
     /// Made by amqp_new_connection, freed once by amqp_destroy_connection in `close` (amqp.h).
     private var state: amqp_connection_state_t?
-    /// Whether the stream is still in order, so that a goodbye would be understood.
+    /// Whether the stream is still in order, so that the broker would understand an orderly close.
     private var isInOrder = false
     private var dispatcher = FrameDispatcher()
-    /// False where the broker does not let this user declare, or where we must not: then queues are only asked for.
+    /// False if the broker does not let this user declare queues, or the configuration forbids it. Then queues are only
+    /// checked.
     private(set) var mayDeclare: Bool
 
-    /// Connects to the first node that answers, in an order of each time's own: so processes spread over the nodes, and
-    /// who lost a node that takes connections and does no more does not come back to it each time. Blocks for each node
-    /// that does not answer as below.
+    /// Connects to the first node that answers. Each call tries the nodes in a random order: so processes spread over
+    /// the nodes, and a process that lost a node that accepts connections but does no more does not return to that node
+    /// each time. For each node that does not answer, the call blocks as long as `init` does.
     static func toAnyNode(of configuration: BrokerConfiguration) throws(RabbitMQError) -> BrokerConnection {
         var failure = RabbitMQError.unreachable
         for node in configuration.nodes.shuffled() {
             do throws(RabbitMQError) {
                 return try BrokerConnection(configuration, node)
             } catch {
-                // What a person has to mend is told, not that another node is away as well.
+                // A misconfiguration, which a person has to mend, is reported rather than another node that is away.
                 if !failure.isMisconfiguration { failure = error }
             }
         }
         throw failure
     }
 
-    /// Connects, logs in, opens the channel. Blocks up to the sum of connect, handshake and RPC time-out, and for the
-    /// name lookup, which has no limit of ours (getaddrinfo(3)).
+    /// Connects, logs in and opens the channel. Blocks up to the sum of the connect, handshake and RPC time-outs, and
+    /// for the name lookup, on which we have no limit (getaddrinfo(3)).
     private init(
         _ configuration: BrokerConfiguration, _ node: BrokerConfiguration.Node
     ) throws(RabbitMQError) {
@@ -92,7 +94,7 @@ import Glibc
 
     private func setOption(_ level: Int32, _ name: Int32, _ value: Int32) {
         var value = value
-        // setsockopt(2): copies the value. An option the system does not know is no reason to stay away.
+        // setsockopt(2): copies the value. An option that the system does not know does not prevent the connection.
         _ = unsafe setsockopt(socket, level, name, &value, socklen_t(MemoryLayout<Int32>.size))
     }
 
@@ -104,9 +106,9 @@ import Glibc
         guard case .done = reply else { throw .unreachable }
     }
 
-    /// Says goodbye if the broker would understand it, and frees everything. May be called again.
+    /// Closes in order if the broker would understand that, and frees everything. May be called again.
     ///
-    /// - Parameter isSilent: the broker does not answer any more; the goodbye would cost its limit of 1 s.
+    /// - Parameter isSilent: the broker does not answer any more; an orderly close would take its whole limit of 1 s.
     func close(isSilent: Bool = false) {
         guard let state = unsafe state else { return }
         if isInOrder, !isSilent, !cutoff.hasFired {
@@ -128,8 +130,9 @@ import Glibc
 
     // MARK: Questions
 
-    /// Declares the queues. Where this user may not (403), somebody with more rights has: then makes sure that they are
-    /// there, and from now on only asks. For the beginning: the refusal ends the channel and everything on it.
+    /// Declares the queues. If the broker does not let this user do so (403), a user with more rights has declared
+    /// them: then this call checks that the queues exist, and later calls only check as well. Call it first on a
+    /// connection: the refusal ends the channel and everything on it.
     func establish(_ topology: Topology) throws(RabbitMQError) {
         do {
             for queue in topology.queues { try declare(queue) }
@@ -140,18 +143,21 @@ import Glibc
         }
     }
 
-    /// Declares a queue and tells how many messages are ready in it. Harmless if it exists with these arguments.
+    /// Declares a queue and returns how many messages are ready in it. Harmless if the queue exists with these
+    /// arguments.
     @discardableResult
     func declare(_ queue: QueueDeclaration) throws(RabbitMQError) -> Int {
         try counts(of: queue).messages
     }
 
-    /// Messages ready in a queue, and how many consumers it knows of. Declares it, so it is there afterwards.
+    /// The numbers of ready messages and of consumers of a queue. Declares the queue if this user may, so that it
+    /// exists afterwards.
     func counts(of queue: QueueDeclaration) throws(RabbitMQError) -> (messages: Int, consumers: Int) {
         try declare(queue.name, arguments: queue.arguments, passive: !mayDeclare)
     }
 
-    /// The same of a queue that may be missing: then the channel is gone, and the connection must be closed.
+    /// The same for a queue that may be missing. If it is missing the broker closes the channel, and the caller must
+    /// close the connection.
     func counts(ofMissable queue: String) throws(RabbitMQError) -> (messages: Int, consumers: Int) {
         try declare(queue, arguments: [], passive: true)
     }
@@ -219,7 +225,8 @@ import Glibc
         }
     }
 
-    /// Ends a consumer. What it was sent before is still read by `receive`, and can still be settled.
+    /// Ends a consumer. `receive` still returns the deliveries that the broker sent before, and they can still be
+    /// settled.
     func cancel(_ consumer: String) throws(RabbitMQError) {
         let reply = try unsafe withArena { arena throws(RabbitMQError) in
             let tag = unsafe arena.bytes(consumer)
@@ -231,7 +238,8 @@ import Glibc
         guard case .done = reply else { throw .lost }
     }
 
-    /// A question and its answer. Other frames that arrive meanwhile are kept by the library for `receive`.
+    /// Sends a question and waits for its answer. Other frames that arrive meanwhile are kept by the library for
+    /// `receive`.
     private func ask(_ question: (amqp_connection_state_t) -> Void) throws(RabbitMQError) -> Reply {
         guard let state = unsafe state else { throw .lost }
         let limit = configuration.rpcTimeout + configuration.stallDeadline
@@ -254,8 +262,8 @@ import Glibc
 
     // MARK: Statements
 
-    /// Sends one persistent, mandatory message to a queue. The tag travels as its message id, because basic.return
-    /// carries no number. Has no answer: success is the confirm alone.
+    /// Sends one persistent, mandatory message to a queue. The tag travels as the message id, because basic.return
+    /// carries no number. The broker answers with the confirm alone.
     func publish(
         _ body: String, to queue: String, tag: UInt64, traceparent: String? = nil
     ) throws(RabbitMQError) {
@@ -281,7 +289,7 @@ import Glibc
         guard status == AMQP_STATUS_OK.rawValue else { throw broken(status) }
     }
 
-    /// The headers live as long as the call. None without a trace.
+    /// Calls `body` with the headers, which live as long as the call. Without a trace there are no headers.
     private static func withHeaders(
         _ traceparent: String?, _ properties: inout amqp_basic_properties_t,
         _ body: (inout amqp_basic_properties_t) -> Int32
@@ -303,8 +311,8 @@ import Glibc
         }
     }
 
-    /// What `body` sends leaves in full segments instead of one per message: for the broker, a read instead of many.
-    /// Not to be nested.
+    /// Sends the messages of `body` in full segments instead of one segment per message, so that the broker reads once
+    /// instead of many times. Must not be nested.
     func gathered(_ body: () throws(RabbitMQError) -> Void) throws(RabbitMQError) {
         // tcp(7), TCP_CORK: nothing but full segments leaves until it is cleared, for at most 200 ms.
         setOption(Int32(IPPROTO_TCP), TCP_CORK, 1)
@@ -319,7 +327,7 @@ import Glibc
         guard status == AMQP_STATUS_OK.rawValue else { throw broken(status) }
     }
 
-    /// Not requeued: the broker dead-letters the message.
+    /// Rejects a message without requeueing it: the broker dead-letters it.
     func reject(_ tag: UInt64) throws(RabbitMQError) {
         guard let state = unsafe state else { throw .lost }
         // amqp.h, amqp_basic_reject: 0 or a negative status.
@@ -327,7 +335,7 @@ import Glibc
         guard status == AMQP_STATUS_OK.rawValue else { throw broken(status) }
     }
 
-    /// Runs statements and `receive` within one limit. Not to be nested, and not around questions.
+    /// Runs statements and `receive` within one limit. Must not be nested, and not be put around questions.
     func limited(to limit: Duration, _ body: () throws(RabbitMQError) -> Void) throws(RabbitMQError) {
         let result = cutoff.limited(to: limit) { () -> Result<Void, RabbitMQError> in
             do throws(RabbitMQError) { return .success(try body()) } catch { return .failure(error) }
@@ -337,8 +345,8 @@ import Glibc
 
     // MARK: Listening
 
-    /// The next event, or nil when the library's buffer and the socket are empty: only then may the thread sleep,
-    /// for poll(2) knows nothing of bytes that were read. Also sends and checks heartbeats.
+    /// The next event; nil if the library's buffer and the socket are empty. Only then may the thread sleep, for
+    /// poll(2) knows nothing of bytes that the library has read. Also sends and checks heartbeats.
     func receive() throws(RabbitMQError) -> BrokerEvent? {
         guard let state = unsafe state else { throw .lost }
         while true {

@@ -2,7 +2,7 @@ import BlockingIO
 import CRabbitMQ
 import Glibc
 
-/// How a connection begins: the socket, TLS, and the login. What it throws says whether a person has to mend something.
+/// Begins a connection: the socket, TLS, and the login. Its errors say whether a person has to mend something.
 struct BrokerHandshake {
     private let configuration: BrokerConfiguration
     private let node: BrokerConfiguration.Node
@@ -12,7 +12,7 @@ struct BrokerHandshake {
         self.node = node
     }
 
-    /// Connects the socket of a new state, with TLS where the URL says so. Blocks up to the connect time-out and for the
+    /// Connects the socket of a new state, with TLS if the URL says so. Blocks up to the connect time-out and for the
     /// name lookup.
     func connect(_ state: amqp_connection_state_t) throws(RabbitMQError) -> Int32 {
         // amqp_tcp_socket.h, amqp_ssl_socket.h: the socket object belongs to the connection state.
@@ -27,7 +27,8 @@ struct BrokerHandshake {
         guard let socket = unsafe socket else { throw .unreachable }
         var limit = configuration.connectTimeout.timeval
         errno = 0
-        // amqp.h, amqp_socket_open_noblock: reads host and time-out during the call only; a negative status is an error.
+        // amqp.h, amqp_socket_open_noblock: reads host and time-out during the call only; a negative status is an
+        // error.
         let status = unsafe amqp_socket_open_noblock(socket, node.host, Int32(node.port), &limit)
         let cause = errno
         guard status == AMQP_STATUS_OK.rawValue else {
@@ -44,7 +45,7 @@ struct BrokerHandshake {
         return unsafe amqp_get_sockfd(state)
     }
 
-    /// Everything explicit: by default 0.11 knows no authorities and allows TLS 1.0 (amqp_openssl.c).
+    /// Sets every TLS option explicitly: by default 0.11 knows no authorities and allows TLS 1.0 (amqp_openssl.c).
     private static func configure(_ socket: OpaquePointer, _ tls: BrokerConfiguration.TLS) throws(RabbitMQError) {
         // amqp_ssl_socket.h: each call copies or loads what it needs; the strings live during the call.
         var status = unsafe amqp_ssl_socket_set_ssl_versions(socket, AMQP_TLSv1_2, AMQP_TLSvLATEST)

@@ -1,10 +1,10 @@
 import DequeModule
 
-/// Which publishes the broker still owes an answer. Pure: tags in, settled tickets out.
+/// The publishes that the broker has not answered yet. Pure: tags in, settled tickets out.
 ///
-/// The broker numbers the publishes of a channel from 1 and answers each exactly once, in any order, several at a
-/// time with `multiple`. An unroutable message is returned *before* it is acknowledged
-/// (https://www.rabbitmq.com/docs/confirms). Belongs to one channel: made anew with every connection.
+/// The broker numbers the publishes of a channel from 1 and answers each exactly once, in any order, several at a time
+/// with `multiple`. The broker returns an unroutable message *before* the message is acknowledged
+/// (https://www.rabbitmq.com/docs/confirms). A `ConfirmBook` belongs to one channel: each connection makes a new one.
 struct ConfirmBook<Ticket> {
     typealias Instant = ContinuousClock.Instant
 
@@ -20,7 +20,7 @@ struct ConfirmBook<Ticket> {
 
     private enum Place {
         case open(Ticket)
-        /// Its publisher has given up; the broker has not answered yet.
+        /// The publisher has given up; the broker has not answered yet.
         case abandoned
         case settled
     }
@@ -34,9 +34,9 @@ struct ConfirmBook<Ticket> {
     /// The tag of `entries[0]`. Settled entries at the front are dropped, so the front is always unsettled.
     private var firstTag: UInt64 = 1
     private var entries: Deque<Entry> = []
-    /// Publishes without the broker's answer: what the window limits.
+    /// Publishes without the broker's answer; the window limits their number.
     private(set) var unconfirmed = 0
-    /// Publishes somebody still waits for.
+    /// Publishes whose ticket is not answered.
     private(set) var open = 0
 
     init() {}
@@ -44,7 +44,7 @@ struct ConfirmBook<Ticket> {
     /// When the oldest unanswered publish was sent.
     var oldest: Instant? { entries.first?.sentAt }
 
-    /// Books a publish and says which tag the broker will use for it. Call before sending.
+    /// Registers a publish and returns the tag that the broker will use for it. Call it before sending.
     mutating func register(_ ticket: Ticket, at now: Instant) -> UInt64 {
         entries.append(Entry(place: .open(ticket), sentAt: now))
         unconfirmed += 1
@@ -52,15 +52,16 @@ struct ConfirmBook<Ticket> {
         return firstTag + UInt64(entries.count - 1)
     }
 
-    /// The broker gave the message with this tag back; its ack follows. Unknown tags are ignored.
+    /// Records that the broker returned the message with this tag; the ack follows. Unknown tags are ignored.
     mutating func markReturned(_ tag: UInt64) {
         guard let index = index(of: tag) else { return }
         entries[index].isReturned = true
     }
 
-    /// basic.ack or basic.nack. Tag 0 with `multiple` means all (AMQP 0-9-1, basic.ack).
+    /// Takes a basic.ack or basic.nack and returns the publishes that it settles. Tag 0 with `multiple` means all (AMQP
+    /// 0-9-1, basic.ack).
     ///
-    /// Throws `protocolViolation` for a tag that was never sent or was answered before.
+    /// - Throws: `protocolViolation` for a tag that was never sent or was answered before.
     mutating func settle(_ tag: UInt64, multiple: Bool, refused: Bool) throws(RabbitMQError) -> [Settled] {
         var settled: [Settled] = []
         if multiple {
@@ -84,7 +85,7 @@ struct ConfirmBook<Ticket> {
         return settled
     }
 
-    /// Takes the tickets sent before an instant; the broker's answers to them are still expected.
+    /// Takes out the tickets sent before an instant. The broker's answers to those publishes are still expected.
     mutating func abandon(sentBefore limit: Instant) -> [Ticket] {
         var tickets: [Ticket] = []
         for index in entries.indices {
@@ -97,12 +98,12 @@ struct ConfirmBook<Ticket> {
         return tickets
     }
 
-    /// The broker could not answer until now: every deadline begins anew.
+    /// Begins every deadline anew, because the broker could not answer until now.
     mutating func restart(at now: Instant) {
         for index in entries.indices { entries[index].sentAt = now }
     }
 
-    /// The channel is gone: takes all tickets, oldest first, with the time each was sent.
+    /// Takes out all tickets, oldest first, with the time each was sent, because the channel is gone.
     mutating func removeAll() -> [(ticket: Ticket, sentAt: Instant)] {
         var tickets: [(ticket: Ticket, sentAt: Instant)] = []
         for entry in entries {

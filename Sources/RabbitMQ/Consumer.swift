@@ -5,9 +5,9 @@ import Synchronization
 
 /// Consumes from any number of queues over one connection, one channel, one thread.
 ///
-/// Reconnects in the background until `close`, which is required: an open connection keeps its consumer alive. After
-/// a lost connection the broker delivers everything unsettled again; acks that come late for the old connection are
-/// dropped, so a message may be seen twice and is never lost.
+/// The consumer reconnects in the background until `close`. The owner must call `close`: an open connection keeps its
+/// consumer alive. After a lost connection the broker delivers everything unsettled again, and the consumer drops acks
+/// that come late for the old connection. So a message may be seen twice and is never lost.
 package actor Consumer {
     private struct Decision {
         let delivery: Delivery
@@ -15,15 +15,15 @@ package actor Consumer {
     }
 
     private static let longestPrefetch = Int(UInt16.max)
-    /// A queue whose consumer the broker ended is declared and consumed anew, but not at once: RabbitMQ may still be
-    /// busy deleting it, and a queue that is deleted again and again must not keep us busy.
+    /// How long after the broker ended a consumer the queue is declared and consumed anew. Not at once: RabbitMQ may
+    /// still be busy deleting the queue, and a queue that is deleted again and again must not keep this process busy.
     private static let resubscribeDelay: Duration = .milliseconds(200)
-    /// How often each queue is asked whether it still serves our consumer. RabbitMQ 3.10 forgets a consumer without a
-    /// word where its queue is deleted and someone declares it again within some 30 ms [seen: no basic.cancel on the
-    /// wire; the new queue counts a consumer and delivers nothing]. As cheap as a heartbeat.
+    /// How often each queue is asked whether it still serves our consumer. RabbitMQ 3.10 forgets a consumer silently if
+    /// the consumer's queue is deleted and declared again within some 30 ms [seen: no basic.cancel on the wire; the new
+    /// queue counts a consumer and delivers nothing]. The question is as cheap as a heartbeat.
     private static let rollCallInterval: Duration = .seconds(1)
-    /// A consumer with room that gets nothing for so long is made anew: where others empty the queue, one that was
-    /// forgotten cannot be told from one that is not needed.
+    /// A consumer that has room and gets nothing for this long is made anew: where other consumers empty the queue, a
+    /// forgotten consumer cannot be told from one that is not needed.
     private static let silenceMax: Duration = .seconds(10)
 
     /// Every delivery, across reconnects. Buffers at most the sum of the prefetches, times the bodies per message.
@@ -31,7 +31,7 @@ package actor Consumer {
 
     private let configuration: BrokerConfiguration
     private let topology: Topology
-    /// The queues where bodies travel together.
+    /// The queues whose messages may hold several bodies.
     private let isShared: Set<String>
     private let logger: Logger
     private let thread: ConnectionThread
@@ -46,24 +46,24 @@ package actor Consumer {
     /// Counts connections.
     private var generation: UInt64 = 0
     private var window = AcknowledgementWindow()
-    /// By tag: the messages with several bodies that are not settled.
+    /// The unsettled messages with several bodies, by tag.
     private var shared: [UInt64: MessageLines] = [:]
-    /// How many unsettled messages each queue may have with us.
+    /// The most unsettled messages that each queue's consumer may have.
     private let prefetches: [String: UInt16]
-    /// Queue to consumer tag, of the consumers that run.
+    /// The tags of the running consumers, by queue.
     private var consumers: [String: String] = [:]
-    /// Consumer tag to queue, also of those that were cancelled while frames were still to be read.
+    /// The queues by consumer tag, also of cancelled consumers whose frames were still to be read.
     private var queues: [String: String] = [:]
     private var lastConsumer: UInt64 = 0
-    /// Queues whose consumer the broker ended, and when to try again.
+    /// The queues whose consumer the broker ended, and when to try again.
     private var resubscriptions: [String: ContinuousClock.Instant] = [:]
     private var nextRollCall: ContinuousClock.Instant = .now
-    /// Deliveries since the last roll call, and those nobody has settled, by queue.
+    /// Deliveries since the last roll call, and messages that are not settled, by queue.
     private var deliveredSinceRollCall: [String: Int] = [:]
     private var unsettled: [String: Int] = [:]
     /// Queues whose consumer looked forgotten at the last roll call.
     private var suspects: Set<String> = []
-    /// When a queue brought something last, or its consumer was made.
+    /// When a queue last brought a message, or its consumer was made.
     private var heardAt: [String: ContinuousClock.Instant] = [:]
     private var outage = Outage()
     /// Why there is no connection.
@@ -96,20 +96,23 @@ package actor Consumer {
     /// For health; never waits.
     package nonisolated var isConnected: Bool { connected.load(ordering: .acquiring) }
 
-    /// Begins to consume. Returns after one attempt to connect; more follow in the background, at most 5 s apart.
+    /// Begins to consume. Returns after one attempt to connect; more attempts follow in the background, at most 5 s
+    /// apart.
     package func start() {
         guard !isStarted, !isClosed else { return }
         isStarted = true
         connect()
     }
 
-    /// Done with these: the broker forgets a message when all of its bodies are done with. Sent with everything else of the thread's next turn; never waits.
-    /// Deliveries of a connection that is gone are ignored (they come again), and so is a second settlement.
+    /// Settles deliveries that the caller has worked off. The broker forgets a message when all of its bodies are
+    /// settled. The thread sends the acks with everything else of its next turn; the call never waits. Deliveries of a
+    /// connection that is gone are ignored (the broker delivers them again), and so is a second settlement.
     package nonisolated func acknowledge(_ deliveries: [Delivery]) {
         decide(deliveries.map { Decision(delivery: $0, isRejected: false) })
     }
 
-    /// Not ours to handle: the broker moves it to the queue's dead letters. Otherwise as `acknowledge`.
+    /// Rejects a delivery that the caller cannot handle: the broker moves the message to the queue's dead letters.
+    /// Otherwise as `acknowledge`.
     package nonisolated func reject(_ delivery: Delivery) {
         decide([Decision(delivery: delivery, isRejected: true)])
     }
@@ -122,8 +125,8 @@ package actor Consumer {
         if wasEmpty { thread.wake() }
     }
 
-    /// Takes no more deliveries and ends `deliveries`. What was taken may still be settled; what lies there untaken
-    /// goes back to its queue at `close`.
+    /// Takes no more deliveries and ends `deliveries`. Deliveries that a task has taken may still be settled; the
+    /// others go back to their queue at `close`.
     package func drain() {
         guard !isDraining else { return }
         isDraining = true
@@ -136,7 +139,7 @@ package actor Consumer {
         }
     }
 
-    /// Drains, sends the settlements it has, disconnects. Everything unsettled goes back to its queue.
+    /// Drains, sends the settlements that were decided, and disconnects. Everything unsettled goes back to its queue.
     package func close() {
         drain()
         isClosed = true
@@ -198,11 +201,13 @@ package actor Consumer {
         }
     }
 
-    /// After jobs, after bytes, after a tick: ask what is due, read everything, then send what was decided.
+    /// Runs after jobs, after bytes, after a tick: sends the questions that are due, reads everything, then sends the
+    /// decisions.
     private func turn() {
         guard let connection else { return }
         do {
-            // Questions first: what the library keeps while it waits for an answer is read below, not after the next tick.
+            // Questions first: frames that the library keeps while it waits for an answer are read below, not after the
+            // next tick.
             try resubscribe(connection)
             try callRoll(connection)
             try read(connection)
@@ -235,7 +240,8 @@ package actor Consumer {
         }
     }
 
-    /// Nil while other bodies of its message are unsettled; otherwise whether any of them was rejected.
+    /// Settles one body of a message. Nil while other bodies of the message are unsettled; otherwise whether any was
+    /// rejected.
     private func settleLine(of delivery: Delivery, isRejected: Bool) -> Bool? {
         guard var lines = shared[delivery.tag], lines.settle(delivery.line, isRejected: isRejected) else { return nil }
         shared[delivery.tag] = lines.isSettled ? nil : lines
@@ -294,8 +300,8 @@ package actor Consumer {
 
     private func consume(_ queue: String, _ connection: BrokerConnection) throws(RabbitMQError) {
         guard let prefetch = prefetches[queue], consumers[queue] == nil else { return }
-        // Never the same tag twice: RabbitMQ before 3.10.9 stumbles over a consumer that comes back under its old tag
-        // with deliveries in flight.
+        // No tag is used twice: RabbitMQ before 3.10.9 has a fault where a consumer comes back under its old tag with
+        // deliveries in flight.
         lastConsumer += 1
         let consumer = "c\(lastConsumer)"
         queues[consumer] = queue
@@ -308,7 +314,7 @@ package actor Consumer {
         resubscriptions[queue] = nil
         guard let consumer = consumers.removeValue(forKey: queue) else { return }
         try connection.cancel(consumer)
-        // Deliveries that were on their way are read under their old name, then it can be forgotten.
+        // Deliveries that were on their way are read under the old tag; afterwards the tag can be forgotten.
         try read(connection)
         queues[consumer] = nil
     }
@@ -324,9 +330,10 @@ package actor Consumer {
         }
     }
 
-    /// Finds consumers that the broker has forgotten: the queue knows of none at all, or twice in a row it had messages
-    /// ready, we had room, and nothing came (others may consume it, so a count of consumers proves nothing). One that is
-    /// silent for long is made anew in any case.
+    /// Finds consumers that the broker has forgotten, and makes them anew. A consumer is forgotten if its queue counts
+    /// no consumer at all, or if twice in a row the queue had messages ready, the consumer had room, and nothing came
+    /// (others may consume from the queue, so a count of consumers proves nothing). A consumer that is silent for
+    /// `silenceMax` is made anew in any case.
     private func callRoll(_ connection: BrokerConnection) throws(RabbitMQError) {
         let now = ContinuousClock.now
         guard now >= nextRollCall, !isDraining else { return }
@@ -336,7 +343,7 @@ package actor Consumer {
         for queue in consumers.keys.sorted() {
             guard let declaration = topology.declaration(of: queue) else { continue }
             let (messages, consumers) = try connection.counts(of: declaration)
-            // What arrived during the question counts as well.
+            // Deliveries that arrived during the question count as well.
             try read(connection)
             let hasRoom = unsettled[queue, default: 0] < Int(prefetches[queue, default: 0])
             let isSilent = delivered[queue] == nil && deliveredSinceRollCall[queue] == nil
@@ -364,8 +371,8 @@ package actor Consumer {
     private func release(_ connection: BrokerConnection) {
         thread.unwatch()
         self.connection = nil
-        // Before anyone can see that it is gone, and before the time that closing takes: nothing of it is handed out any
-        // more, and settlements of what was have no effect.
+        // Before anyone can see that the connection is gone, and before the time that closing takes: from here on no
+        // delivery of this connection is handed out, and settlements of earlier ones have no effect.
         generation += 1
         mailbox.empty()
         connected.store(false, ordering: .releasing)

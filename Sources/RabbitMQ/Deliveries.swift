@@ -1,11 +1,11 @@
 import DequeModule
 import Synchronization
 
-/// A consumer's deliveries, across reconnects. Ends when the consumer is drained or closed, or the task cancelled.
+/// A consumer's deliveries, across reconnects. Ends when the consumer is drained or closed, or the task is cancelled.
 ///
-/// Holds what the broker may send unsettled, the sum of the prefetches times the bodies per message, and no more: when a connection ends, what it
-/// brought and nobody took is dropped, because the broker delivers it again. Several tasks may iterate; each delivery
-/// goes to one of them.
+/// Holds at most the deliveries that the broker may send unsettled: the sum of the prefetches times the bodies per
+/// message. When a connection ends, its deliveries that nobody took are dropped, because the broker delivers them
+/// again. Several tasks may iterate; each delivery goes to one of them.
 package struct Deliveries: AsyncSequence, Sendable {
     package typealias Element = Delivery
     package typealias Failure = Never
@@ -23,7 +23,7 @@ package struct Deliveries: AsyncSequence, Sendable {
     package func makeAsyncIterator() -> AsyncIterator { AsyncIterator(mailbox: mailbox) }
 }
 
-/// From the connection's thread to whoever works.
+/// Passes deliveries from the connection's thread to the tasks that iterate.
 final class Mailbox: Sendable {
     private struct State {
         var letters: Deque<Delivery> = []
@@ -46,10 +46,10 @@ final class Mailbox: Sendable {
         reader?.resume(returning: delivery)
     }
 
-    /// Drops what nobody took.
+    /// Drops the deliveries that nobody took.
     func empty() { state.withLock { $0.letters = [] } }
 
-    /// Drops what nobody took and ends the sequence.
+    /// Drops the deliveries that nobody took, and ends the sequence.
     func finish() {
         let readers = state.withLock { state in
             let readers = state.readers
@@ -68,7 +68,7 @@ final class Mailbox: Sendable {
         }
         return await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                // The outer nil: wait. A cancellation before this line is seen here, one after it by `cancel`.
+                // The outer nil: wait. This closure sees a cancellation before this line, `cancel` sees one after it.
                 let answer = state.withLock { state -> Delivery?? in
                     if state.isFinished || Task.isCancelled { return .some(nil) }
                     if let letter = state.letters.popFirst() { return .some(letter) }

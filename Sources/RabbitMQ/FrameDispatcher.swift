@@ -1,7 +1,7 @@
-/// What the frames of a connection mean: a message comes in several frames, everything else in one. Pure: frames in,
-/// events out. Belongs to one connection with one channel.
+/// Turns the frames of a connection into events: a message comes in several frames, every other event in one. Pure:
+/// frames in, events out. Belongs to one connection with one channel.
 struct FrameDispatcher {
-    /// Larger messages are not ours; they are read past and reported without body.
+    /// A larger message is not ours: it is skipped and reported without its body.
     static let incomingBodyLimitBytes = 64 << 10
 
     /// A frame as a value. Methods have the names of AMQP 0-9-1.
@@ -18,20 +18,20 @@ struct FrameDispatcher {
         case cancel(consumer: String)
         case block
         case unblock
-        /// The channel or the connection.
+        /// The broker closes the channel or the connection.
         case close
-        /// A method that nobody sends unasked to a client that opened one channel.
+        /// A method that no broker sends unasked to a client that opened one channel.
         case unknown
     }
 
     enum Failure: Error, Equatable {
         /// The broker has ended the channel or the connection.
         case closed
-        /// The stream cannot be followed any more.
+        /// The stream of frames cannot be followed any more.
         case outOfOrder
     }
 
-    /// The method announces it, one header and body frames follow, possibly over many turns.
+    /// A message in progress: after its method come one header and the body frames, possibly over many turns.
     private struct Content {
         enum Kind {
             case returned
@@ -39,7 +39,7 @@ struct FrameDispatcher {
         }
 
         let kind: Kind
-        /// Nil until the header came.
+        /// Nil until the header has come.
         var remainingBytes: UInt64?
         var tag: UInt64?
         var headers: MessageHeaders?
@@ -49,7 +49,8 @@ struct FrameDispatcher {
 
     private var content: Content?
 
-    /// The event that the frame completes, if it does. After an error nothing more may be taken.
+    /// Takes a frame and returns the event that it completes, if it completes one. After an error no more frames may be
+    /// taken.
     ///
     /// Confirms, cancels and alarms may come between the frames of a message: each is an event of its own.
     mutating func take(_ frame: Frame) throws(Failure) -> BrokerEvent? {

@@ -6,7 +6,8 @@ package struct LibRabbitMQVersion: Sendable, Equatable, CustomStringConvertible 
     /// before it (amqp.h, AMQP_VERSION_CODE).
     package let number: UInt32
 
-    /// What the wall is written for and tested with; 0.10 lacks the limits on what a hostile broker may send.
+    /// The oldest version that this module is written for and tested with; 0.10 lacks the limits on what a hostile
+    /// broker may send.
     package static let oldest = LibRabbitMQVersion(number: 0x00_0B_00_01)
 
     package init(number: UInt32) {
@@ -15,7 +16,8 @@ package struct LibRabbitMQVersion: Sendable, Equatable, CustomStringConvertible 
 
     package static var loaded: LibRabbitMQVersion { LibRabbitMQVersion(number: amqp_version_number()) }
 
-    /// For the start of a process. Not retryable: a person has to install another library.
+    /// Throws if the loaded library is too old; for the start of a process. Not retryable: a person has to install
+    /// another library.
     package func check() throws(OldLibRabbitMQ) {
         guard number >= Self.oldest.number else { throw OldLibRabbitMQ(version: self) }
     }

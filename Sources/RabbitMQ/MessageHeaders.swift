@@ -1,21 +1,21 @@
 import CRabbitMQ
 
-/// What travels beside a message's body, as far as we know it; everything else is read past.
+/// The headers of a message that this module knows; all others are skipped.
 struct MessageHeaders: Sendable, Equatable {
-    /// W3C Trace Context of the bodies, a line each, in their order; an empty line where there is none. With one body it is
-    /// the header as the standard has it.
+    /// W3C Trace Context of the bodies, a line each, in their order; an empty line for a body without one. With one
+    /// body it is the header as the standard has it.
     var traceparent: String?
     var death: Death?
 
     static let traceparentName: StaticString = "traceparent"
 
-    /// The lines of `traceparent`, or nothing where they are not as many as the bodies.
+    /// The trace of each body; empty if `traceparent` has not as many lines as there are bodies.
     func traceparents(of bodies: Int) -> [String?] {
         let lines = traceparent?.split(separator: "\n", omittingEmptySubsequences: false) ?? []
         return lines.count == bodies ? lines.map { $0.isEmpty ? nil : String($0) } : []
     }
 
-    /// Nil where no body has one.
+    /// Joins the traces of the bodies, a line each; nil if no body has one.
     static func join(_ traceparents: [String?]) -> String? {
         guard traceparents.contains(where: { $0 != nil }) else { return nil }
         return MessageLines.join(traceparents.map { $0 ?? "" })
@@ -25,7 +25,7 @@ struct MessageHeaders: Sendable, Equatable {
 /// Why and when the broker moved a message to the dead letters
 /// (https://www.rabbitmq.com/docs/dlx#effects).
 package struct Death: Sendable, Equatable {
-    /// Where it lay before.
+    /// The queue that held the message before.
     package let queue: String
     /// `rejected`, `expired`, `maxlen` or `delivery_limit`.
     package let reason: String
@@ -34,7 +34,7 @@ package struct Death: Sendable, Equatable {
 }
 
 extension MessageHeaders {
-    /// Copies what we know out of the library's memory. Nil: nothing of it is there.
+    /// Copies the known headers out of the library's memory; nil if none of them is there.
     init?(_ table: amqp_table_t) {
         // amqp.h, amqp_table_t: `num_entries` entries at `entries`.
         for index in unsafe 0..<Int(table.num_entries) {

@@ -1,8 +1,9 @@
-/// The bodies of one message, a line each, and which of them nobody has settled yet. Pure.
+/// The bodies of one message, a line each, and which of them are not settled yet. Pure.
 ///
-/// A message is settled when all of its bodies are: until then the broker brings it again, with all of them.
+/// A message is settled when all of its bodies are settled. Until then the broker may deliver it again, with all of its
+/// bodies.
 struct MessageLines: Sendable {
-    /// As many as a mask has bits.
+    /// The most bodies of one message: a mask has so many bits.
     static let max = 64
     private static let separator = UInt8(ascii: "\n")
 
@@ -16,19 +17,20 @@ struct MessageLines: Sendable {
 
     var isSettled: Bool { open == 0 }
 
-    /// False, without effect, if the line is unknown or settled already.
+    /// Settles one body. False, without effect, if the line is unknown or settled already.
     mutating func settle(_ line: Int, isRejected: Bool) -> Bool {
         let bit: UInt64 = (0..<Self.max).contains(line) ? 1 << UInt64(line) : 0
         guard open & bit != 0 else { return false }
         open &= ~bit
-        // What cannot be handled takes its neighbours to the dead letters, where they are settled already.
+        // One rejected body takes the whole message to the dead letters. All its other bodies are settled by then.
         if isRejected { self.isRejected = true }
         return true
     }
 
     static func join(_ bodies: [String]) -> String { bodies.joined(separator: "\n") }
 
-    /// What `join` joined. More lines than travel together are no message of ours: one body, for the consumer to refuse.
+    /// Splits a message that `join` made. A message with more than ``max`` lines is not ours: it stays one body, which
+    /// the consumer's owner refuses.
     static func split(_ message: [UInt8]) -> [[UInt8]] {
         guard message.contains(separator) else { return [message] }
         let lines = message.split(separator: separator, maxSplits: max, omittingEmptySubsequences: false)

@@ -2,7 +2,7 @@ import Logging
 import Metrics
 import Synchronization
 
-/// Metadata keys of this wall. Dashboards and alerts filter on them.
+/// Metadata keys of this module. Dashboards and alerts filter on them.
 enum LogKey {
     static let role = "amqp.role"
     static let broker = "amqp.broker"
@@ -21,7 +21,7 @@ enum MetricName {
     static let deliveries = "makegood_amqp_deliveries_total"
 }
 
-/// Counters by two labels, made once each: making one asks the metrics backend under its lock.
+/// Counters by two labels. Each is made once: making a counter asks the metrics backend under its lock.
 final class CounterFamily: Sendable {
     private struct Key: Hashable {
         let first: String

@@ -1,7 +1,8 @@
-/// The time without a connection: how long to wait before the next attempt, and what is worth a log line. Pure.
+/// The time without a connection: how long to wait before the next attempt, and which failures are worth a log line.
+/// Pure.
 ///
-/// Full jitter between 0.2 s and a ceiling that doubles up to 5 s, so that many processes do not come back at once,
-/// and a broker that is back is used again within seconds.
+/// Full jitter between 0.2 s and a ceiling that doubles up to 5 s. So many processes do not come back at once, and a
+/// broker that is back is used again within seconds.
 struct Outage {
     typealias Instant = ContinuousClock.Instant
 
@@ -14,8 +15,8 @@ struct Outage {
 
     init() {}
 
-    /// The connection failed or could not be made. True if that is news: the first failure, or a misconfiguration that
-    /// was not reported last.
+    /// Records that the connection failed or could not be made. True if that is news: the first failure, or a
+    /// misconfiguration that was not reported last.
     mutating func failed(_ reason: RabbitMQError, at now: Instant) -> Bool {
         let isNews = since == nil || (reason.isMisconfiguration && reason != reportedReason)
         if since == nil { since = now }
@@ -31,7 +32,7 @@ struct Outage {
         return Self.shortestDelay + (min(ceiling, Self.longestDelay) - Self.shortestDelay) * random
     }
 
-    /// Connected again: how long it took, nil if there was no outage.
+    /// Ends the outage after a new connection. Returns how long it took; nil if there was no outage.
     mutating func ended(at now: Instant) -> Duration? {
         defer { self = Outage() }
         return since.map { now - $0 }

@@ -9,42 +9,43 @@ package enum PublisherState: Sendable, Equatable {
     case connected
     /// The broker has a memory or disk alarm: publishes fail with `blocked` until it ends.
     case blocked
-    /// Publishes fail with the reason; attempts go on in the background, at most 5 s apart.
+    /// Publishes fail with the reason. The publisher goes on trying to connect in the background, at most 5 s apart.
     case disconnected(RabbitMQError)
 }
 
 /// Publishes with confirms over one connection, one channel, one thread.
 ///
-/// Any number of tasks may await `publish` at once: they share the window (256 unconfirmed) and cost one round trip
-/// together, ~25,000 confirmed per second on a quorum queue of one node. Connects on the first call and reconnects in
-/// the background until `close`, which is required: an open connection keeps its publisher alive.
+/// Any number of tasks may await `publish` at once: they share the window (256 unconfirmed) and one round trip, ~25,000
+/// confirmed per second on a quorum queue of one node. The publisher connects on the first call and reconnects in the
+/// background until `close`. The owner must call `close`: an open connection keeps its publisher alive.
 ///
-/// Its own connection, because the broker throttles and blocks connections that publish; a consumer's acks must not
-/// wait for that (https://www.rabbitmq.com/docs/alarms).
+/// A publisher has a connection of its own, because the broker throttles and blocks connections that publish; a
+/// consumer's acks must not wait for that (https://www.rabbitmq.com/docs/alarms).
 package actor Publisher {
     private struct Waiting {
         var body: String
         let queue: String
         var ticket: Ticket
-        /// Of its bodies, a line each.
+        /// The traces of the bodies, a line each.
         var traceparent: String?
     }
 
-    /// Who wants to know what became of a message.
+    /// The receiver of a message's outcome.
     private enum Ticket {
         case awaited(CheckedContinuation<Result<Void, RabbitMQError>, Never>)
-        /// Nobody but the metrics, under the queue's name: of so many bodies in one message.
+        /// No caller: only the metrics count the outcome, under the queue's name, for each of `count` bodies in one
+        /// message.
         case offered(queue: String, count: Int)
     }
 
-    /// How often offers are sent where they come in a stream: the broker's disk is written once for what comes together.
+    /// How often offers are sent that come in a stream: the broker writes its disk once for all that arrive together.
     private static let offerInterval: Duration = .milliseconds(4)
-    /// After a returned message the queues are declared anew, at most this often.
+    /// The least time between two declarations of the queues after returned messages.
     private static let redeclareInterval: Duration = .seconds(1)
 
     private let configuration: BrokerConfiguration
     private let topology: Topology
-    /// Of the queues where bodies travel together.
+    /// The most bodies of one message, for the queues whose messages may hold several.
     private let bodiesPerMessage: [String: Int]
     private let logger: Logger
     private let thread: ConnectionThread
@@ -97,13 +98,14 @@ package actor Publisher {
         if door.isFresh { connect() }
     }
 
-    /// Returns when the broker has the message on disk in that queue.
+    /// Publishes a message. Returns when the broker has it on disk in that queue.
     ///
-    /// Ends within `confirmDeadline` (5 s) and a second, whatever happens; while there is no connection it fails at
-    /// once. Cancelling the task does not take the message back and does not end the wait.
+    /// The call ends within `confirmDeadline` (5 s) and a second, whatever happens; while there is no connection it
+    /// fails at once. Cancelling the task does not take the message back and does not end the wait.
     ///
     /// - Parameter body: at most `bodyLimitBytes`.
-    /// - Parameter traceparent: the trace it belongs to (W3C Trace Context), one line; travels beside it.
+    /// - Parameter traceparent: the trace that the message belongs to (W3C Trace Context), one line; travels as a
+    ///   header.
     package nonisolated func publish(
         _ body: String, to queue: String, traceparent: String? = nil
     ) async throws(RabbitMQError) {
@@ -121,12 +123,12 @@ package actor Publisher {
         published.increment(queue, "confirmed")
     }
 
-    /// Publishes without telling the caller what became of it: that is a number in the metrics. Never waits, and costs
-    /// the caller a lock. Sent within `offerInterval`. Where `publish` would fail at once, and where half of the places are
-    /// taken, the message is dropped and counted.
+    /// Publishes without telling the caller the outcome: only the metrics count it. Never waits, and costs the caller a
+    /// lock. The thread sends the message within `offerInterval`. If `publish` would fail at once, or half of the
+    /// places are taken, the message is dropped and counted.
     ///
     /// - Parameter body: at most `bodyLimitBytes`.
-    /// - Parameter traceparent: as above; bodies that travel together keep each its own.
+    /// - Parameter traceparent: as for `publish`; each body keeps its own when several share a message.
     package nonisolated func offer(_ body: String, to queue: String, traceparent: String? = nil) {
         do throws(RabbitMQError) {
             guard body.utf8.count <= configuration.bodyLimitBytes, queue.utf8.count <= 255 else { throw .tooLarge }
@@ -146,7 +148,7 @@ package actor Publisher {
         if door.isFresh { Task { await start() } }
     }
 
-    /// Declares the topology. Unlike on connecting, `accessRefused` where this user may not.
+    /// Declares the topology. Throws `accessRefused` if this user may not declare, which connecting does not.
     package func declare() throws(RabbitMQError) {
         if door.isFresh { connect() }
         guard let connection else { throw door.reason }
@@ -155,9 +157,9 @@ package actor Publisher {
 
     /// How many messages are ready in a queue, exact for quorum queues.
     ///
-    /// A queue of the topology is declared (and so comes back if somebody deleted it); another one is asked for
-    /// passively, and if it is missing the channel is gone: the connection is made anew, and publishes in flight end
-    /// as `lost`.
+    /// A queue of the topology is declared, and so comes back if somebody deleted it. Any other queue is only checked.
+    /// If it is missing, the broker closes the channel: the publisher makes the connection anew, and publishes in
+    /// flight end as `lost`.
     package func depth(of queue: String) async throws(RabbitMQError) -> Int {
         try await counts(of: queue).messages
     }
@@ -172,13 +174,14 @@ package actor Publisher {
             if let declaration = topology.declaration(of: queue) { return try connection.counts(of: declaration) }
             return try connection.counts(ofMissable: queue)
         } catch {
-            // A stranger's missing queue is no reason to give to others.
+            // Other callers do not get a missing queue outside the topology as their reason.
             lose(topology.declaration(of: queue) == nil ? .lost : error)
             throw error
         }
     }
 
-    /// Takes no more publishes, waits for the confirms of those it has (at most `confirmDeadline`), disconnects.
+    /// Takes no more publishes, waits for the confirms of those it has taken (at most `confirmDeadline`), and
+    /// disconnects.
     package func close() async {
         door.close()
         reconnecting?.cancel()
@@ -188,7 +191,7 @@ package actor Publisher {
         guard let connection else { return }
         thread.unwatch()
         self.connection = nil
-        // Under an alarm the broker reads no goodbye.
+        // During an alarm the broker does not read an orderly close.
         connection.close(isSilent: isBlocked)
         failWaiting(.closed)
     }
@@ -276,18 +279,18 @@ package actor Publisher {
         }
     }
 
-    /// After jobs, after bytes, after a tick: read everything, then send what the window allows.
+    /// Runs after jobs, after bytes, after a tick: reads everything, then sends as much as the window allows.
     private func turn() {
         guard let connection else { return }
         takeOffers()
         do throws(RabbitMQError) {
-            // The question first: what the library keeps while it waits for the answer is read below.
+            // The question first: frames that the library keeps while it waits for the answer are read below.
             try redeclareIfNeeded(connection)
             try connection.limited(to: configuration.stallDeadline) { () throws(RabbitMQError) in
                 // Reading first: it moves the heartbeat's deadline, past which amqp_basic_publish may block for ever.
                 while let event = try connection.receive() { try handle(event) }
             }
-            // Only now: what the broker has confirmed already is confirmed.
+            // Only now, when all confirms that the broker has sent already are handled.
             if isRefused {
                 isRefused = false
                 if patience.isOver(at: .now, openedAt: openedAt) { throw .refused }
@@ -343,7 +346,8 @@ package actor Publisher {
         guard let oldest = confirms.oldest else { return }
         let limit = ContinuousClock.now - configuration.confirmDeadline
         guard oldest < limit else { return }
-        // Under an alarm the confirms come when it ends: the connection is kept, the callers are not.
+        // During an alarm the confirms come when the alarm ends: the publisher keeps the connection and answers the
+        // callers.
         let answer: RabbitMQError = isBlocked ? .blocked : .timedOut
         for ticket in confirms.abandon(sentBefore: limit) { self.answer(ticket, .failure(answer)) }
         if !isBlocked { throw .timedOut }
@@ -355,14 +359,14 @@ package actor Publisher {
         let now = ContinuousClock.now
         try connection.gathered { () throws(RabbitMQError) in
             while confirms.unconfirmed < configuration.window, let next = takeMessage() {
-                // Booked before it is sent: the confirm may be there before the call returns.
+                // Registered before it is sent: the confirm may be there before the call returns.
                 let tag = confirms.register(next.ticket, at: now)
                 try connection.publish(next.body, to: next.queue, tag: tag, traceparent: next.traceparent)
             }
         }
     }
 
-    /// The next message: one body, or as many that nobody waits for as travel together to its queue.
+    /// The next message: one awaited body, or as many offered bodies as may share a message to their queue.
     private func takeMessage() -> Waiting? {
         guard var message = waiting.popFirst() else { return nil }
         guard case .offered(let queue, _) = message.ticket, let countMax = bodiesPerMessage[queue] else {
@@ -384,7 +388,7 @@ package actor Publisher {
         return message
     }
 
-    /// A message came back: its queue may have been deleted.
+    /// Declares the queues again after the broker returned a message: the message's queue may have been deleted.
     private func redeclareIfNeeded(_ connection: BrokerConnection) throws(RabbitMQError) {
         guard isTopologyInDoubt, !isBlocked else { return }
         guard ContinuousClock.now - lastDeclared >= Self.redeclareInterval else { return }
@@ -399,14 +403,15 @@ package actor Publisher {
         blockedGauge.record(isBlocked ? 1 : 0)
     }
 
-    /// The connection is of no use any more: everybody gets an answer, and a new one is made in the background.
+    /// Gives up the connection: every waiting caller gets an answer, and a new connection is made in the background.
     private func lose(_ error: RabbitMQError) {
         guard let connection else { return }
         let wasBlocked = isBlocked
         thread.unwatch()
         self.connection = nil
         setBlocked(false)
-        // First the door, then the answers: who tries again at once shall fail at once. The goodbye may take a second.
+        // `door` fails first, then the callers get their answers: a caller that tries again at once shall fail at once.
+        // Closing may take a second.
         failed(error)
         for (ticket, _) in confirms.removeAll() { answer(ticket, .failure(.lost)) }
         failWaiting(.unreachable)
@@ -416,7 +421,7 @@ package actor Publisher {
 
     private func failed(_ error: RabbitMQError) {
         let isNews = outage.failed(error, at: .now)
-        // What happened to a lost connection says nothing about publishes that were never sent.
+        // The error of a lost connection says nothing about publishes that were never sent.
         door.failed(error.isMisconfiguration ? error : .unreachable)
         if isNews { logger.warning("no connection to the broker", metadata: [LogKey.reason: "\(error.label)"]) }
         guard !door.isClosed else { return }
@@ -446,6 +451,6 @@ package actor Publisher {
 }
 
 extension BrokerConfiguration {
-    /// How often an idle connection is looked after: often enough for heartbeats and for the confirm deadline.
+    /// How often the thread looks after an idle connection: often enough for heartbeats and for the confirm deadline.
     var tick: Duration { min(heartbeat / 3, confirmDeadline / 4, .seconds(1)) }
 }

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Where publishes are turned away without a visit to the thread, which may be busy connecting.
+/// Admits publishes or refuses them, without a visit to the thread, which may be busy connecting.
 final class PublisherDoor: Sendable {
     private enum Phase {
         case fresh
@@ -12,18 +12,18 @@ final class PublisherDoor: Sendable {
 
     private struct State {
         var phase = Phase.fresh
-        /// Publishes inside.
+        /// Publishes that were admitted and have no outcome yet.
         var count = 0
     }
 
     private let limit: Int
     private let contents = Mutex(State())
 
-    /// - Parameter limit: publishes inside at the same time, awaited or offered.
+    /// - Parameter limit: the most publishes admitted at the same time, awaited or offered.
     init(limit: Int) { self.limit = limit }
 
-    /// - Parameter isOffered: nobody waits for it. Offers get half of the places, so that who waits for a confirm finds
-    ///   one however loud it rings.
+    /// - Parameter isOffered: no caller waits for the outcome. Offers get half of the places, so that a caller that
+    ///   waits for a confirm finds a place however many offers come.
     func enter(isOffered: Bool = false) throws(RabbitMQError) {
         let limit = isOffered ? limit / 2 : limit
         let refusal = contents.withLock { contents -> RabbitMQError? in
@@ -89,7 +89,7 @@ final class PublisherDoor: Sendable {
         }
     }
 
-    /// Closed is for ever.
+    /// Changes the phase, unless it is `closed`, which is final.
     private func change(_ body: (inout Phase) -> Void) {
         contents.withLock { contents in
             if case .closed = contents.phase { return }

@@ -1,7 +1,7 @@
-/// Everything that can go wrong at the broker, closed: callers switch over it exhaustively.
+/// Everything that can go wrong at the broker. A closed set: callers switch over it exhaustively.
 ///
-/// After `lost`, `timedOut` and `blocked` the outcome is unknown: the message may be in its queue. All other
-/// failures of a publish mean that it is not. Never holds server text, bodies or credentials.
+/// After `lost`, `timedOut` and `blocked` the outcome is unknown: the message may be in its queue. After every other
+/// failure of a publish the message is not in its queue. An error never holds server text, bodies or credentials.
 package enum RabbitMQError: Error, Sendable, Equatable {
     /// No connection: not connected yet, the broker is down, or it ended the TLS handshake. Nothing was sent.
     case unreachable
@@ -23,15 +23,15 @@ package enum RabbitMQError: Error, Sendable, Equatable {
     case blocked
     /// More publishes wait than `queueLimit` allows. Nothing was sent.
     case tooManyWaiting
-    /// Closed by us. Nothing was sent.
+    /// The publisher was closed. Nothing was sent.
     case closed
     /// A queue that exists with other arguments (406), is locked (405), or is missing (404). A misconfiguration.
     case topology(queue: String)
-    /// The broker said something that AMQP 0-9-1 does not allow here; the connection is torn down.
+    /// The broker sent something that AMQP 0-9-1 does not allow here; the connection is torn down.
     case protocolViolation
     /// The named part of the broker's URL is missing, unknown or malformed. A misconfiguration.
     case badURL(field: String)
-    /// The body or the queue's name is larger than the wall carries. Nothing was sent.
+    /// The body or the queue's name is larger than this module carries. Nothing was sent.
     case tooLarge
 
     /// Whether the same call may succeed later without a new program or a new configuration file.
@@ -45,7 +45,7 @@ package enum RabbitMQError: Error, Sendable, Equatable {
         }
     }
 
-    /// Whether a person has to change something before it can work.
+    /// Whether a person has to change something before the call can succeed.
     package var isMisconfiguration: Bool {
         switch self {
         case .accessRefused, .untrusted, .topology, .badURL: true
@@ -55,7 +55,7 @@ package enum RabbitMQError: Error, Sendable, Equatable {
         }
     }
 
-    /// A stable word for logs and metrics.
+    /// A stable name for logs and metrics.
     package var label: String {
         switch self {
         case .unreachable: "unreachable"

@@ -1,14 +1,15 @@
-/// How long a connection on which the broker refuses messages is kept. Pure.
+/// How long the publisher keeps a connection on which the broker refuses messages. Pure.
 ///
-/// RabbitMQ 3.10 goes on refusing a channel's messages for a quorum queue that was full after somebody lifted the limit
-/// [seen: for 150 s and more], and takes a new channel's. Nothing tells us that it was lifted, so a new connection is
-/// the question; while the queue stays full each one is answered no, and costs what was in flight. So the pauses double:
-/// the answer comes at most as long after the lift as the queue was full, and never later than `longest`. A queue that
-/// is merely emptied takes messages again on the same channel.
+/// After a quorum queue was full and an operator lifted its limit, RabbitMQ 3.10 goes on refusing the messages of an
+/// old channel [seen: for 150 s and more] and accepts those of a new channel. Nothing tells the publisher that the
+/// limit was lifted: only a new connection can find out. While the queue stays full, each new connection is refused as
+/// well, and costs the messages in flight. So the pauses double: the publisher finds out at most as long after the lift
+/// as the queue was full, and never later than `longest`. A queue that is merely emptied takes messages again on the
+/// same channel.
 struct RefusalPatience {
     typealias Instant = ContinuousClock.Instant
 
-    /// Doublings.
+    /// How often the pause doubles.
     private static let growthMax = 4
 
     private let first: Duration
@@ -22,9 +23,11 @@ struct RefusalPatience {
 
     private var longest: Duration { first * (1 << Self.growthMax) }
 
-    /// The broker refused a message on a connection opened then. True: it is worth a new one.
+    /// Records that the broker refused a message on a connection opened at `openedAt`. True: the publisher should open
+    /// a new connection.
     ///
-    /// Not ended by a confirm: the other queues of the connection may have room. Only by time without a refusal.
+    /// A confirm does not reset the pause, because the other queues of the connection may have room. Only `longest`
+    /// without a refusal does.
     mutating func isOver(at now: Instant, openedAt: Instant) -> Bool {
         if let lastRefusal, now - lastRefusal > longest { current = first }
         lastRefusal = now

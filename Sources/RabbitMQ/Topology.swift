@@ -1,8 +1,9 @@
-/// The queues a process needs. Declared on every connect; declaring twice is harmless. A user without the permission to
-/// configure them only asks for them; a missing one is then an error, until somebody has declared it.
+/// The queues that a process needs. The process declares them on every connect; declaring twice is harmless. A user
+/// without the permission to configure the queues only checks them; a missing queue is then an error, until somebody
+/// has declared it.
 ///
-/// Routing is by queue name through the default exchange, for publishes and for dead letters. A queue that exists
-/// with other arguments is an error (`RabbitMQError.topology`): changed arguments mean a new name.
+/// Routing is by queue name through the default exchange, for publishes and for dead letters. A queue that exists with
+/// other arguments is an error (`RabbitMQError.topology`): changed arguments need a new name.
 package struct Topology: Sendable, Hashable {
     package let queues: [QueueDeclaration]
 
@@ -13,8 +14,8 @@ package struct Topology: Sendable, Hashable {
 
 /// A durable quorum queue that refuses publishes when it is full (`x-overflow: reject-publish`).
 ///
-/// Quorum, because only these queues are on disk (fsync) when they confirm; reject-publish, because the default
-/// drops the oldest message, and because at-least-once dead-lettering needs it
+/// Quorum, because only a quorum queue has a message on disk (fsync) when it confirms; reject-publish, because the
+/// default drops the oldest message, and because at-least-once dead-lettering needs it
 /// (https://www.rabbitmq.com/docs/quorum-queues).
 package struct QueueDeclaration: Sendable, Hashable {
     /// 1 to 255 bytes.
@@ -24,14 +25,16 @@ package struct QueueDeclaration: Sendable, Hashable {
     /// "" is the default exchange, which takes the routing key as the queue's name. Nil: dead letters are dropped.
     package var deadLetterExchange: String?
     package var deadLetterRoutingKey: String?
-    /// The message stays here until its dead-letter queue has confirmed it; may duplicate, never loses.
+    /// The message stays in this queue until its dead-letter queue has confirmed it. May duplicate a message, never
+    /// loses one.
     package var deadLetterStrategyAtLeastOnce: Bool
     /// Age at which a message is dead-lettered; whole milliseconds.
     package var messageTTL: Duration?
-    /// Messages; more are refused.
+    /// The most messages in the queue; the broker refuses more.
     package var maxLength: Int?
-    /// How many bodies that are offered at the same moment travel as one message, a line each: a message costs the
-    /// broker the same whatever is in it. Consumers take them apart again. 1 to 64; not known to the broker.
+    /// The most bodies that travel as one message, a line each, if they are offered at the same moment: a message costs
+    /// the broker the same whatever it holds. Consumers split the message again. 1 to 64; the broker does not know this
+    /// number.
     package var bodiesPerMessage: Int
 
     package init(
@@ -56,7 +59,7 @@ package struct QueueDeclaration: Sendable, Hashable {
         case number(Int64)
     }
 
-    /// As the broker wants them (https://www.rabbitmq.com/docs/queues#optional-arguments).
+    /// The arguments in the broker's form (https://www.rabbitmq.com/docs/queues#optional-arguments).
     var arguments: [(key: String, value: Argument)] {
         var arguments: [(key: String, value: Argument)] = [
             ("x-queue-type", .text("quorum")), ("x-overflow", .text("reject-publish")),
