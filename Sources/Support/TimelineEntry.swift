@@ -407,7 +407,7 @@ private struct TimelineTeller {
         return TimelineEntry(
             appleUpdate.endedAt ?? appleUpdate.createdAt, .toldApple, text,
             [
-                ("transactionId", .string(id)), ("apple_update", .string(appleUpdate.kind)),
+                ("transactionId", .string(id)), ("appleUpdate", .string(appleUpdate.kind)),
                 ("state", .string(appleUpdate.state)),
                 ("reason", appleUpdate.reason.map(JSONValue.string)), ("attempt", .integer(appleUpdate.attempt)),
                 ("appAccountToken", appleUpdate.token.map { .string($0.text) }),

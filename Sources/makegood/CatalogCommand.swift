@@ -38,11 +38,11 @@ struct CatalogCommand: AsyncParsableCommand {
                 throw ConfigurationError(key: "apps", problem: "names an app that MAKEGOOD_CONFIG does not have: \(id)")
             }
             try await Connections.withDatabase("catalog") { database in
-                let appleGateway = CatalogueEditor(database: database, actor: Connections.actor)
+                let editor = CatalogueEditor(database: database, actor: Connections.actor)
                 // The command checks all plans before it changes the first.
                 var plans: [CatalogueEditor.Plan] = []
                 for (id, catalogue) in catalogues.sorted(by: { $0.key < $1.key }) {
-                    plans.append(try await appleGateway.plan(catalogue, for: id, at: Date()))
+                    plans.append(try await editor.plan(catalogue, for: id, at: Date()))
                 }
                 for plan in plans {
                     for line in plan.changes { print("\(plan.appID): \(line)") }
@@ -51,7 +51,7 @@ struct CatalogCommand: AsyncParsableCommand {
                     } else if dryRun {
                         print("\(plan.appID): \(plan.changes.count) changes, not applied")
                     } else {
-                        try await appleGateway.apply(plan)
+                        try await editor.apply(plan)
                         print("\(plan.appID): \(plan.changes.count) changes applied, revision \(plan.revision)")
                     }
                 }

@@ -183,7 +183,7 @@ extension EndToEnd {
                 let finishedAt = system.appStore.store.ledger.map(\.finishedAt)
                 #expect(try await system.texts("select state from v_apple_updates") == ["open"])
                 try await system.start(.worker)
-                try await system.wait("the apple_update to be done") {
+                try await system.wait("the Apple update to be done") {
                     try await system.texts("select state from v_apple_updates") == ["done"]
                 }
                 #expect(system.appStore.store.filings.map(\.kind) == [.finish, .finish])

@@ -107,9 +107,9 @@ import Yams
     func kinds() throws {
         let types = try words("components", "schemas", "ProductType", "enum")
         #expect(types.sorted() == Transaction.Kind.allCases.map(\.settingName).sorted())
-        let states = try words("components", "schemas", "Story", "properties", "state", "enum")
+        let states = try words("components", "schemas", "Timeline", "properties", "state", "enum")
         #expect(states.sorted() == (rawValues(ReceiptState.self) + ["ordered", "unclaimed"]).sorted())
-        let lines = try kinds(of: "StoryLine")
+        let lines = try kinds(of: "TimelineEntry")
         #expect(lines.sorted() == rawValues(TimelineEntry.What.self).sorted())
         let events = try kinds(of: "Event")
         let eventTypes = try words("components", "schemas", "EventType", "enum")

@@ -82,7 +82,7 @@ import Testing
     }
 
     @Test(
-        "one process has an apple_update at a time; whoever dies with it leaves it to the next, and what ended stays ended"
+        "one process has an Apple update at a time; whoever dies with it leaves it to the next, and what ended stays ended"
     )
     func claimed() async throws {
         try await LedgerLab.with { lab in
