@@ -18,9 +18,9 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     case rateLimited(until: Date?)
     /// A limit of our own: Apple was not asked (``CallGate``). `until` is nil if nobody knows.
     case notAdmitted(until: Date?)
-    /// Its host is down, as far as we know: Apple was not asked (``CallGate``).
+    /// The host of the call is down, as far as we know: Apple was not asked (``CallGate``).
     case hostDown
-    /// Apple has refused our credentials meanwhile: it was not asked (``CallGate``).
+    /// Apple has refused our credentials in the meantime: Apple was not asked (``CallGate``).
     case halted
     /// HTTP 401: wrong key, issuer or bundle id, our clock, or an app never released (AppleFacts 3.2).
     case unauthorized
@@ -30,11 +30,10 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     case api(code: APIErrorCode, httpStatus: Int)
     /// No credentials for this call, or a key that cannot sign.
     case credentialsMissing
-    /// Neither Production nor Sandbox, or not the one that has the endpoint: Apple can be asked about no other
-    /// (AppleFacts 3.1).
+    /// The environment is neither Production nor Sandbox, or Apple does not offer the endpoint in it (AppleFacts 3.1).
     case environmentNotServed
 
-    /// Whether the same call may go well later without anybody changing anything. Not knowing is yes.
+    /// Whether the same call may succeed later without a change by anybody. True if that is not known.
     package var isRetryable: Bool {
         switch self {
         case .timedOut, .unreachable, .cancelled, .httpStatus, .garbage, .rateLimited, .notAdmitted, .hostDown: true
@@ -58,7 +57,8 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// The case alone, for metrics; a code of the API that is not in our table has a word of its own, to be alerted on.
+    /// The case alone, for metrics. A code of the API that is not in our table has a label of its own, to be alerted
+    /// on.
     package var label: String {
         switch self {
         case .timedOut: "timed_out"

@@ -3,7 +3,7 @@ package import Foundation
 import NIOCore
 import NIOHTTP1
 
-/// One call to Apple: a limit on time and size, one record, one mapping of what can go wrong.
+/// Makes calls to Apple, each with a limit on time and size, one record, and one mapping of errors.
 struct AppStoreHTTP: Sendable {
     let http: HTTPClient
     /// From the first byte sent to the last byte read.
@@ -29,14 +29,14 @@ struct AppStoreHTTP: Sendable {
         let body: [UInt8]
     }
 
-    /// What an answer says, and the code that goes into the record.
+    /// The result that was read from an answer, and the code for the record.
     struct Reading<Value> {
         var code: Int64?
         var result: Result<Value, AppStoreError>
     }
 
     /// - Parameter endpoint: of the App Store Server API; nil: verifyReceipt.
-    /// - Throws: what the gate throws: then nobody was asked. What Apple answers is in the result.
+    /// - Throws: the gate's error; then Apple was not asked. Apple's answer, or its failure, is in the result.
     func call<Value>(
         _ host: AppleHost, _ endpoint: ServerAPIClient.Endpoint?, _ request: HTTPClientRequest,
         reading: (Answer) -> Reading<Value>
@@ -74,7 +74,7 @@ struct AppStoreHTTP: Sendable {
         var status: Int?
     }
 
-    /// What comes back by `deadline`, with a body of at most `limit` bytes.
+    /// The answer that arrives by `deadline`, with a body of at most `limit` bytes.
     func answer(
         to request: HTTPClientRequest, by deadline: ContinuousClock.Instant, upTo limit: Int = answerLimit
     ) async throws(NoAnswer) -> Answer {
@@ -105,7 +105,7 @@ struct AppStoreHTTP: Sendable {
         }
         return body.mapError { error in
             if error is NIOTooManyBytesError { return .garbage }
-            // Whoever is cancelled at that moment has not waited for Apple in vain.
+            // If the caller is cancelled at that moment, Apple is not to blame.
             return isLate && !Task.isCancelled ? .timedOut : Self.mapped(error)
         }
     }

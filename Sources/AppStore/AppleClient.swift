@@ -3,8 +3,8 @@ import NIOCore
 import NIOSSL
 
 extension HTTPClient.Configuration {
-    /// How Apple is asked, its responders included: by TLS 1.2 or newer, without following a redirect, since a receipt, a token or
-    /// a question about a certificate is not for other hosts.
+    /// The HTTP client for calls to Apple and its OCSP responders: TLS 1.2 or newer, and no redirects, because a
+    /// receipt, a token or a question about a certificate is not for other hosts.
     ///
     /// - Parameter inFlight: calls to one host at one time; the client's own default would keep fewer connections.
     package static func apple(inFlight: Int) -> Self {
@@ -14,9 +14,9 @@ extension HTTPClient.Configuration {
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = inFlight
         configuration.redirectConfiguration = .disallow
         configuration.timeout.connect = .seconds(5)
-        // A refused connection is an answer; the ladder decides when to try again.
+        // A refused connection is an answer; the retry ladder decides when to try again.
         configuration.connectionPool.retryConnectionEstablishment = false
-        // Its attributes are made for each call, also where nobody traces.
+        // The client makes the tracer's attributes for each call, also if nobody traces.
         configuration.tracing.tracer = nil
         return configuration
     }

@@ -1,7 +1,7 @@
 internal import Metrics
 internal import Synchronization
 
-/// What is counted and timed of calls to Apple. Each series is looked up once, not for every call.
+/// Counts and times the calls to Apple. Each series is looked up once, not for every call.
 final class CallMetrics: Sendable {
     private struct Key: Hashable {
         let host: AppleHost

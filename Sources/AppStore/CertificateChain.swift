@@ -8,9 +8,9 @@ import SwiftASN1
 /// an anchor's signature.
 package struct CertificateChain<LeafKey: Sendable>: Sendable {
     package let leafKey: LeafKey
-    /// When all three certificates are valid: what the cache must know to judge another date.
+    /// When all three certificates are valid: the cache needs it to judge another date.
     let validity: ClosedRange<Date>
-    /// The leaf and the intermediate, each with its issuer: what responders can be asked about.
+    /// The leaf and the intermediate, each with its issuer: responders can be asked about these.
     let issues: [CertificateIssue]
 
     /// Verifies leaf, intermediate and anchor at `date`.
@@ -74,7 +74,7 @@ package struct CertificateChain<LeafKey: Sendable>: Sendable {
     }
 }
 
-/// What Apple's certificates have, and no others.
+/// Properties that only Apple's certificates have.
 private enum Apple {
     /// The marker of a leaf that signs App Store data.
     static let receiptSigning: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 11, 1]
@@ -85,7 +85,7 @@ private enum Apple {
         Date(timeIntervalSince1970: -631_152_000)...Date(timeIntervalSince1970: 253_402_300_799)
 }
 
-/// What is presented to build a chain of, and what we would anchor it in.
+/// The certificates that are presented for a chain, and the anchors in which it may end.
 private struct Candidates {
     let leaf: Certificate
     let intermediate: Certificate

@@ -4,12 +4,12 @@ import X509
 /// A certificate that an app relies on now, and when it ends.
 package struct CertificateInUse: Hashable, Sendable {
     package enum Kind: String, CaseIterable, Sendable {
-        /// Given in the configuration: its end is the operator's business.
+        /// Given in the configuration: the operator has to watch its end.
         case configuredRoot = "configured_root"
-        /// Apple's, seen in what was verified: Apple replaces it in time, and its successor comes with the data.
+        /// Apple's, seen in verified data: Apple replaces it in time, and its successor comes with the data.
         case leaf
         case intermediate
-        /// What a chain led to: a root given in the configuration, or Apple's, which is built in.
+        /// The root of a chain: one that is given in the configuration, or Apple's, which is built in.
         case root
     }
 

@@ -1,7 +1,7 @@
 internal import Synchronization
 
-/// Cancels tasks that take too long, with one task that looks at all of them: a timer for each costs more than what is
-/// timed. At most ``tick`` late.
+/// Cancels tasks that take too long. One task looks at all of them, because a timer for each would cost more than the
+/// timed work. A task is cancelled at most ``tick`` late.
 final class Deadlines: Sendable {
     private struct State {
         var running: [UInt64: (deadline: ContinuousClock.Instant, cancel: @Sendable () -> Void)] = [:]
@@ -15,7 +15,7 @@ final class Deadlines: Sendable {
 
     /// Runs `work` in a task of its own, which is cancelled at the deadline or with the caller.
     ///
-    /// - Returns: what it ended with, and whether its deadline ended it.
+    /// - Returns: the result of `work`, and whether the deadline cancelled it.
     func run<Value: Sendable>(
         by deadline: ContinuousClock.Instant, _ work: @escaping @concurrent @Sendable () async throws -> Value
     ) async -> (result: Result<Value, any Error>, isLate: Bool) {
@@ -26,7 +26,7 @@ final class Deadlines: Sendable {
             defer { state.isWatched = true }
             return (state.lastID, !state.isWatched)
         }
-        // Of no caller's priority or trace: it serves all of them.
+        // Detached from the caller's priority and trace: the watch serves all callers.
         if startsWatch { Task.detached { await self.watch() } }
         let result = await withTaskCancellationHandler {
             await task.result
@@ -36,7 +36,7 @@ final class Deadlines: Sendable {
         return (result, state.withLock { $0.running.removeValue(forKey: id) } == nil)
     }
 
-    /// Until nothing runs.
+    /// Cancels late tasks until no task runs.
     private func watch() async {
         while let next = next() {
             try? await Task.sleep(until: min(next, .now + Self.tick), clock: .continuous)

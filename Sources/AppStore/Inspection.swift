@@ -10,7 +10,7 @@ package struct Inspection: Sendable {
     }
 
     package let kind: Kind
-    /// nil if the data is Apple's word about this app.
+    /// nil if the data is Apple's, about this app.
     package let reason: VerificationFailure.Reason?
     /// What a person should know beside the reason.
     package let note: String?

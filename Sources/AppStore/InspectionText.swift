@@ -2,7 +2,7 @@ import Encoding
 import Foundation
 
 extension Inspection {
-    /// The same for people: the verdict, why, and each field in plain words, dates as dates and prices as money.
+    /// ``json`` for people: the verdict, why, and each field in plain words, dates as dates and prices as money.
     package var text: String {
         var lines = ["\(kind.words): \(verdict)"]
         if let note { lines.append("Note: \(note)") }
@@ -62,7 +62,7 @@ extension VerificationFailure.Reason {
 /// Fields as lines `label  value`, nested ones indented below their label.
 private struct FieldList {
     let indent: Int
-    /// Of the object around, for prices in one that names none.
+    /// The currency of the enclosing object, for prices in an object that names none.
     var currency: String?
 
     /// Values begin here, counted from the label.
@@ -100,7 +100,8 @@ private struct FieldList {
         label + String(repeating: " ", count: max(2, labelWidth - label.count))
     }
 
-    /// What a reader looks for first stands first, the rest by name, what has lines of its own at the end.
+    /// The order of the fields: first those that a reader looks for first, then the rest by name, last those with lines
+    /// of their own.
     private static func rank(_ field: (key: String, value: JSON)) -> (Int, Int, String) {
         let isLong = field.value.object != nil || field.value.array != nil
         return (isLong ? 1 : 0, first.firstIndex(of: field.key) ?? first.count, field.key)
@@ -122,7 +123,7 @@ private struct FieldList {
         "sha1Hash": "hash of the device", "opaqueValue": "salt of the device hash",
     ]
 
-    /// `webOrderLineItemId` → `web order line item id`, and what has a better name by that.
+    /// The words for a key: `webOrderLineItemId` → `web order line item id`. Some keys have a better name.
     static func words(_ key: String) -> String {
         if let words = known[key] { return words }
         var words = ""
@@ -174,7 +175,7 @@ private struct FieldList {
     /// Years 1 to 9999.
     private static let timeRange = -62_135_596_800.0...253_402_300_799.0
 
-    /// Data of strangers goes to a terminal: control characters would be obeyed there.
+    /// The text with control characters replaced: a terminal would obey them, and the data may be a stranger's.
     private static func visible(_ text: String) -> String {
         String(
             String.UnicodeScalarView(

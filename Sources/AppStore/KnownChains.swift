@@ -1,13 +1,14 @@
-/// What was presented and led to a verified chain, so that the work is done once; the one unused for longest makes room.
+/// A cache of presented certificates that led to a verified chain, so that the work is done once. The entry that was
+/// unused for longest makes room.
 ///
-/// Found by comparing, newest first, not by hashing: what is presented has 2 to 4 kB, and nearly all data of a day
-/// presents the same.
+/// Entries are found by comparing, newest first, not by hashing: presented certificates have 2 to 4 kB, and nearly all
+/// data of a day presents the same.
 struct KnownChains<Presented: Equatable & Sendable, LeafKey: Sendable>: Sendable {
-    /// They change with Apple's certificates only: room for both environments and many rotations.
+    /// Entries change only when Apple's certificates do: room for both environments and many rotations.
     private let limit = 64
     private var entries: [(presented: Presented, chain: CertificateChain<LeafKey>)] = []
 
-    /// Remembers that it was asked for.
+    /// The chain of presented certificates, which becomes the newest entry. Nil: not known.
     mutating func find(_ presented: Presented) -> CertificateChain<LeafKey>? {
         guard let index = entries.firstIndex(where: { $0.presented == presented }) else { return nil }
         if index > 0 { entries.insert(entries.remove(at: index), at: 0) }

@@ -1,10 +1,10 @@
 import Crypto
 import Synchronization
 
-/// What was presented and led to no chain, so that a forgery that comes again and again is looked at once. Belongs to
-/// one verifier: another anchor may believe what this one's do not.
+/// A cache of presented certificates that led to no chain, so that a forgery that comes again and again is judged once.
+/// It belongs to one verifier: the anchors of another verifier may lead to a chain.
 final class KnownFailures: Sendable {
-    /// Of one generation; there are two, about 100 bytes each.
+    /// Entries of one generation. There are two generations; an entry has about 100 bytes.
     private let limit: Int
     private let reasons:
         Mutex<(young: [SHA256Digest: VerificationFailure.Reason], old: [SHA256Digest: VerificationFailure.Reason])>
@@ -14,7 +14,7 @@ final class KnownFailures: Sendable {
         reasons = Mutex(([:], [:]))
     }
 
-    /// The chain of what is presented, built only where it is not known to lead nowhere.
+    /// The chain of presented certificates, built only if they are not known to lead to no chain.
     func chain<LeafKey>(
         of presented: some Sequence<UInt8>,
         build: () async throws(VerificationFailure) -> CertificateChain<LeafKey>

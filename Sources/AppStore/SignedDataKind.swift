@@ -1,7 +1,7 @@
 package import Encoding
 import Foundation
 
-/// What Apple signs, by the shape of the payload.
+/// The kinds of data that Apple signs, told apart by the fields of the payload.
 package enum SignedDataKind: String, CaseIterable, Sendable {
     case transaction, renewalInfo, notification, appTransaction
 
@@ -64,7 +64,7 @@ struct SignedDataIdentity {
     var signedDate: Date?
 }
 
-/// What every calendar and database behind us can hold.
+/// The times that every calendar and database behind this program can hold.
 enum KnownTime {
     /// Seconds since 1970 of the years 0 to 9999.
     private static let years = -62_167_219_200.0..<253_402_300_800.0
@@ -81,7 +81,7 @@ extension [String: JSON] {
         return try KnownTime.date(seconds)
     }
 
-    /// A date that is only compared with those of certificates, which say what is wrong with it.
+    /// A date without bounds: it is only compared with certificates' dates, and a strange date counts as expired.
     fileprivate func anyDate(_ key: String) throws(FieldMismatch) -> Date? {
         try seconds(key).map { Date(timeIntervalSince1970: $0) }
     }
@@ -95,7 +95,7 @@ extension [String: JSON] {
         try string(key).flatMap { UUID(uuidString: $0) }
     }
 
-    /// An object as compact JSON, for what is passed on and not looked at; nil for anything else.
+    /// An object as compact JSON, for data that is passed on unread; nil for anything else.
     func objectText(_ key: String) -> String? {
         guard let value = self[key], value.object != nil else { return nil }
         return String(decoding: value.bytes, as: UTF8.self)

@@ -35,7 +35,7 @@ package final class SignedDataVerifier: Sendable {
         receipts = AppReceiptVerifier(app: app, anchors: anchors, revocation: revocation, now: now)
     }
 
-    /// The certificates that this app relies on: the roots it was given, and the chains of the data of late, receipts
+    /// The certificates that this app relies on: the roots it was given, and the chains of recent data, receipts
     /// included.
     package var certificatesInUse: [CertificateInUse] {
         let chains = knownChains.withLock { $0.chains.map(\.issues) } + receipts.issuesInUse
@@ -52,7 +52,7 @@ package final class SignedDataVerifier: Sendable {
     /// Verifies a signed transaction (JWSTransaction).
     ///
     /// - Parameter date: judges the certificates at this time instead of the payload's `signedDate`.
-    /// - Throws: why it is not Apple's word about this app; retryable only where a responder gave no answer.
+    /// - Throws: why it is not Apple's data about this app; retryable only where a responder gave no answer.
     package func transaction(
         _ jws: String, at date: Date? = nil
     ) async throws(VerificationFailure) -> SignedTransaction {
@@ -96,7 +96,7 @@ package final class SignedDataVerifier: Sendable {
         return notification
     }
 
-    /// The payload of a JWS that is Apple's word about this app, as this kind.
+    /// The payload of a JWS that is Apple's data about this app, as this kind.
     package func payload(
         of text: String, as kind: SignedDataKind, at date: Date? = nil
     ) async throws(VerificationFailure) -> [String: JSON] {
@@ -109,8 +109,8 @@ package final class SignedDataVerifier: Sendable {
         return jws.payload
     }
 
-    /// The payload cannot choose this: unsigned data is taken only where the configuration lists its environment and
-    /// has the switch on, which production excludes.
+    /// Whether unsigned data is taken. The payload cannot choose this: the configuration must list the payload's
+    /// environment and have the switch on, which production excludes.
     private func isExemptFromSignature(_ identity: SignedDataIdentity) -> Bool {
         guard app.acceptsUnsignedXcodeData, let environment = identity.environment else { return false }
         return environment.isUnsignedByApple && app.environments.contains(environment)
@@ -134,7 +134,7 @@ package final class SignedDataVerifier: Sendable {
         if known?.validity != chain.validity {
             knownChains.withLock { $0.insert(chain, for: jws.rawHeader) }
         }
-        // Last: only what an anchor of ours vouches for makes us ask somebody.
+        // Last: a responder is asked only about certificates that led to one of our anchors.
         try await revocation?.check(chain.issues)
     }
 
@@ -146,7 +146,8 @@ package final class SignedDataVerifier: Sendable {
         do throws(VerificationFailure) {
             x5c = try jws.certificates()
         } catch {
-            // Xcode presents one certificate of its own (AppleFacts 1.1): say what it is, not how it looks.
+            // Xcode presents one certificate of its own (AppleFacts 1.1): the error names the cause, not the length of
+            // the chain.
             let isXcode = error.reason == .chainLength && identity.environment?.isUnsignedByApple == true
             throw isXcode ? VerificationFailure(.unsigned) : error
         }

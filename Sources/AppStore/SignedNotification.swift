@@ -1,7 +1,7 @@
 package import Encoding
 package import Foundation
 
-/// An App Store Server Notification, version 2, with what it holds (responseBodyV2DecodedPayload).
+/// An App Store Server Notification, version 2, with the signed data inside it (responseBodyV2DecodedPayload).
 ///
 /// The type is a trigger only; state comes from the verified data inside (AppleFacts 4.3). Source: AppleFacts 4.2.
 package struct SignedNotification: Sendable, Hashable {

@@ -75,7 +75,7 @@ package struct SignedRenewalInfo: Sendable, Hashable {
         environment = try payload.environment("environment")
         appAccountToken = try payload.uuid("appAccountToken")
         appTransactionId = try payload.string("appTransactionId")
-        // As in a transaction: another type than documented is as good as absent.
+        // As in a transaction: a value of another type than documented is as good as absent.
         priceIncreaseStatus = try? payload.int("priceIncreaseStatus")
         offerType = try? payload.int("offerType")
         offerIdentifier = try? payload.string("offerIdentifier")

@@ -3,8 +3,8 @@ package import Foundation
 
 /// Apple's facts about one purchase event (JWSTransactionDecodedPayload).
 ///
-/// Only what identity needs must be there. Enumerations stay Apple's own strings and numbers, so a value added tomorrow
-/// decodes today; unknown keys are ignored. Source: AppleFacts 2.1, field by field.
+/// Only the fields that identify the purchase must be there. Enumerations stay Apple's own strings and numbers, so a
+/// value added tomorrow decodes today; unknown keys are ignored. Source: AppleFacts 2.1, field by field.
 package struct SignedTransaction: Sendable, Hashable {
     package var transactionId: String
     /// Constant over a chain of renewals.
@@ -50,13 +50,13 @@ package struct SignedTransaction: Sendable, Hashable {
     package var currency: String?
     /// Milliunits of `currency`, already multiplied by `quantity`.
     package var price: Int64?
-    /// The download of the app by one Apple Account.
+    /// Names the download of the app by one Apple Account.
     package var appTransactionId: String?
     /// `BILLED_UPFRONT`, `MONTHLY`.
     package var billingPlanType: String?
     /// Of a monthly plan with a commitment.
     package var commitment: Commitment?
-    /// Of before a migration to Advanced Commerce.
+    /// The original id from before a migration to Advanced Commerce.
     package var previousOriginalTransactionId: String?
     /// Of Advanced Commerce, one JSON object as Apple wrote it, in our spelling.
     package var advancedCommerceInfo: String?
@@ -107,7 +107,7 @@ package struct SignedTransaction: Sendable, Hashable {
         currency = try payload.string("currency")
         price = try payload.int64("price")
         appTransactionId = try payload.string("appTransactionId")
-        // New to us, and no decision hangs on them: another type than documented is as good as absent.
+        // No decision depends on these new fields: a value of another type than documented is as good as absent.
         offerPeriod = try? payload.string("offerPeriod")
         billingPlanType = try? payload.string("billingPlanType")
         commitment = (try? payload.object("commitmentInfo")).map(Commitment.init)

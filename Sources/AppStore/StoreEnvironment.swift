@@ -1,6 +1,6 @@
 /// Apple's environment as it stands on the wire.
 ///
-/// A value we do not know survives decoding and comparison; it is simply in nobody's list of environments served.
+/// An unknown value survives decoding and comparison; no app lists it among the environments it is served in.
 /// Source: `environment` of the App Store Server API (AppleFacts 0).
 package struct StoreEnvironment: RawRepresentable, Hashable, Sendable, Codable, CustomStringConvertible {
     package var rawValue: String

@@ -14,8 +14,8 @@ package struct VerificationFailure: Error, Hashable, CustomStringConvertible {
 
     /// The closed list that `makegood inspect`, the database and the API share.
     package enum Reason: String, CaseIterable, Sendable {
-        /// Not three strict base64url parts of JSON, over a limit, a repeated key, or a field of the wrong type; of a
-        /// receipt, not one that can be read.
+        /// Not three strict base64url parts of JSON, over a limit, a repeated key, or a field of the wrong type; or a
+        /// receipt that cannot be read.
         case malformed
         /// `alg` is not exactly `ES256`; of a receipt, not RSA over the content with SHA-1 or SHA-256.
         case algorithm
@@ -39,7 +39,7 @@ package struct VerificationFailure: Error, Hashable, CustomStringConvertible {
         case unsigned
         /// The certificate's responder says that it was revoked.
         case revoked = "certificate_revoked"
-        /// The certificate's responder says nothing, and the app wants its word (``OCSPMode/hard``). Retryable.
+        /// The certificate's responder gives no answer, and the app requires one (``OCSPMode/hard``). Retryable.
         case statusUnknown = "certificate_status_unknown"
 
         var isRetryable: Bool { self == .statusUnknown }

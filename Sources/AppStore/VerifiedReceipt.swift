@@ -1,12 +1,12 @@
 package import Encoding
 package import Foundation
 
-/// A legacy receipt in Apple's words: genuine, and what it lists.
+/// Apple's answer about a genuine legacy receipt: what the receipt lists.
 ///
 /// Source: AppleFacts 5.1. Numbers, booleans and dates are strings there; either spelling is read.
 package struct VerifiedReceipt: Sendable, Hashable {
     package var environment: StoreEnvironment
-    /// To be compared with the app's by the caller; Apple does not.
+    /// The caller must compare it with the app's; Apple does not.
     package var bundleId: String?
     package var requestDate: Date?
     package var creationDate: Date?
@@ -22,7 +22,7 @@ package struct VerifiedReceipt: Sendable, Hashable {
     /// Every purchase once, by transaction id, in an order that does not depend on Apple's.
     ///
     /// Auto-renewables come from `latest_receipt_info`, everything else from both. An auto-renewable of `in_app` counts
-    /// only where `latest_receipt_info` says nothing of its whole subscription: better old news than a lost purchase.
+    /// only if `latest_receipt_info` does not list its subscription at all: old data is better than a lost purchase.
     package var entries: [ReceiptEntry] {
         let latest = latestReceiptInfo ?? []
         let latestSubscriptions = Set(latest.filter(\.isAutoRenewable).map(\.subscription))
@@ -30,7 +30,7 @@ package struct VerifiedReceipt: Sendable, Hashable {
         return ReceiptEntry.once(latest + snapshot)
     }
 
-    /// - Parameter environment: whose endpoint answered, for an answer that does not say.
+    /// - Parameter environment: the environment of the endpoint that answered, for an answer that names none.
     package init(_ fields: [String: JSON], askedIn environment: StoreEnvironment) throws(FieldMismatch) {
         guard let receipt = try fields.object("receipt") else { throw FieldMismatch() }
         self.environment = try fields.environment("environment") ?? environment
@@ -124,7 +124,7 @@ package struct ReceiptEntry: Sendable, Hashable {
             }
     }
 
-    /// Of two entries for one transaction the one that knows more: a refund must never be overlooked, and only
+    /// The entry that knows more, of two for one transaction: a refund must never be overlooked, and only
     /// `latest_receipt_info` knows the account token.
     private static func newer(_ one: ReceiptEntry, _ other: ReceiptEntry) -> ReceiptEntry {
         func rank(_ entry: ReceiptEntry) -> (Date, Int, Int, Date, String) {

@@ -46,8 +46,8 @@ package struct VerifyReceiptClient: Sendable {
 
     /// What Apple says of `receipt`, base64 as the client submitted it.
     ///
-    /// Genuine is all that success means: the bundle id, product ids and an empty list of purchases are the caller's to
-    /// judge (AppleFacts 5.1).
+    /// Success means only that the receipt is genuine: the caller judges the bundle id, the product ids and an empty
+    /// list of purchases (AppleFacts 5.1).
     /// - Throws: the error of the last call, with the record of each.
     package func verify(_ receipt: String) async throws(AppStoreFailure) -> VerifiedReceipt {
         var environment = StoreEnvironment.production

@@ -13,58 +13,63 @@ package struct AppPolicy: Sendable, Equatable {
         case never, stale, always
     }
 
-    /// How a legacy receipt is judged. Several are tried in order: one that cannot answer now leaves it to the next.
+    /// How a legacy receipt is judged. Several strategies are tried in order: if one cannot answer now, the next is
+    /// tried.
     package enum LegacyStrategy: String, Sendable, CaseIterable {
         /// Apple's verifyReceipt is asked about the receipt as a whole.
         case verifyReceipt
-        /// The receipt is verified here; the App Store Server API is asked about what it lists and we do not know.
+        /// The receipt is verified here. The App Store Server API is asked about the listed purchases that are not
+        /// known here.
         case serverApi
-        /// The receipt is verified here, and its word is the last one: nobody is asked, later refunds are not seen.
+        /// The receipt is verified here, and Apple is not asked: later refunds are not detected.
         case local
     }
 
     /// Who gives the goods.
     ///
-    /// In shadow it is still the system before this one: everything is received, verified and decided, and each decision
-    /// to give is written down (`shadow_decisions`) instead of being carried out. Nothing is granted, bound, told or
-    /// written to Apple, and no client may finish on our word. Whoever acts after a grant (write-back, finish) has nothing
-    /// to act on; whoever acts without one asks ``AppPolicy/mode``.
+    /// In shadow the former system still gives them. This server receives, verifies and decides everything, but writes
+    /// each decision to give into `shadow_decisions` and does not carry it out. It grants nothing, binds nothing, tells
+    /// nobody and writes nothing to Apple, and no client may finish because of its answer. Code that acts after a grant
+    /// (write-back, finish) has nothing to act on; code that acts without a grant asks ``AppPolicy/mode``.
     ///
-    /// What was decided in shadow is no grant, neither before nor after going live: only the system before knows what it
-    /// gave, so only its own list says so (`makegood import grants`). Counting our decisions as given would lose, silently,
-    /// exactly the purchases that it has missed. The receipts wait (`held`, `shadow`) and are judged once more when the app
-    /// is live: what was imported is already granted; what was not was bought before ``grantFrom``, which by default is
-    /// the moment of going live, and since ``hereSince``: it waits for a person, and what lasts is its owner's, without
-    /// goods. Who goes back into shadow goes live anew: ``grantFrom`` is then the later of the two.
+    /// A decision in shadow is no grant, neither before nor after going live: only the former system knows what it
+    /// gave, so only its own list says so (`makegood import grants`). If our decisions counted as given, exactly the
+    /// purchases that the former system has missed would be lost, silently. The receipts wait (`held`, `shadow`) and are
+    /// judged once more when the app is live. An imported purchase is already granted. A purchase that was not imported
+    /// was made before ``grantFrom``, which by default is the moment of going live, and since ``hereSince``: it is held
+    /// for a person, but a subscription or non-consumable is its owner's, without goods. An app that goes back into
+    /// shadow goes live anew: ``grantFrom`` is then the later of the two moments.
     package enum Mode: String, Sendable, CaseIterable {
         case live, shadow
     }
 
-    /// What becomes of a subscription or non-consumable that was given to one user and is shown by another, with
-    /// Apple's own data (P10). Goods are never given again.
+    /// What happens to a subscription or non-consumable that one user was granted and another user shows with Apple's
+    /// own data (P10). Goods are never given again.
     package enum Transfer: String, Sendable, CaseIterable {
         /// It stays with its owner.
         case keep
-        /// It is whoever's shows it, within ``AppPolicy/movesPerDayMax`` and ``AppPolicy/movesPerMonthMax``.
+        /// The user who shows it becomes its owner, within ``AppPolicy/movesPerDayMax`` and
+        /// ``AppPolicy/movesPerMonthMax``.
         case transfer
         /// A person decides.
         case hold
     }
 
-    /// What becomes of what another customer bought and shares with its user (Family Sharing, seats of an organization).
+    /// What happens to a purchase that another customer bought and shares with the user (Family Sharing, seats of an
+    /// organization).
     package enum Shared: String, Sendable, CaseIterable {
         /// The user has the entitlement, without goods: goods were paid for once.
         case entitlement
-        /// It gives what its buyer gets.
+        /// The user gets the same goods as the buyer.
         case goods
-        /// It counts for nothing in this app.
+        /// The purchase gives nothing in this app.
         case reject
     }
 
     package struct Goods: Sendable, Equatable, Codable {
         package var item: String
         package var amount: Int
-        /// Given once, beside what was bought: the id of its ``Catalogue/Bonus``.
+        /// The id of the ``Catalogue/Bonus`` that these goods belong to. Nil: they are the goods of the item itself.
         package var bonus: String?
 
         package init(item: String, amount: Int, bonus: String? = nil) {
@@ -78,7 +83,7 @@ package struct AppPolicy: Sendable, Equatable {
         package var id: String
         package var kind: Transaction.Kind
         package var goods: [Goods]
-        /// Whether it may be given before Apple has confirmed it, within the limits of the app.
+        /// Whether the product may be given before Apple has confirmed the purchase, within the limits of the app.
         package var isProvisional: Bool
 
         package init(id: String, kind: Transaction.Kind, goods: [Goods], isProvisional: Bool = false) {
@@ -92,21 +97,21 @@ package struct AppPolicy: Sendable, Equatable {
     package var id: String
     package var mode = Mode.live
     package var sandboxPurchases: SandboxPurchases
-    /// No set: String's own equality would let one spelling of an id stand for another (``isTester(_:)``).
+    /// Not a set, because String's own equality would let one spelling of an id stand for another (``isTester(_:)``).
     package var testers: [String]
     /// Sandbox purchases of users who are no testers, per UTC day; 0 = none.
     package var sandboxPerUserPerDay: Int
     package var sandboxPerAppPerDay: Int
-    /// Purchases before this were another system's duty.
+    /// The former system had to give the purchases from before this moment.
     package var grantFrom: Date
-    /// The app's first start here. What was bought since is nobody's past: it may be all that shadow has held, or what came
-    /// before ``grantFrom`` was set. Nil: as ``grantFrom``.
+    /// The app's first start here. A purchase since then may be one that was held in shadow, or that came before
+    /// ``grantFrom`` was set, so it is held and not rejected as historical. Nil: as ``grantFrom``.
     package var hereSince: Date?
     /// The oldest purchase, in seconds before it was submitted, that a post alone is granted for; 0 = no limit.
     package var makeUpMaxAge: Duration
-    /// How many users one Apple customer may make purchases good for; 0 = no limit.
+    /// To how many users one Apple customer's purchases may be given by a post alone; 0 = no limit.
     package var makeUpUsersPerCustomer: Int
-    /// How many purchases one user may make good per UTC day; 0 = no limit.
+    /// How many purchases one user may be given by a post alone per UTC day; 0 = no limit.
     package var makeUpPerUserPerDay: Int
     package var confirmWithApple: ConfirmWithApple
     package var transfer: Transfer = .keep
@@ -117,7 +122,8 @@ package struct AppPolicy: Sendable, Equatable {
     package var legacyReceipts: [LegacyStrategy] = []
     /// Only where Apple can be told.
     package var finishAtApple = FinishAtApple.never
-    /// Whether purchases that an order found carry it at Apple from then on. Only where Apple can be told.
+    /// Whether this server sets the order as the token at Apple if an order found the owner. Only where Apple can be
+    /// told.
     package var writesBackTokens = false
     /// Nil: nothing is given before Apple has confirmed what it must confirm.
     package var provisional: Provisional?
@@ -149,10 +155,11 @@ package struct AppPolicy: Sendable, Equatable {
 }
 
 extension AppPolicy {
-    /// Where a submission waits first. A receipt that may be judged without Apple does not wait behind those that Apple
-    /// is asked about; if it needs Apple after all, it is rerouted. A big one is looked at apart from the others.
+    /// The queue in which a submission waits first. A receipt that may be judged without Apple does not wait behind
+    /// receipts about which Apple is asked; if Apple is needed after all, the receipt is rerouted. A big receipt has a
+    /// queue of its own.
     ///
-    /// - Parameter isAwaited: it comes with a purchase that its poster waits for: it names an order, or a transaction
+    /// - Parameter isAwaited: whether the poster waits for a purchase in it: the post names an order, or a transaction
     ///   that is new here.
     package func lane(of proof: Proof, isAwaited: Bool) -> Lane {
         switch proof {
@@ -165,15 +172,17 @@ extension AppPolicy {
 }
 
 extension AppPolicy {
-    /// Two devices of one Apple account, each with its own user, show the same subscription whenever they start, and
-    /// would pass it to and fro for ever. So a chain moves so often at most, in 24 hours and in 30 days; after that it
-    /// stays where it is, and whoever shows it is told that it is another's. Nothing is lost by that: its owner got it by
-    /// this very rule, and tomorrow it may move again.
+    /// How often a chain may move in 24 hours. Two devices of one Apple account, each with its own user, show the same
+    /// subscription whenever they start, and would move it to and fro for ever. After so many moves the chain stays
+    /// with its owner, and a user who shows it is told that it is another user's. Nothing is lost by that: the owner
+    /// got it by this very rule, and tomorrow it may move again.
     package static let movesPerDayMax = 1
+    /// The same, in 30 days.
     package static let movesPerMonthMax = 3
 
-    /// What the policy says of a purchase that somebody else turns out to have. Nil: it stays his, as do consumables,
-    /// non-renewing subscriptions, what the family shares, and whatever is shown without possession.
+    /// What the policy says if another user turns out to have the purchase. Nil: the purchase stays with that user, as
+    /// do consumables, non-renewing subscriptions, shared purchases, and every purchase that is shown without
+    /// possession.
     func transfer(
         of transaction: Transaction, _ kind: Transaction.Kind?, _ claim: Claim, _ decision: Decision
     ) -> Transfer? {

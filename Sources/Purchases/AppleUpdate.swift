@@ -1,22 +1,22 @@
 import Encoding
 package import Foundation
 
-/// Something to be done at Apple for a purchase after it was decided here, never before: told once the decision is
-/// committed, again until Apple has taken it, and harmless to tell twice.
+/// A call that tells Apple about a purchase after it was decided here, never before. It is made once the decision is
+/// committed, repeated until Apple has accepted it, and harmless if Apple gets it twice.
 package struct AppleUpdate: Sendable, Equatable {
     /// The raw value is the word in SQL.
     package enum Kind: String, Sendable, CaseIterable {
-        /// Set App Account Token: what is bought in the purchase's chain carries our order from then on (B5).
+        /// Set App Account Token: later purchases of the chain carry our order from then on (B5).
         case setToken = "set_token"
-        /// Finish Transaction: it leaves the queue of the customer's devices (B3).
+        /// Finish Transaction: the purchase leaves the queue of the customer's devices (B3).
         case finish
     }
 
     package let kind: Kind
     package let transaction: Transaction
-    /// Of ``Kind/setToken``.
+    /// The token to set, for ``Kind/setToken`` only.
     package let token: UUID?
-    /// It is written only if this is what becomes of the purchase when the verdict is.
+    /// The outcome that the verdict must give the purchase; otherwise the update is not stored.
     package let outcome: Outcome
 
     package enum Outcome: String, Sendable {
@@ -27,16 +27,16 @@ package struct AppleUpdate: Sendable, Equatable {
 extension AppPolicy {
     /// When Apple is told that a purchase is finished.
     package enum FinishAtApple: String, Sendable, CaseIterable {
-        /// The app does it, on its device.
+        /// Never: the app finishes it, on the device.
         case never
         /// Once it is granted.
         case afterGrant
-        /// Once it is granted, or held with Apple's facts stored: the debt is ours then (P2).
+        /// Once it is granted, or held with Apple's facts stored: then this server owes the purchase (P2).
         case afterReceipt
     }
 
-    /// What a verdict leaves to be done at Apple. Nothing for purchases that are shared: they are another customer's; and
-    /// nothing in shadow, where they are another system's.
+    /// The Apple updates that follow from a verdict. There are none for shared purchases, which are another customer's,
+    /// and none in shadow, where purchases are the former system's.
     package func appleUpdates(of finding: Verdict.Finding, claim: Claim) -> [AppleUpdate] {
         guard mode == .live, writesBackTokens || finishAtApple != .never, case .transactions(let entries) = finding
         else { return [] }
@@ -54,9 +54,10 @@ extension AppPolicy {
         return appleUpdates
     }
 
-    /// The order, where an order found the owner and not the purchase's own data (rows 5 to 7). A token that the app
-    /// gave stays, and so does one that may be there unseen: Apple would replace it without asking. Not where a person
-    /// has decided: then whatever token it has led nowhere, or to the wrong one.
+    /// The token to set at Apple: the order, if an order found the owner and not the purchase's own data (rows 5 to 7).
+    /// A token from the app stays, and so does a token that the proof may not show, because Apple would replace either
+    /// without asking. After a support decision the purchase's token is replaced: it led to nobody, or to the wrong
+    /// user.
     private func tokenToWrite(_ entry: Verdict.Entry) -> UUID? {
         guard writesBackTokens, case .grant = entry.decision, let match = entry.match else { return nil }
         switch match.source {
@@ -73,7 +74,8 @@ extension AppPolicy {
         return hasNone || match.reasons.contains(.tokenWritten) ? order.id : nil
     }
 
-    /// Not what less than proof gives to another user than its poster: the poster's client was told to keep it.
+    /// The outcome after which this server finishes the purchase at Apple; nil: it does not. Nil too if less than proof
+    /// gives the purchase to another user than its poster: the poster's client was told to keep its copy.
     private func outcomeToFinish(_ entry: Verdict.Entry, _ claim: Claim) -> AppleUpdate.Outcome? {
         if let match = entry.match, claim.isPosted, !match.userID.isSameText(as: claim.userID), !match.source.isProof {
             return nil
@@ -81,7 +83,7 @@ extension AppPolicy {
         return switch (finishAtApple, entry.decision) {
         case (.afterGrant, .grant), (.afterReceipt, .grant): .granted
         case (.afterReceipt, .held(let reason)) where reason.holdsFacts && claim.hasPossession: .held
-        // Given on trust: once Apple has confirmed it, which is a grant.
+        // A purchase on trust is finished once Apple has confirmed it, because then it is granted.
         case (.never, _), (.afterGrant, _), (.afterReceipt, _): nil
         }
     }

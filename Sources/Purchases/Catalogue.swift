@@ -14,14 +14,14 @@ package struct Catalogue: Sendable, Equatable {
             self.currency = currency
         }
 
-        /// Whether it is spelt as ISO 4217 spells one.
+        /// Whether the code has the form of ISO 4217: three capital letters.
         package static func isCurrency(_ code: String) -> Bool {
             code.utf8.count == 3 && code.utf8.allSatisfy((UInt8(ascii: "A")...UInt8(ascii: "Z")).contains)
         }
     }
 
-    /// What comes beside the goods, once per user and period: a first purchase's present. One id is one present, under
-    /// whatever item it stands.
+    /// Goods that a user gets beside the purchased goods, once per period: for example a present for the first
+    /// purchase. One id is one bonus, whatever item it stands under.
     package struct Bonus: Sendable, Equatable, Codable {
         /// Periods are those of UTC.
         package enum Once: String, Sendable, CaseIterable, Codable {
@@ -38,10 +38,10 @@ package struct Catalogue: Sendable, Equatable {
             self.goods = goods
         }
 
-        /// The period that a purchase of this time belongs to: `2026-11-22`, `2026-11`, or nothing where it is for ever.
+        /// The period of a purchase at this date: `2026-11-22`, `2026-11`, or the empty string for ``Once/ever``.
         ///
-        /// By Apple's purchase date: what is bought before midnight and granted after an outage takes its own day's
-        /// bonus and not the next one's, and judging it again never finds another period.
+        /// The date is Apple's purchase date: a purchase before midnight that is granted after an outage takes the
+        /// bonus of its own day and not the next day's, and judging it again never finds another period.
         package func period(at date: Date) -> String {
             let parts: Set<Calendar.Component> = [.year, .month, .day]
             let day = Self.calendar.dateComponents(parts, from: date)
@@ -62,11 +62,11 @@ package struct Catalogue: Sendable, Equatable {
 
     /// What one unit of an item gives, and when.
     package struct Version: Sendable, Equatable {
-        /// Nil: for everybody. Named: only for orders that name it (the `collectionID` of S1-7).
+        /// Nil: for everybody. Otherwise only for orders that name the promotion (the `collectionID` of S1-7).
         package var promotion: String?
-        /// Nil: since ever.
+        /// The first moment at which the version is valid. Nil: since ever.
         package var from: Date?
-        /// The first moment at which it is over; nil: open.
+        /// The first moment at which the version is over. Nil: no end.
         package var until: Date?
         package var goods: [AppPolicy.Goods]
         package var bonuses: [Bonus]
@@ -89,8 +89,8 @@ package struct Catalogue: Sendable, Equatable {
         package func hasBegun(at date: Date) -> Bool { from.map { $0 <= date } ?? true }
     }
 
-    /// How many units one user may buy; nil: as many as the user likes. An order beyond it is refused. What is paid is given all
-    /// the same, and its grant says which limit it passed (``LimitPlace``).
+    /// How many units one user may buy; nil: no limit. An order beyond a limit is refused. A paid purchase beyond a
+    /// limit is granted all the same, and its grant says which limit it passed (``LimitPlace``).
     package struct Limits: Sendable, Equatable {
         package var day: Int?
         package var month: Int?
@@ -116,7 +116,7 @@ package struct Catalogue: Sendable, Equatable {
             self.versions = versions
         }
 
-        /// Of several that are valid, the one that began last.
+        /// The version that is valid at the date; of several, the one that began last. Nil: none is valid.
         package func version(promotion: String?, at date: Date) -> Version? {
             versions.filter { $0.promotion == promotion && $0.isValid(at: date) }
                 .max { $0.from ?? .distantPast < $1.from ?? .distantPast }
@@ -126,7 +126,8 @@ package struct Catalogue: Sendable, Equatable {
     package struct Product: Sendable, Equatable {
         package var id: String
         package var kind: Transaction.Kind
-        /// What it is where nobody says; nil: a purchase without an order and an item waits for somebody to say.
+        /// The item of a purchase that has no order and names no item. Nil: such a purchase is held until somebody
+        /// names the item.
         package var defaultItem: String?
         package var items: [String: Item]
 
@@ -137,14 +138,14 @@ package struct Catalogue: Sendable, Equatable {
             self.items = Dictionary(items.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
         }
 
-        /// The one item of a store product that is not shared: it has the product's name.
+        /// A store product with one item, which has the product's name.
         package init(id: String, kind: Transaction.Kind, goods: [AppPolicy.Goods]) {
             self.init(id: id, kind: kind, defaultItem: id, items: [Item(id: id, versions: [Version(goods: goods)])])
         }
     }
 
     package var products: [String: Product]
-    /// Which applied catalogue this is; nil: the configuration's alone.
+    /// The revision of the applied catalogue. Nil: the configuration's alone.
     package var revision: Int?
 
     package init(products: [Product], revision: Int? = nil) {
@@ -152,7 +153,7 @@ package struct Catalogue: Sendable, Equatable {
         self.revision = revision
     }
 
-    /// What one unit of an item gives at a time; nil where nothing of that name is sold then.
+    /// What one unit of an item gives at a date. Nil: nothing of that name is sold then.
     ///
     /// - Parameters:
     ///   - item: nil: the product's default.
@@ -171,7 +172,7 @@ package struct Catalogue: Sendable, Equatable {
         products.values.filter { $0.items[item] != nil }.sorted { $0.id < $1.id }
     }
 
-    /// This catalogue, with the products of another where it does not have them itself.
+    /// This catalogue, and those products of the other one that this one lacks.
     package func completed(by other: Catalogue) -> Catalogue {
         var merged = self
         merged.products.merge(other.products) { own, _ in own }
@@ -179,7 +180,7 @@ package struct Catalogue: Sendable, Equatable {
     }
 }
 
-/// What somebody is promised for one unit: an order freezes it.
+/// What a user is promised for one unit of an item. An order freezes the offer.
 package struct Offer: Sendable, Equatable {
     package var productID: String
     package var item: String
@@ -187,7 +188,7 @@ package struct Offer: Sendable, Equatable {
     package var goods: [AppPolicy.Goods]
     package var bonuses: [Catalogue.Bonus]
     package var price: Catalogue.Price?
-    /// Of the catalogue it stood in; nil: the configuration's.
+    /// The revision of the catalogue that holds the offer. Nil: the configuration's.
     package var revision: Int?
 
     package init(
@@ -205,7 +206,7 @@ package struct Offer: Sendable, Equatable {
 }
 
 extension Catalogue {
-    /// The bonus of this id, wherever it stands.
+    /// The bonus with this id, under whatever item it stands.
     package func bonus(_ id: String) -> Bonus? {
         for product in products.values {
             for version in product.items.values.lazy.flatMap(\.versions) {
@@ -217,7 +218,7 @@ extension Catalogue {
 }
 
 extension AppPolicy {
-    /// What the configuration's products are as a catalogue: each one item, for everybody, since ever.
+    /// The configuration's products as a catalogue: each is one item, for everybody, since ever.
     package var catalogue: Catalogue {
         Catalogue(products: products.values.map { .init(id: $0.id, kind: $0.kind, goods: $0.goods) })
     }

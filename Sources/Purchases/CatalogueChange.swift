@@ -1,6 +1,6 @@
 package import Foundation
 
-/// A change that would take back what was promised, or change what was valid at a time that has passed.
+/// A change of the catalogue that would take back a promise, or change what was valid at a time that has passed.
 package struct CatalogueConflict: Error, Sendable, Equatable {
     /// `com.example.coins6 / coins6, from 2026-04-07T00:00:00Z`.
     package let place: String
@@ -8,13 +8,13 @@ package struct CatalogueConflict: Error, Sendable, Equatable {
 }
 
 extension Catalogue {
-    /// A version may leave the catalogue this long after it ended: no purchase of its time comes any more.
+    /// A version may leave the catalogue this long after it ended: then no purchase of its time comes any more.
     package static let endedFor: Duration = .seconds(366 * 86_400)
 
-    /// What another catalogue changes of this one, a line each; empty: nothing.
+    /// The changes from this catalogue to the next one, a line each. Empty: there are none.
     ///
-    /// A version that has begun stays as it is, but for its end, which may be set to a time to come: purchases of its time
-    /// are made good by it. What is to come may be changed at will.
+    /// A version that has begun stays as it is, because purchases of its time are made good by it. Only its end may be
+    /// set, to a time to come. A version that has not begun may be changed at will.
     package func changes(to next: Catalogue, at now: Date) throws(CatalogueConflict) -> [String] {
         var lines: [String] = []
         for id in Set(products.keys).union(next.products.keys).sorted() {
@@ -70,7 +70,7 @@ extension Catalogue {
         }
         for version in new?.versions ?? [] where !(old?.versions.contains { $0.isSame(as: version) } ?? false) {
             let name = version.name(of: place)
-            // Nobody was promised anything of an item that was not there, nor by a promotion that nobody could name.
+            // Nobody was promised anything by a new item, or by a promotion that no order could name.
             guard old == nil || version.promotion != nil || !version.hasBegun(at: now) else {
                 throw CatalogueConflict(place: name, problem: "would change what was valid; it must begin later")
             }

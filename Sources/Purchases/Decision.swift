@@ -5,8 +5,8 @@ package import Foundation
 package enum Decision: Sendable, Equatable {
     /// Give these goods, once. Whether they were given before is decided by the database.
     case grant(goods: [AppPolicy.Goods], source: BindingSource)
-    /// Give them now, before Apple has confirmed it: the receipt stays open until it has, and what Apple denies is taken
-    /// back. Only where a place within the limits was taken for it.
+    /// Give these goods now, before Apple has confirmed the purchase. The receipt stays open until Apple has; if Apple
+    /// denies the purchase, the goods are taken back. Only if a place within the limits was taken for the purchase.
     case provisional(goods: [AppPolicy.Goods], source: BindingSource)
     case rejected(Reason)
     case held(Reason)
@@ -20,12 +20,12 @@ package enum Decision: Sendable, Equatable {
         }
     }
 
-    /// Whether a purchase that was given on trust still waits for Apple's word: a rule of ours that came since says
-    /// nothing of whether it was paid for. That it was refunded or withdrawn is Apple's word.
+    /// Whether a purchase that was given on trust still waits for Apple's answer after this decision. A newer rule of
+    /// ours does not say whether the purchase was paid for. A refund or a withdrawal is Apple's answer.
     package var leavesTrustOpen: Bool { self != .rejected(.refunded) && self != .rejected(.withdrawn) }
 }
 
-/// By which row of Ownership an owner was found.
+/// The row of Ownership by which the owner was found.
 package enum BindingSource: String, Sendable, CaseIterable {
     /// Row 2: the purchase's token is an order.
     case orderToken = "order_token"
@@ -49,19 +49,21 @@ package enum BindingSource: String, Sendable, CaseIterable {
     case lateOrder = "late_order"
     /// Row 10: the poster is authenticated and showed Apple's own data.
     case poster
-    /// Row 11: nobody posted it; an order of, or the only one among, the users known for its Apple customer.
+    /// Row 11: nobody posted it. The owner is the user of an order, or the only user, among the users known for its
+    /// Apple customer.
     case customer
-    /// Row 0d: shared by another customer. Whose it is says its chain, or its poster.
+    /// Row 0d: another customer shares it. Its chain or its poster says who the owner is.
     case shared
-    /// Row 1: given to somebody else before, and moved by the app's policy. Of ownerships, never of grants.
+    /// Row 1: another user was granted it before, and the app's policy moved it. Stands in ownerships, never in grants.
     case transfer
     /// A person said so (`makegood support give`, `makegood support own`).
     case support
 }
 
 extension BindingSource {
-    /// Whether the owner was found by more than what somebody merely claims: only that takes a purchase from an
-    /// authenticated poster who shows Apple's own data, and only then may the poster finish at once what another user has.
+    /// Whether proof names the owner, more than somebody's claim. Only proof takes a purchase from an authenticated
+    /// poster who shows Apple's own data. Only with proof may the poster finish at once a purchase that another user
+    /// has.
     package var isProof: Bool {
         switch self {
         case .orderToken, .userToken, .chain, .orderOfAnother, .chainOwner, .support: true
@@ -71,7 +73,7 @@ extension BindingSource {
     }
 }
 
-/// What the door and the proof say about the poster.
+/// What the submission and the proof say about the poster.
 package struct Claim: Sendable, Equatable {
     /// Nil: nobody could be named.
     package var userID: String?
@@ -85,7 +87,7 @@ package struct Claim: Sendable, Equatable {
     package var judgedAt: Date
     /// Where in the game the goods go if no order says it, one JSON object.
     package var target: String?
-    /// What the post says of the purchase it means.
+    /// What the post says about its purchase.
     package var declared: Declaration?
 
     package init(
@@ -103,7 +105,7 @@ package struct Claim: Sendable, Equatable {
 }
 
 extension Reason {
-    /// The row that could not name an owner, of a purchase that is held for this.
+    /// The row of Ownership that could not name an owner, for a purchase that is held for this reason.
     fileprivate var holdingRow: Verdict.Entry.HoldingRow? {
         switch self {
         case .foreignToken: .init(.userToken)
@@ -118,22 +120,24 @@ extension Reason {
 }
 
 extension AppPolicy {
-    /// How far before `grantFrom`, or before the app's first start here, a consumable may still be somebody's unfinished
-    /// business (Ownership, row 0c).
+    /// How many days before `grantFrom`, or before the app's first start here, a consumable may have been bought and
+    /// still be held, because the former system may not have given it (Ownership, row 0c).
     package static let cutoverDays = 30
-    /// Apple's purchase dates have been an hour ahead at a change of daylight saving (P23).
+    /// How far a purchase date may be ahead of the database's clock. Apple's purchase dates have been an hour ahead at
+    /// a change of daylight saving (P23).
     package static let purchaseAheadMax: Duration = .seconds(2 * 3600)
 
-    /// Both tables of Ownership but rows 1 and 0b, for a purchase that nothing but its proof speaks for.
+    /// The decision by both tables of Ownership, without rows 1 and 0b, for a purchase of which only the proof is
+    /// known.
     package func decide(_ transaction: Transaction, claim: Claim) -> Decision {
         judge(transaction, claim: claim, evidence: .none).decision
     }
 
-    /// Both tables of Ownership but rows 1 and 0b. Rows 1 and 0b need the grants, so the statement that writes
-    /// the verdict answers them: a decision here never overrides a grant that exists.
+    /// The entry of a purchase by both tables of Ownership, without rows 1 and 0b. Rows 1 and 0b need the grants, so
+    /// the statement that writes the verdict answers them: a decision here never overrides a grant that exists.
     package func judge(_ transaction: Transaction, claim: Claim, evidence: Evidence) -> Verdict.Entry {
         var transaction = transaction
-        // What it was found to be before may be over.
+        // An earlier identity may not hold any more.
         transaction.identity = identity(of: transaction, by: evidence)
         transaction.hasSuccessor = evidence.hasSuccessor
         return judge(transaction, claim, evidence)
@@ -176,7 +180,7 @@ extension AppPolicy {
             return entry(.held(reason), heldBy: row, rival: rival)
         case .open(let reason): return entry(.open(reason))
         }
-        // Which item it was, only the owner can say, or the owner's record: no user chooses what another user gets.
+        // Only the owner or the owner's record can say which item it was: no user chooses what another user gets.
         let isOwners = match.userID.isSameText(as: claim.userID) || match.source == .record
         let declared = claim.hasPossession && isOwners ? claim.declared : nil
         let promise: Promise
@@ -217,8 +221,9 @@ extension AppPolicy {
         return entry(.grant(goods: all, source: match.source), match)
     }
 
-    /// Rows 0a, 0a' and 0c: Apple took it back, or it was another system's duty. What lasts longer than that system is
-    /// still its owner's: a non-consumable, and a subscription that was running when it was posted.
+    /// Rows 0a, 0a' and 0c: the decision if Apple took the purchase back, or if the former system had to give it. Nil:
+    /// the next rows decide. They also decide about a non-consumable, and about a subscription that was running when it
+    /// was posted, because both outlast the former system.
     private func nothingToGive(
         _ transaction: Transaction, _ kind: Transaction.Kind?, _ claim: Claim, _ evidence: Evidence
     ) -> Decision? {
@@ -239,7 +244,8 @@ extension AppPolicy {
         }
     }
 
-    /// Nobody known has given it. What was bought here, or so many days before, waits for somebody who finds out.
+    /// The decision for a purchase of which nobody knows whether the former system gave it. A purchase made here, or up
+    /// to so many days before, is held for a person who finds out; an older one is rejected.
     private func unfinished(_ transaction: Transaction, days: Int) -> Decision {
         let start = min(hereSince ?? grantFrom, grantFrom).addingTimeInterval(-Double(days) * 86_400)
         return transaction.purchasedAt >= start ? .held(.beforeCutover) : .rejected(.historical)
@@ -251,7 +257,7 @@ extension AppPolicy {
     private struct Promise {
         var goods: [Goods]
         var bonuses: [Catalogue.Bonus] = []
-        /// Nil: not of the catalogue.
+        /// Nil: the goods are not of the catalogue.
         var item: String?
 
         enum Search {
@@ -260,9 +266,9 @@ extension AppPolicy {
         }
     }
 
-    /// What its order promised while the offer counts, else what the catalogue says for its day (Offers): of the
-    /// item that a person said; of the one that the order is for, else of the one that the post names if that was sold
-    /// then, else of the default.
+    /// What one unit gives: the promise of the order while its offer counts, else the catalogue's offer for the day of
+    /// the purchase (Offers). The item is the one that a person chose; else the item of the order; else the item that
+    /// the post names, if it was sold then; else the default.
     private func promise(
         for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?, _ declaredItem: String?,
         decided: String?
@@ -288,17 +294,17 @@ extension AppPolicy {
         if let offer = offer(item) {
             return .made(Promise(goods: offer.goods, bonuses: offer.bonuses, item: item))
         }
-        // A day that no version covers is the configuration's.
+        // If no version covers the day, the configuration's goods count.
         guard item == product.defaultItem, let configured else { return .unknown(.productUnknown) }
         return .made(Promise(goods: configured, item: item))
     }
 
-    /// The type of a product that is sold here.
+    /// The type of a product. Nil: it is not sold here.
     package func kind(of productID: String) -> Transaction.Kind? {
         sold?.products[productID]?.kind ?? products[productID]?.kind
     }
 
-    /// Apple's quantity multiplies; it is 1 for everything but consumables. Nil: more than anybody can be given.
+    /// The goods multiplied by Apple's quantity, which is 1 for everything but consumables. Nil: an amount overflows.
     private static func multiply(_ goods: [Goods], by quantity: Int) -> [Goods]? {
         var all: [Goods] = []
         for good in goods {

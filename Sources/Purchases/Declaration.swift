@@ -1,18 +1,19 @@
 import Foundation
 
-/// What a post says of the purchase it means, beside the proof. Apple's word decides; this settles what only the poster
-/// knows, which item of a shared store product it was, and is otherwise compared and recorded, never believed.
+/// What a post says about its purchase beside the proof. Apple's data decides. The declaration decides only what the
+/// poster alone knows: which item of a shared store product it was. Everything else is compared and recorded, never
+/// believed.
 package struct Declaration: Sendable, Equatable, Codable {
-    /// Of those that are sold under the store product; from the old clients also the store product itself (S0-1).
+    /// One of the items that are sold under the store product; old clients also send the store product itself (S0-1).
     package var item: String?
     package var productID: String?
     package var quantity: Int?
-    /// Of one unit or of all.
+    /// The price of one unit or of all units.
     package var priceMilliunits: Int?
     package var currency: String?
-    /// Whom the old clients' record names (S0-1), where that is not its poster.
+    /// The user whom the old clients' record names (S0-1), if that is not the poster.
     package var uid: String?
-    /// Names of fields that make no sense: they lie with the details as they came.
+    /// Names of fields that make no sense. Their values are stored with the details as they came.
     package var disregarded: [String]?
 
     package init(
@@ -30,8 +31,8 @@ package struct Declaration: Sendable, Equatable, Codable {
 
     package var isEmpty: Bool { self == Declaration() }
 
-    /// Which of several purchases of one receipt it is about: the one that the post names; else, where it says what was
-    /// bought, the newest of such a product. Nil: of none of them.
+    /// The id of the purchase that the declaration is about, of several in one receipt: the one that the post names;
+    /// else, if the declaration says what was bought, the newest of such a product; else the newest. Nil: none of them.
     package func meant(of transactions: [Transaction], named: String?, sold: Catalogue?) -> String? {
         if transactions.count <= 1 { return transactions.first?.id }
         if let named, transactions.contains(where: { $0.id == named }) { return named }
@@ -43,9 +44,9 @@ package struct Declaration: Sendable, Equatable, Codable {
             ?? (item == nil && productID == nil ? newest?.id : nil)
     }
 
-    /// What it says otherwise than Apple, or than what is given.
+    /// Where the declaration contradicts Apple, or the grant.
     ///
-    /// - Parameter item: what is given; nil: the catalogue has no name for it.
+    /// - Parameter item: the item that is given; nil: the catalogue has no name for it.
     package func contradictions(of transaction: Transaction, given item: String?) -> [MatchReason] {
         var reasons: [MatchReason] = []
         if let productID, productID != transaction.productID { reasons.append(.productDiffers) }

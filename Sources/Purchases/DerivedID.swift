@@ -1,7 +1,7 @@
 import Crypto
 package import Foundation
 
-/// Ids that follow from what they name, so that doing a thing again is the same thing.
+/// Ids that are computed from what they name, so that a repeated action gets the same id.
 package enum DerivedID {
     /// UUIDv8 (RFC 9562, 5.8) from the first 16 bytes of the parts' digest: no two lists of parts read alike.
     package static func make(_ parts: [String]) -> UUID {
@@ -22,13 +22,13 @@ package enum DerivedID {
         return Array(SHA256.hash(data: bytes))
     }
 
-    /// The id of the first event of its type that a purchase has: what is done again after a restored backup is the same
-    /// event.
+    /// The id of the first event of a type that a purchase has: an action that is repeated after a restored backup
+    /// gives the same event.
     ///
-    /// That of `purchase.granted` never changes, or goods would be handed out twice. That of `purchase.revoked` held the
-    /// refund's date once, where there was one; Apple corrects that date, and a refund is told once. The owner is no part
-    /// of either: a purchase is given to one user, whom a merge or an erasure gives another name. Where a purchase may
-    /// have several events of a type, `type` holds the user, the receipt or the decision as well.
+    /// The id of `purchase.granted` never changes, or goods would be handed out twice. The id of `purchase.revoked`
+    /// once held the refund's date, where there was one; Apple corrects that date, and a refund is told once. The owner
+    /// is no part of either id: a purchase is given to one user, and a merge or an erasure changes the user's name.
+    /// Where a purchase may have several events of a type, `type` holds the user, the receipt or the decision as well.
     package static func event(appID: String, transactionID: String, type: String) -> UUID {
         make([appID, transactionID, type, ""])
     }

@@ -1,31 +1,32 @@
 import Encoding
 package import Foundation
 
-/// An order as the matcher sees it: whose it is, what for, and until when its offer counts.
+/// An order as the matcher sees it: its user, its product, and until when its offer counts.
 package struct PlacedOrder: Sendable, Equatable {
     package var id: UUID
     package var userID: String
     package var productID: String
-    /// Of those that are sold under its product; nil: the default.
+    /// One of the items that are sold under the product. Nil: the default item.
     package var item: String?
     /// What the client asked for; Apple's quantity multiplies the goods.
     package var quantity: Int
     package var environment: String?
     /// By the database's clock.
     package var placedAt: Date
-    /// Bought later, it gets the goods of that day.
+    /// The offer counts until then. A later purchase gets the goods of its own day.
     package var payBy: Date
-    /// Frozen, of one unit. Nil: the catalogue held nothing for it then.
+    /// The goods of one unit, frozen when the order was placed. Nil: the catalogue held nothing for the order then.
     package var goods: [AppPolicy.Goods]?
-    /// Frozen: what comes beside them, once.
+    /// The bonuses beside the goods, each once; frozen when the order was placed.
     package var bonuses: [Catalogue.Bonus]
     /// Where in the game the goods go, one JSON object as stored.
     package var target: String
-    /// Placed on the installation that the submission came from, as the token says that this server issued to it.
+    /// Whether the order was placed on the installation that the submission came from. The token that this server
+    /// issued to the installation says so.
     package var isOnProvenInstallation: Bool
-    /// Asked for because this transaction came without an order (S2-17).
+    /// The transaction that came without an order, so that the app asked for this order (S2-17).
     package var reservedFor: String?
-    /// The purchase it was bound to, once and for ever.
+    /// The purchase that has bound the order, once and for ever.
     package var transactionID: String?
 
     package init(
@@ -50,22 +51,23 @@ package struct PlacedOrder: Sendable, Equatable {
         self.transactionID = transactionID
     }
 
-    /// What it gives, and where in the game.
+    /// Whether both orders promise the same goods, item and bonuses, to the same place in the game.
     package func promisesTheSame(as other: PlacedOrder) -> Bool {
         goods == other.goods && item == other.item && bonuses == other.bonuses && target == other.target
     }
 }
 
-/// What the database knows about whose a purchase is: the input of ``Matcher``, as of one moment.
+/// What the database knows about the owner of a purchase: the input of ``Matcher``, as of one moment.
 package struct Evidence: Sendable, Equatable {
     /// A chain of transactions (one originalTransactionId, and the one that it was called by before) of which something
     /// was granted.
     package struct Chain: Sendable, Equatable {
-        /// Whose it is since its latest granted purchase.
+        /// The chain's owner since its latest granted purchase, or since a later move.
         package var userID: String
-        /// Whether it became his after that purchase was given to somebody else.
+        /// Whether the chain became this user's after its latest purchase was granted to another user.
         package var isMoved: Bool
-        /// Of the chain's latest purchase before this one, and when it ends or ended; asked only where nobody posted it.
+        /// The product of the chain's latest purchase before this one, and the end of that purchase. Read only if
+        /// nobody posted this purchase.
         package var productID: String?
         package var runsUntil: Date?
 
@@ -77,14 +79,14 @@ package struct Evidence: Sendable, Equatable {
         }
     }
 
-    /// A person's word on whose a held purchase is.
+    /// A person's decision who owns a held purchase.
     package struct SupportDecision: Sendable, Equatable {
         package var userID: String
-        /// Which of the items that are sold as its product; nil: as it is found.
+        /// The item that the person chose, of those that are sold as the product. Nil: the rules find the item.
         package var item: String?
-        /// Leads to the user. Nil: Apple was not to be told when it was decided.
+        /// The token that leads to the user. Nil: Apple was not to be told when the person decided.
         package var token: UUID?
-        /// What was bought at another time, with another id, was granted under the key of its ids.
+        /// Whether another transaction, bought at another second, was granted under the key of this purchase's ids.
         package var isOfKeyInUse: Bool
 
         package init(userID: String, item: String? = nil, token: UUID? = nil, isOfKeyInUse: Bool = false) {
@@ -95,58 +97,61 @@ package struct Evidence: Sendable, Equatable {
         }
     }
 
-    /// Orders of this app, each once: the one that the token names, the one that the submission names, unbound ones of
-    /// this product of everybody whom the purchase may belong to, and of this product and installation; and the one that
-    /// this purchase was given by on trust.
+    /// Orders of this app, each once: the order that the token names; the order that the submission names; unbound
+    /// orders of this product, of every user who may be the owner and of this installation; and the order by which this
+    /// purchase was given on trust.
     package var orders: [PlacedOrder] = []
-    /// What the submission names for this purchase.
+    /// The order that the submission names for this purchase.
     package var namedOrderID: UUID?
-    /// Whom the app registered the purchase's token for.
+    /// The user for whom the app registered the purchase's token.
     package var registeredUserID: String?
-    /// Whom purchases of Production with this token were given to before, which still stand, where nobody registered it;
-    /// two stand for many.
+    /// The users of earlier Production grants with this token that Apple has not taken back. The matcher reads them if
+    /// nobody registered the token; two users stand for many.
     package var rememberedUserIDs: [String] = []
-    /// The user of this app whom the record that was posted names, where that is not its poster's name (S0-24).
+    /// The known user of this app whom the posted record names, if that is not the poster (S0-24).
     package var recordUserID: String?
-    /// The record names somebody whom nobody knows here.
+    /// Whether the posted record names a user who is not known here, in an app whose records name users.
     package var isRecordOfUnknown = false
-    /// Whether a token is registered for the poster, while this purchase carries one.
+    /// Whether a token is registered for the poster, while this purchase carries one that nobody registered.
     package var posterHasToken = false
-    /// To whom purchases of its Apple customer were given before; asked only where nobody posted it.
+    /// The users of earlier grants to the purchase's Apple customer. Read only if nobody posted this purchase.
     package var customerUserIDs: [String] = []
     package var chain: Chain?
     package var supportDecision: SupportDecision?
-    /// How many purchases that the chain was granted Apple took back before this one; not of periods. They count also
-    /// where nobody is known for the chain any more.
+    /// How many granted purchases of the chain Apple took back before this one was bought; 0 for a period. They count
+    /// also if the chain has no known owner any more.
     package var revocations = 0
-    /// What this purchase was granted by under another id: a period that ends with it, or what was bought anew after the
-    /// same refund. Two that come at once are not known here.
+    /// The key under which this purchase was granted by another id: a period with the same end, or a purchase made anew
+    /// after the same refund. Of two ids that are judged at the same time, neither is known here.
     package var grantedKey: String?
     /// Why Apple took this purchase back under another of its ids, after this one was bought and signed: `refunded`,
-    /// `withdrawn`, or `review` for a reason that is not known here. Asked only of one whose chain may have an owner.
+    /// `withdrawn`, or `review` for a reason that this program does not know. Read only for a purchase whose chain may
+    /// have an owner.
     package var takenBack: Reason?
-    /// Whether another product of its chain was bought within a minute of its end; asked only where that may explain it.
+    /// Whether another product of the chain was bought within a minute of this purchase's end. Read only if that may
+    /// explain the end.
     package var hasSuccessor = false
-    /// Whether we set the token of this later purchase of its chain at Apple, for an earlier one.
+    /// Whether this server set the purchase's token at Apple, for an earlier purchase of the chain.
     package var isTokenWritten = false
-    /// To whomever, under this id or another one of the same purchase; asked only of one of several.
+    /// Whether the purchase is granted, to any user, under this id or another id of the same purchase. Read only if the
+    /// receipt has several purchases and the submission names an order.
     package var isGranted = false
     /// Of ``orders``, those that other purchases of the same receipt have taken in this round.
     package fileprivate(set) var takenOrderIDs: Set<UUID> = []
 
     package init() {}
 
-    /// Nothing speaks for anybody.
+    /// No evidence for any user.
     package static let none = Evidence()
 
-    /// Notes of which purchases another one of the same receipt took the place.
+    /// Notes for each ended purchase whether another purchase of the same receipt took its place.
     package static func explain(_ transactions: [Transaction], _ evidence: inout [String: Evidence]) {
         for ended in transactions where ended.mayHaveSuccessor && transactions.contains(where: { $0.follows(ended) }) {
             evidence[ended.id]?.hasSuccessor = true
         }
     }
 
-    /// As it is when other purchases have bound these orders.
+    /// This evidence, if other purchases have bound these orders: transaction ids by order id.
     package func with(bound: [UUID: String]) -> Evidence {
         guard !bound.isEmpty else { return self }
         var evidence = self
@@ -156,7 +161,7 @@ package struct Evidence: Sendable, Equatable {
         return evidence
     }
 
-    /// As it is when other purchases of the same receipt take these orders.
+    /// This evidence, if other purchases of the same receipt take these orders: transaction ids by order id.
     package func with(taken: [UUID: String]) -> Evidence {
         guard !taken.isEmpty else { return self }
         var evidence = with(bound: taken)
@@ -166,12 +171,14 @@ package struct Evidence: Sendable, Equatable {
 }
 
 extension Evidence {
-    /// Ownership, note 1: of several purchases of one receipt, the order that the submission names belongs to the
-    /// one with the named id; if that is not among them (StoreKit 1 ids differ by device), to the newest ungranted one
-    /// of its product, and another user's order that is for none of their products to the newest ungranted one of any.
-    /// The others are judged as if it did not exist.
+    /// Assigns the order that the submission names to one of several purchases of a receipt (Ownership, note 1): to the
+    /// purchase whose token is the order; else to the one with the named id; else (StoreKit 1 ids differ by device) to
+    /// the newest ungranted purchase of the order's product. An order of another user that is for none of these
+    /// products goes to the newest ungranted purchase of any product. The other purchases are judged as if the order
+    /// did not exist.
     ///
-    /// - Parameter spokenOf: purchases that words of their own are about.
+    /// - Parameter spokenOf: ids of purchases that have a statement of their own (``ReceiptLine``). The search for the
+    ///   newest purchase skips them.
     package static func assign(
         named orderID: UUID?, meant transactionID: String?, by poster: String?, to transactions: [Transaction],
         except spokenOf: Set<String> = [], _ evidence: inout [String: Evidence]

@@ -1,13 +1,13 @@
 import Encoding
 import Foundation
 
-/// Judges the purchases of one receipt by what is known about whose they are.
+/// Decides about the purchases of one receipt, by the evidence of who owns them.
 package struct Judge: Sendable {
     package let policy: AppPolicy
     package let claim: Claim
-    /// By transaction id; what is missing has ``Evidence/none``.
+    /// By transaction id. A transaction without an entry has ``Evidence/none``.
     private let evidence: [String: Evidence]
-    /// The purchase that the post's own words are about.
+    /// The id of the purchase that the post's declaration is about.
     private let meantID: String?
     /// What earlier posts say of the other purchases, by transaction id.
     private let lines: [String: ReceiptLine]
@@ -25,11 +25,13 @@ package struct Judge: Sendable {
 
     package func judge(_ transaction: Transaction) -> Verdict.Entry { judge(transaction, taken: [:]) }
 
-    /// All of them, no order for two.
+    /// One entry for each transaction. No two entries take the same order.
     package func judge(_ transactions: [Transaction]) -> [Verdict.Entry] { settled(transactions.map(judge)) }
 
-    /// Those that would be given are matched again, the newest first: each order goes to one of them, and the latest
-    /// order to the latest purchase. What is given on trust stays so. The others are as they were.
+    /// The entries, with those that would be given matched again, the newest purchase first: each order goes to one
+    /// purchase, and the latest order to the latest purchase. A provisional entry stays provisional if it would still
+    /// be granted to the same owner; otherwise it becomes open. Entries that are rejected, held or open stay as they
+    /// were.
     package func settled(_ entries: [Verdict.Entry]) -> [Verdict.Entry] {
         guard !evidence.isEmpty else { return entries }
         var entries = entries
@@ -48,7 +50,7 @@ package struct Judge: Sendable {
             }
             var matched = judge(entry.transaction, taken: taken)
             if isProvisional {
-                // On trust only to whom its place was taken for.
+                // The place within the limits was taken for this owner, so nobody else gets the purchase on trust.
                 if case .grant(let goods, let source) = matched.decision,
                     (matched.match?.userID).isSameText(as: entry.match?.userID)
                 {

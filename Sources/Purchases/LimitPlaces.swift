@@ -2,9 +2,10 @@ import Crypto
 import Encoding
 import Foundation
 
-/// A place within a limit of an app's policy or of its catalogue. The database takes it in the statement that gives the
-/// purchase, so that purchases which come at once pass no limit unnoticed. A purchase that lacks a place of the policy is held; one
-/// that lacks a place of the catalogue is given, because it is paid, and its grant says so.
+/// A place within a limit of an app's policy or of its catalogue. The database takes the place in the statement that
+/// gives the purchase, so that purchases which come at once pass no limit unnoticed. A purchase that lacks a place of
+/// the policy is held. A purchase that lacks a place of the catalogue is given, because it is paid, and its grant says
+/// so.
 package struct LimitPlace: Sendable, Equatable {
     /// The raw value is the word in SQL.
     package enum Limit: String, Sendable, CaseIterable {
@@ -29,7 +30,7 @@ package struct LimitPlace: Sendable, Equatable {
     package let limit: Limit
     package let holder: String
     package let takenFor: String
-    /// How many there are.
+    /// How many places the limit has.
     package let places: Int
 
     package init(
@@ -45,8 +46,9 @@ package struct LimitPlace: Sendable, Equatable {
 }
 
 extension AppPolicy {
-    /// What a finding needs places for: sandbox purchases of users who are no testers, what a post alone is granted for
-    /// (rows 5a and 10), and items that the catalogue limits. Nothing is dropped beyond a limit.
+    /// The places that a finding needs: for sandbox purchases of users who are no testers, for purchases that are
+    /// granted by a post alone (rows 5a and 10), and for items that the catalogue limits. No purchase is dropped beyond
+    /// a limit.
     ///
     /// - Parameter posterID: the owner where a decision names none.
     package func places(for finding: Verdict.Finding, posterID: String?) -> [LimitPlace] {
@@ -68,7 +70,7 @@ extension AppPolicy {
                 transactionID: transaction.id, purchaseKey: transaction.purchaseKey, limit: limit, holder: holder,
                 takenFor: purpose, places: places)
         }
-        // An entitlement alone takes nothing from anybody.
+        // An entitlement without goods takes no place.
         guard source != .shared || shared == .goods else { return [] }
         var places = units(of: entry, userID: userID).map { place($0.limit, $0.holder, for: $0.unit, $0.places) }
         if transaction.environment != Transaction.production {
@@ -84,15 +86,16 @@ extension AppPolicy {
             places.append(place(.makeUpCustomer, customer, for: user, makeUpUsersPerCustomer))
         }
         if makeUpPerUserPerDay > 0 {
-            // Of another user's record the poster's: nobody uses up what another user may be given in a day.
+            // For another user's record the holder is the poster: no user uses up what another user may be given in a
+            // day.
             let holder = posterID.map(Self.digest) ?? user
             places.append(place(.makeUpUser, holder, for: transaction.purchaseKey, makeUpPerUserPerDay))
         }
         return places
     }
 
-    /// The units of an item that the catalogue limits, each once for each limit. The database keeps a digest of the holder, and
-    /// reads by it what the user was given before there were places.
+    /// The units of an item that the catalogue limits, each once for each limit. The database keeps a digest of the
+    /// holder. By the holder the database also finds what the user was given before there were places.
     private func units(
         of entry: Verdict.Entry, userID: String
     ) -> [(limit: LimitPlace.Limit, holder: String, unit: String, places: Int)] {
@@ -105,7 +108,7 @@ extension AppPolicy {
         return [
             (LimitPlace.Limit.itemDay, item.limits.day), (.itemMonth, item.limits.month), (.itemEver, item.limits.ever),
         ].flatMap { limit, most in
-            // One more than there may be is as telling as a hundred more.
+            // One unit more than the limit is as telling as a hundred more.
             most.map { most in
                 (1...max(1, min(transaction.quantity, most + 1))).map { unit in
                     (
@@ -117,7 +120,8 @@ extension AppPolicy {
         }
     }
 
-    /// SHA-256 in hexadecimal. A place may outlive the erasure of its user, and holds no id that a reader could see.
+    /// SHA-256 of a user's id, in hexadecimal. A place may outlive the erasure of its user, so it holds no id that a
+    /// reader could see.
     private static func digest(_ userID: String) -> String {
         SHA256.hash(data: Data(userID.utf8)).hexadecimal
     }

@@ -1,25 +1,27 @@
 package import Foundation
 
-/// Whose a purchase is, by which row of Ownership, and by which order.
+/// The owner that was found for a purchase, by which row of Ownership, and by which order.
 package struct Match: Sendable, Equatable {
     package var userID: String
     package var source: BindingSource
-    /// Bound by this purchase, if it is the one that is granted. Nil: a make-up order, of which the grant is the record.
+    /// The order that this purchase binds if it is granted. Nil: a make-up order, whose only record is the grant.
     package var order: PlacedOrder?
-    /// Whose frozen offer counts. Nil: the goods of the day it was bought.
+    /// The order whose frozen offer counts. Nil: the goods of the day of the purchase.
     package var offer: PlacedOrder?
-    /// Bought once more on an order that another purchase has bound: both are given, and it is told.
+    /// The order, bound by another purchase, on which this purchase was bought once more. Both purchases are granted,
+    /// and the event `purchase.possible_double_charge` tells it.
     package var secondChargeOf: UUID?
-    /// Whether the purchase's chain is its owner's from it on, and was nobody's or another user's before (note 3).
+    /// Whether the purchase's chain is its owner's from this purchase on, and was nobody's or another user's before
+    /// (note 3).
     package var takesChain = false
     package var chainWasOf: String?
-    /// The token that leads to the owner, where a person of support named the owner and no order need say it.
+    /// The token that leads to the owner, of a support decision. No order is needed to name the owner then.
     package var token: UUID?
     /// The order that the purchase's own token names, bound or not: it says where in the game the goods go.
     package var orderOfToken: PlacedOrder?
-    /// Which of the product's items it is, where that is not named as the product.
+    /// The item of the product. Nil: the item has the product's name, or no name.
     package var item: String?
-    /// What comes beside the goods where the user has not had it in its period: the database knows.
+    /// Bonuses beside the goods. The database grants those that the user has not had in their period.
     package var bonuses: [Catalogue.Bonus] = []
     package var reasons: [MatchReason]
 

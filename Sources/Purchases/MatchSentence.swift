@@ -10,8 +10,7 @@ extension PlayerSentence {
 }
 
 extension MatchReason {
-    /// What may be said of it to whom the purchase was given. It names nobody; a reason without a sentence does not
-    /// compile.
+    /// The sentence that the purchase's owner may read. It names nobody; a reason without a sentence does not compile.
     package var sentence: PlayerSentence {
         switch self {
         case .tokenOfOrder, .orderNamed, .orderOpen:

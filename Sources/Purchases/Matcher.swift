@@ -1,29 +1,32 @@
 import Encoding
 package import Foundation
 
-/// Whose a purchase is: rows 2 to 11 of Ownership, the first that answers decides. Row 1 is the database's. Pure.
+/// Finds the owner of a purchase: rows 2 to 11 of Ownership, of which the first that answers decides. The database
+/// answers row 1. Pure.
 ///
 /// Above all rows stands one rule: **what another user has merely claimed never takes a purchase from an authenticated
-/// poster who shows Apple's own data.** Only proof does (``BindingSource/isProof``): an order or a registered token inside
-/// Apple's data, a chain whose purchases were shown with Apple's own data, an installation token that this server issued, a
-/// person's decision. An order of another, a token that was merely used before and a free text of a client prove nothing.
+/// poster who shows Apple's own data.** Only proof does (``BindingSource/isProof``): an order or a registered token
+/// inside Apple's data, a chain whose purchases were shown with Apple's own data, an installation token that this
+/// server issued, a person's decision. An order of another user, a token that was merely used before and a client's
+/// free text prove nothing.
 package struct Matcher: Sendable {
     package enum Answer: Sendable, Equatable {
         case owner(Match)
-        /// Nobody can be named. The rival is whom something less than proof speaks for.
+        /// No owner can be named. The rival is the other user for whom less than proof speaks.
         case held(Reason, rival: String? = nil)
-        /// Not now: somebody may still post it.
+        /// No owner yet: a user may still post the purchase.
         case open(Reason)
     }
 
-    /// Its owner's own post says more than the Apple customer's past: it is waited for so long, in seconds.
+    /// How long the owner's own post is waited for, in seconds, because it says more than the past of the Apple
+    /// customer.
     package static let unpostedFor: TimeInterval = 86_400
 
     /// Apple's clock and ours may differ: an order placed this long after a purchase still fits it, in seconds.
     package static let placedAfterMax: TimeInterval = 300
     /// Orders placed this long before a purchase are near it, in seconds.
     package static let nearMax: TimeInterval = 900
-    /// To tell a renewal from a purchase that was ordered: the order is as old as this, in seconds.
+    /// The greatest age of an order, in seconds, that tells an ordered purchase from a renewal.
     package static let hour: TimeInterval = 3600
 
     private let transaction: Transaction
@@ -56,9 +59,10 @@ package struct Matcher: Sendable {
         return .held(.orderUnknown)
     }
 
-    /// Of what was bought before the cut-over and lasts (row 0c): rows 2 to 4 and 10; row 8, for an imported owner of a
-    /// subscription is known by its chain alone; and row 5a, for what a post says to be another's is never its poster's.
-    /// No order is bound: the former system placed it, and gave its goods.
+    /// The owner of a purchase that was made before the cut-over and lasts (row 0c): by rows 2 to 4 and 10; by row 8,
+    /// because only the chain names the imported owner of a subscription; and by row 5a, because a purchase that the
+    /// post says is another user's is never its poster's. No order is bound: the former system placed the order, and
+    /// gave its goods.
     package var answerBeforeCutover: Answer {
         let found: Match
         if let match = decided ?? renewalOfMoved ?? orderToken {
@@ -82,8 +86,9 @@ package struct Matcher: Sendable {
         return .owner(finished(match))
     }
 
-    /// The owner of what another customer shares (row 0d): its own chain's owner; else its poster; else, where nobody posted
-    /// it, the only user who is known for the Apple customer it is shared with. Tokens and orders say nothing of it.
+    /// The owner of a purchase that another customer shares (row 0d): the owner of its own chain; else its poster;
+    /// else, if nobody posted it for a day, the only user who is known for the Apple customer with whom it is shared.
+    /// Tokens and orders are not used.
     package var answerOfShared: Answer {
         if let chain = evidence.chain {
             return .owner(Match(userID: chain.userID, source: .shared, reasons: [.chainKnown]))
@@ -99,8 +104,8 @@ package struct Matcher: Sendable {
 
     // MARK: The rows
 
-    /// A person has said whose it is, and that comes before all that would only be concluded. An order of his is bound by
-    /// it as in row 3; of several items only one that is for the item which was said.
+    /// The owner by a support decision, which comes before all rows. It binds an order of the user as row 3 does; of
+    /// several items only an order for the item that the person chose.
     private var decided: Match? {
         guard let decision = evidence.supportDecision else { return nil }
         var match = Match(userID: decision.userID, source: .support, reasons: [.supportDecided])
@@ -119,20 +124,20 @@ package struct Matcher: Sendable {
         return match
     }
 
-    /// Row 4 before rows 2 and 3, of a chain that was moved: its renewals carry the token of the purchase from before,
-    /// which would take it back each month.
+    /// Row 4 before rows 2 and 3, for a chain that was moved. Its renewals carry the token of the earlier purchase, and
+    /// that token would move the chain back each month.
     private var renewalOfMoved: Match? {
         guard let chain = evidence.chain, chain.isMoved, isRenewal || isChangeOfProduct else { return nil }
         return ofChain(chain, .chain)
     }
 
-    /// Row 2: the token is an order of this app. Its user, whoever posted.
+    /// Row 2: the token is an order of this app. The owner is the order's user, also if another user posted.
     private var orderToken: Match? {
         guard let token, let order = evidence.orders.first(where: { $0.id == token })
         else { return nil }
         var match = Match(userID: order.userID, source: .orderToken, reasons: [.tokenOfOrder])
         match.orderOfToken = order
-        // One that was asked for by another purchase is that one's: the token says the user only.
+        // An order that is reserved for another purchase is not bound by this one: the token then says the user only.
         if isFirstOfChain, isFree(order) {
             if isUnbound(order) {
                 bind(order, &match)
@@ -151,8 +156,8 @@ package struct Matcher: Sendable {
         return match
     }
 
-    /// Row 3: the token is a user's, registered or remembered of what he was given before. One that is nobody's, from a
-    /// poster who has one of his own: held.
+    /// Row 3: the token is registered for a user, or remembered from the user's earlier grants. If nobody has the token
+    /// and the poster has another one, the purchase is held.
     private var userToken: Answer? {
         guard token != nil else { return nil }
         if let userID = evidence.registeredUserID {
@@ -167,9 +172,10 @@ package struct Matcher: Sendable {
         return evidence.posterHasToken ? .held(.foreignToken) : nil
     }
 
-    /// Row 3 of a token that was only used before: it speaks for its user where he posts, or where a day long nobody did.
-    /// Against another poster it is a claim: an order of the poster's own, placed before the purchase, answers it; else
-    /// the purchase waits for a day, and both are told. A chain that is known is proof, and goes before it (row 4).
+    /// Row 3 for a token that was only used before. It names its user if that user posts, or if nobody posts for a day.
+    /// Against another poster the token is a claim: an order of the poster's own, placed before the purchase, outweighs
+    /// it; else the purchase is held for a day, both users are told, and then the next rows decide. A known chain is
+    /// proof and goes first (row 4).
     private func rememberedToken(of userID: String) -> Answer? {
         if userID.isSameText(as: claim.userID) { return .owner(ofToken(userID, .rememberedToken, .tokenGrantedBefore)) }
         guard chain == nil else { return nil }
@@ -187,7 +193,7 @@ package struct Matcher: Sendable {
         return match
     }
 
-    /// Rows 5 and 7 by what was placed before the purchase alone.
+    /// Rows 5 and 7 by the orders that were placed before the purchase.
     private func orderBefore(of userID: String) -> Match? {
         var match: Match
         if let order = named, order.userID.isSameText(as: userID), fitsBefore(order) {
@@ -203,13 +209,13 @@ package struct Matcher: Sendable {
         return match
     }
 
-    /// Row 4: a renewal, a restore or a change of product, in a chain we know.
+    /// Row 4: a renewal, a restore or a change of product, in a known chain.
     private var chain: Match? {
         guard let chain = evidence.chain, isRenewal || isRestore || isChangeOfProduct else { return nil }
         return ofChain(chain, .chain)
     }
 
-    /// Row 5: the submission names an order of its user that fits.
+    /// Row 5: the submission names an order of its poster that fits.
     private var namedOrder: Match? {
         guard let order = named, order.userID.isSameText(as: claim.userID), fits(order) else { return nil }
         var match = Match(userID: order.userID, source: .namedOrder, reasons: [.orderNamed])
@@ -217,8 +223,8 @@ package struct Matcher: Sendable {
         return match
     }
 
-    /// Row 5a: the record that was posted names another user than its poster, one who is known here. Not where an order
-    /// of a third user is named beside it.
+    /// Row 5a: the posted record names another user than its poster, one who is known here. Nil if the submission also
+    /// names an order of a third user.
     private var record: Match? {
         guard let userID = evidence.recordUserID, !userID.isSameText(as: claim.userID),
             !namesAnothers || userID.isSameText(as: named?.userID)
@@ -228,8 +234,8 @@ package struct Matcher: Sendable {
         return match
     }
 
-    /// Row 6: an order of another user, placed on the same proven installation, near the purchase and later than any of
-    /// the poster's.
+    /// Row 6: an order of another user, placed on the same proven installation, near the purchase and later than any
+    /// order of the poster's.
     private var orderOfAnother: Match? {
         let own = evidence.orders.filter { $0.userID.isSameText(as: claim.userID) && fits($0) }.map(\.placedAt).max()
         let others = evidence.orders.filter {
@@ -242,9 +248,9 @@ package struct Matcher: Sendable {
         return match
     }
 
-    /// Why the post is not its poster's for what it says itself: it names another user's order (S1-25), whether or not
-    /// that order fits, or carries the record of a user whom nobody knows (S0-24). Rows 7, 9 and 10 do not answer then.
-    /// Goods cannot be taken back, so a person decides, or the other's own post.
+    /// Why the purchase is not its poster's by the post itself: the post names another user's order (S1-25), whether or
+    /// not that order fits, or carries the record of an unknown user (S0-24). Then rows 7, 9 and 10 do not answer.
+    /// Goods cannot be taken back, so a person or the other user's own post decides.
     private var isForAnother: Reason? {
         if namesAnothers { return .foreignOrder }
         return evidence.isRecordOfUnknown ? .foreignRecord : nil
@@ -258,10 +264,10 @@ package struct Matcher: Sendable {
         return match
     }
 
-    /// Row 8: a purchase in a chain we know, as by resubscribing in Settings.
+    /// Row 8: a purchase in a known chain, for example because the user subscribed again in Settings.
     private var chainOwner: Match? { evidence.chain.map { ofChain($0, .chainOwner) } }
 
-    /// Row 9: the submission names an order of its user that is younger than the purchase, or reserved for it.
+    /// Row 9: the submission names an order of its poster that is younger than the purchase, or reserved for it.
     private var lateOrder: Match? {
         guard let userID = claim.userID, let order = lateOrder(of: userID) else { return nil }
         return Match(userID: userID, source: .lateOrder, order: order, reasons: [lateReason(order)])
@@ -276,16 +282,17 @@ package struct Matcher: Sendable {
         }
     }
 
-    /// Rows 8 and 11 of a purchase that nobody posted: not before its owner has had the time to post it himself. Then the
-    /// chain's owner; an order of one of the users who are known for the Apple customer, as in row 7; the only one of
-    /// them; else whoever posts it first, or support.
+    /// Rows 8 and 11, for a purchase that nobody posted. It stays open until its owner has had the time to post it.
+    /// Then the owner is the chain's owner; else, as in row 7, the user of an order among the users who are known for
+    /// the Apple customer; else the only one of these users; else the first user who posts it, or the user whom support
+    /// names.
     private var unposted: Answer {
         guard isADayOld else { return .open(.unclaimedYet) }
         if let match = chainOwner ?? orderOfCustomer ?? onlyUserOfCustomer { return .owner(finished(match)) }
         return .held(.unclaimed)
     }
 
-    /// Whoever it may belong to has had the time to post it.
+    /// Whether the owner has had a day to post the purchase.
     private var isADayOld: Bool { claim.judgedAt >= claim.receivedAt + Self.unpostedFor }
 
     private var orderOfCustomer: Match? {
@@ -300,7 +307,7 @@ package struct Matcher: Sendable {
         return Match(userID: userID, source: .customer, reasons: [.customerKnown])
     }
 
-    /// What the purchase itself says of its owner. One that we set at Apple proves nothing: it is what we knew.
+    /// The token of the purchase. Nil if this server set the token at Apple: then it proves nothing new.
     private var token: UUID? { evidence.isTokenWritten ? nil : transaction.appAccountToken }
 
     // MARK: Orders
@@ -316,23 +323,23 @@ package struct Matcher: Sendable {
         return !named.userID.isSameText(as: userID)
     }
 
-    /// By no purchase, or by this one.
+    /// Whether no purchase has bound the order, or this one has.
     private func isUnbound(_ order: PlacedOrder) -> Bool {
         order.transactionID == nil || order.transactionID == transaction.id
     }
 
-    /// Same product, unbound, reserved for no other purchase, and placed no later than the purchase: order B never
-    /// swallows transaction A. A renewal or a restore fits no order.
+    /// Whether an order fits the purchase: same product, unbound, reserved for no other purchase, and placed no later
+    /// than the purchase, so that transaction A never binds the later order B. No order fits a renewal or a restore.
     ///
-    /// Clocks differ: one that was placed a little later fits as well, unless the purchase's chain is known or an order
-    /// from before it fits, of the same user or of anybody on this proven installation.
+    /// Clocks differ: an order that was placed up to ``placedAfterMax`` later fits as well, unless the purchase's chain
+    /// is known or an earlier order fits, of the same user, or near the purchase on this proven installation.
     private func fits(_ order: PlacedOrder) -> Bool {
         guard !fitsBefore(order) else { return true }
         guard isOfProduct(order), isUnbound(order), !isRenewal, !isRestore, evidence.chain == nil,
             order.placedAt <= transaction.purchasedAt + Self.placedAfterMax
         else { return false }
         return !evidence.orders.contains { other in
-            // One that a neighbour in the same receipt has taken was there before all the same.
+            // An order that another purchase of the same receipt has taken is an earlier order all the same.
             isOfProduct(other) && other.placedAt <= transaction.purchasedAt
                 && (isUnbound(other) || evidence.takenOrderIDs.contains(other.id))
                 && (other.userID.isSameText(as: order.userID) || other.isOnProvenInstallation && isNear(other))
@@ -359,13 +366,14 @@ package struct Matcher: Sendable {
 
     private func openOrder(of userID: String) -> OpenOrder { openOrder(of: [userID], fits) }
 
-    /// Orders of a user that fit, and whose offer counts.
+    /// Orders of a user that fit, and whose offer still counted at the purchase.
     private func fittingOffers(of userID: String) -> [PlacedOrder] {
         evidence.orders.filter { $0.userID.isSameText(as: userID) && fits($0) && transaction.purchasedAt <= $0.payBy }
     }
 
-    /// Row 7, for whomever: the latest; where they promise different things or are different users', only if it alone is
-    /// near the purchase. One that this purchase was given by before is the one, whatever was placed since.
+    /// Row 7 among the orders of these users: the order by which this purchase was given before, whatever was placed
+    /// since; else the latest. If the orders promise different things or are different users', the latest counts only
+    /// if it alone is near the purchase.
     private func openOrder(of userIDs: [String], _ fits: (PlacedOrder) -> Bool) -> OpenOrder {
         let orders = evidence.orders.filter { order in
             userIDs.contains { $0.isSameText(as: order.userID) } && fits(order)
@@ -383,7 +391,7 @@ package struct Matcher: Sendable {
             ? .order(latest, [.orderOpen, .latestAlone]) : .none([.ordersDiffer])
     }
 
-    /// Row 9, for whomever.
+    /// Row 9, for any user.
     private func lateOrder(of userID: String) -> PlacedOrder? {
         guard let order = named, order.userID.isSameText(as: userID), order.productID == transaction.productID,
             isUnbound(order), isFree(order),
@@ -396,7 +404,8 @@ package struct Matcher: Sendable {
         order.reservedFor == transaction.id ? .orderReserved : .orderLater
     }
 
-    /// Rows 5, 7 and 9 among the orders of an owner who was found otherwise; else a make-up order.
+    /// Binds an order of an owner whom another row found, by rows 5, 7 and 9. Without such an order the match stays a
+    /// make-up order.
     private func bindOrder(of userID: String, _ match: inout Match) {
         if let order = named, order.userID.isSameText(as: userID), fits(order) {
             match.reasons.append(.orderNamed)
@@ -413,7 +422,7 @@ package struct Matcher: Sendable {
         }
     }
 
-    /// Its goods are those of the day of the purchase (S1-8, S3-23).
+    /// Row 9. The goods are those of the day of the purchase (S1-8, S3-23).
     private func bindLateOrder(of userID: String, _ match: inout Match) {
         guard let order = lateOrder(of: userID) else { return }
         match.order = order
@@ -439,11 +448,12 @@ package struct Matcher: Sendable {
     private var isFirstOfChain: Bool { transaction.isFirstOfChain }
 
     private var isConsumable: Bool { boughtAs == .consumable }
-    /// A subscription or a non-consumable: the client need say nothing of item or role.
+    /// Whether it is a subscription or a non-consumable: the client need say nothing of item or role.
     private var lasts: Bool { boughtAs == .autoRenewable || boughtAs == .nonConsumable }
     private var boughtAs: Transaction.Kind { kind ?? (transaction.isPeriod ? .autoRenewable : .consumable) }
 
-    /// Apple's word; a legacy receipt has none: then what follows in a chain, unless the poster just ordered it.
+    /// Whether this is a renewal, as Apple says it. A legacy receipt does not say it: there a later period of a chain
+    /// is a renewal, unless the poster ordered it within the hour before.
     private var isRenewal: Bool {
         if let reason = transaction.reason { return reason == Transaction.renewal }
         return transaction.isPeriod && !isFirstOfChain && !hasOrderWithinHour
@@ -460,7 +470,7 @@ package struct Matcher: Sendable {
         !transaction.isPeriod && !isFirstOfChain && evidence.revocations == 0
     }
 
-    /// An upgrade, a cross-grade or a bundle while the chain runs, which nobody posted.
+    /// Whether this is an upgrade, a cross-grade or a bundle while the chain runs, and nobody posted it.
     private var isChangeOfProduct: Bool {
         guard !claim.isPosted, transaction.isPeriod, let productID = evidence.chain?.productID else { return false }
         return productID != transaction.productID && evidence.chain?.runsUntil ?? .distantPast > transaction.purchasedAt

@@ -1,13 +1,12 @@
 import Encoding
 package import Foundation
 
-/// Ids of orders. Those that are placed here are UUIDv7 (RFC 9562, 5.7): with the time in front, orders that are placed,
-/// bought and looked up together lie together in every index, also among millions; 74 random bits keep them from being
-/// guessed.
+/// Ids of orders. New ids are UUIDv7 (RFC 9562, 5.7): with the time in front, orders that are placed, bought and looked
+/// up together lie together in every index, also among millions; 74 random bits keep ids from being guessed.
 package enum OrderID {
-    /// The order that a text names: a UUID, or the number that the system before this one gave it, which may be anything.
+    /// The id of the order that a text names: a UUID, or the former system's number, which may be any text.
     ///
-    /// An order is imported under this id, and what names it is read by it (S2-11).
+    /// The import stores an order under this id, and a submission that names the order is read by it (S2-11).
     package static func named(_ text: String, of appID: String) -> UUID {
         UUID(uuidString: text) ?? DerivedID.make([appID, "order", text])
     }

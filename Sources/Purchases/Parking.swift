@@ -4,7 +4,7 @@ package struct Parking: Sendable, Equatable {
     package var after: Duration = .seconds(86_400)
     package var againMin: Duration = .seconds(3600)
     package var againMax: Duration = .seconds(86_400)
-    /// How long whoever shows what another one has by less than proof keeps his copy.
+    /// How long the poster's app keeps its copy of a purchase that another user has by less than proof.
     package var disputedFor: Duration = .seconds(86_400)
 
     package init(scale: Double = 1) {

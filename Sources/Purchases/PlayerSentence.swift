@@ -11,7 +11,8 @@ package struct PlayerSentence: Sendable, Equatable {
         self.en = en
     }
 
-    /// Of a receipt, or of one purchase in it, which is `received` or `parked` where its outcome is open.
+    /// The sentence for a receipt, or for one purchase in it. A purchase is `received` or `parked` while its outcome is
+    /// open.
     ///
     /// - Parameter reason: nil where there is none, or one that a newer version has stored.
     package init(_ state: ReceiptState, _ reason: Reason?) {
@@ -54,7 +55,7 @@ package struct PlayerSentence: Sendable, Equatable {
             "The App Store has not confirmed this purchase for a long time; it is stored, we go on asking, and you need not pay again."
     )
 
-    /// What was granted before, where it was not to him, or not by us.
+    /// The sentence for a purchase that was granted before to another user, or by the former system.
     private static func grantedTo(_ reason: Reason) -> PlayerSentence? {
         switch reason {
         case .ownedByAnotherUser, .transferred, .imported: of(reason)
@@ -62,7 +63,7 @@ package struct PlayerSentence: Sendable, Equatable {
         }
     }
 
-    /// What is said beside a grant.
+    /// The sentence for a grant with a reason beside it.
     private static func grantedBut(_ reason: Reason) -> PlayerSentence? {
         if reason == .unconfirmed || reason == .ownedByAnotherUser { return of(reason) }
         if reason == .refunded {
@@ -81,7 +82,7 @@ package struct PlayerSentence: Sendable, Equatable {
             en: "Apple did not confirm this purchase, so what was given ahead of it may be taken back.")
     }
 
-    /// What is not Apple's silence alone.
+    /// The sentence for a receipt that is parked not only because Apple gave no answer.
     private static func parkedFor(_ reason: Reason) -> PlayerSentence? {
         switch reason {
         case .neverWorked, .unconfirmed: of(reason)
@@ -89,7 +90,7 @@ package struct PlayerSentence: Sendable, Equatable {
         }
     }
 
-    /// Of what is not granted: the words of its reason.
+    /// The sentence for a reason.
     private static func of(_ reason: Reason) -> PlayerSentence {
         switch reason {
         // Held.

@@ -1,14 +1,15 @@
 import Encoding
 package import Foundation
 
-/// What travels over AMQP: the receipt's id and the attempt it belongs to, never the payload.
+/// The message that travels over AMQP: a receipt's id and the attempt that it belongs to, never the payload.
 ///
 /// ASCII, at most 64 bytes: `receipt <uuid> <attempt>`. The first word is the kind.
 package struct Pointer: Sendable, Equatable {
     package static let bytesMax = 64
 
     package let receiptID: UUID
-    /// The row's attempt number when this was published. Any other than the row's: nobody acts on it.
+    /// The row's attempt number when the message was published. A worker ignores a message whose number is not the
+    /// row's.
     package let attempt: Int
 
     package init(receiptID: UUID, attempt: Int) {

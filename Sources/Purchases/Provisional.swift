@@ -6,9 +6,9 @@ extension AppPolicy {
     package struct Provisional: Sendable, Equatable {
         /// Provisional grants of one user per UTC day. At least 1.
         package var perUserPerDay: Int
-        /// Of all users of the app per UTC day. At least 1.
+        /// Provisional grants of all users of the app per UTC day. At least 1.
         package var perAppPerDay: Int
-        /// What the user must have been granted here before, confirmed and not shared; 0 = nothing.
+        /// How many purchases the user must have been granted here before, confirmed and not shared; 0 = none.
         package var purchasesMin: Int
         /// How long ago the user's first receipt must have come; 0 = just now will do.
         package var knownFor: Duration
@@ -32,8 +32,8 @@ extension AppPolicy {
         }
     }
 
-    /// Whether this purchase may be given on trust: it would be granted to its poster if Apple confirmed it, it was paid
-    /// for, and its product is one that the operator takes the risk for.
+    /// Whether this purchase may be given on trust: it would be granted to its poster if Apple confirmed it, it was
+    /// paid for, and the operator takes the risk for its product.
     package func mayBeProvisional(_ entry: Verdict.Entry, posterID: String?) -> Bool {
         guard provisional != nil, case .grant(_, let source) = entry.decision, source != .shared else { return false }
         if let match = entry.match, !match.userID.isSameText(as: posterID) { return false }
@@ -42,9 +42,9 @@ extension AppPolicy {
     }
 }
 
-/// What is known of a user in one app, sandbox apart.
+/// The history of a user in one app, without sandbox purchases.
 package struct UserHistory: Sendable, Equatable {
-    /// Granted and confirmed, counted no further than the policy asks.
+    /// How many purchases were granted and confirmed, counted no further than the policy asks.
     package var purchases: Int
     /// When the first receipt came. Nil: none is there.
     package var firstReceivedAt: Date?

@@ -19,29 +19,30 @@ package enum Reason: String, Sendable, CaseIterable {
     case foreignRecord = "foreign_record"
     /// The purchase carries a token that nobody registered, and that one other user's purchases carried before.
     case tokenDisputed = "token_disputed"
-    /// Nobody has posted it, and nothing says whose it is: the first authenticated post with possession has it.
+    /// Nobody has posted the purchase, and nothing names its owner. The first authenticated poster with possession gets
+    /// it.
     case unclaimed
-    /// Another user has it, and the app's policy leaves it to a person whether it becomes the poster's.
+    /// Another user has the purchase. By the app's policy a person decides whether the poster gets it.
     case transferReview = "transfer_review"
     case credentialsMissing = "credentials_missing"
     case appUnknown = "app_unknown"
     case idCollision = "id_collision"
-    /// It would be given, but the app's goods are still given by the system before this one (``AppPolicy/Mode``).
+    /// The purchase would be granted, but the former system still gives this app's goods (``AppPolicy/Mode``).
     case shadow
     // Already granted.
     case ownedByAnotherUser = "owned_by_another_user"
-    /// By the system before this one, to this user.
+    /// The former system gave the purchase to this user.
     case imported
-    /// It was given to another user, and is the poster's since: without its goods.
+    /// The purchase was granted to another user, and has moved to the poster without its goods.
     case transferred
     // Rejected for a purchase that is real: there is nothing left to give, ever.
     case refunded
-    /// What was shared is shared no longer; no money went back.
+    /// Another customer shared the purchase and shares it no longer; no money went back.
     case withdrawn
-    /// Another customer shares it, and the app's policy gives nothing for that (``AppPolicy/Shared``).
+    /// Another customer shares the purchase, and the app's policy gives nothing for that (``AppPolicy/Shared``).
     case sharedNotServed = "shared_not_served"
     case historical
-    // Rejected, and possibly our own fault: judged again by `makegood support rejudge`.
+    // Rejected, possibly because of a mistake of ours: `makegood support rejudge` has these judged again.
     case malformed
     case algorithm
     case chainLength = "chain_length"
@@ -51,7 +52,7 @@ package enum Reason: String, Sendable, CaseIterable {
     case expired
     case signature
     case unsigned
-    /// A responder says that a certificate was revoked; it may take that back.
+    /// An OCSP responder says that a certificate was revoked. The responder may take that back.
     case certificateRevoked = "certificate_revoked"
     case wrongApp = "wrong_app"
     case wrongEnvironment = "wrong_environment"
@@ -65,26 +66,27 @@ package enum Reason: String, Sendable, CaseIterable {
     case appleUnavailable = "apple_unavailable"
     case appleAnswer = "apple_answer"
     case notFoundYet = "not_found_yet"
-    /// Of a receipt with many purchases: Apple is asked about this one later. No attempt is counted for it.
+    /// The receipt lists many purchases, and Apple is asked about this one later. No attempt is counted for it.
     case historyPending = "history_pending"
     case clockAhead = "clock_ahead"
-    /// The app wants a responder's word about the certificates, and none came (P16).
+    /// The app requires an OCSP responder's answer about the certificates, and none came (P16).
     case certificateStatusUnknown = "certificate_status_unknown"
-    /// Nobody has posted it, and its owner's own post may still come (``Matcher/unpostedFor``).
+    /// Nobody has posted the purchase, and its owner may still post it (``Matcher/unpostedFor``).
     case unclaimedYet = "unclaimed_yet"
-    /// Apple limits our calls, and others go first.
+    /// Apple limits our calls, and other receipts go first.
     case appleBudget = "apple_budget"
     case halted
-    /// The catalogue in force is one that this program cannot read: nothing is given by another one.
+    /// This program cannot read the catalogue in force, and grants nothing by any other catalogue.
     case catalogueUnknown = "catalogue_unknown"
-    /// Given on trust while Apple cannot be reached: it has to confirm it (B10).
+    /// The purchase was given on trust while Apple could not be reached. Apple has yet to confirm the purchase (B10).
     case unconfirmed
     case neverWorked = "never_worked"
 }
 
 extension Reason {
-    /// Whether a receipt held for this reason has Apple's facts stored: the debt is ours then, and no later failure of
-    /// the proof as a whole takes it back. Not where another post is what settles it (``isSettledByAnotherPost``).
+    /// Whether a receipt held for this reason has Apple's facts stored. Then this server owes the purchase, and no
+    /// later failure of the proof as a whole cancels that. False where another post settles the receipt
+    /// (``isSettledByAnotherPost``).
     package var holdsFacts: Bool {
         switch self {
         case .productUnknown, .itemUnknown, .sandbox, .beforeCutover, .review, .purchaseAhead, .orderUnknown,
@@ -94,8 +96,8 @@ extension Reason {
         }
     }
 
-    /// Whether only the configuration, the catalogue or a person changes what is held for this. A change of one of them
-    /// makes it due, so time alone need not.
+    /// Whether only the configuration, the catalogue or a person ends a hold for this reason. A change of one of them
+    /// makes the receipt due, so the receipt need not become due by time.
     package var waitsForConfiguration: Bool {
         switch self {
         case .productUnknown, .sandbox, .credentialsMissing, .transferReview, .idCollision, .shadow: true
@@ -103,8 +105,8 @@ extension Reason {
         }
     }
 
-    /// Whether a proof that is rejected for this was not made by Apple for this app: forged, or taken from elsewhere, where
-    /// the configuration is right.
+    /// Whether a proof rejected for this reason was not made by Apple for this app, if the configuration is right: the
+    /// proof is forged, or taken from elsewhere.
     package var isForgery: Bool {
         switch self {
         case .algorithm, .chainLength, .certificate, .untrustedRoot, .missingOID, .signature, .unsigned,
@@ -114,8 +116,8 @@ extension Reason {
         }
     }
 
-    /// Whether a post of somebody else, or one that says less, settles what is held for this: so it has to stay in the
-    /// queue of a device.
+    /// Whether another user's post, or a post that says less, settles a receipt held for this reason. The purchase then
+    /// has to stay in the queue of the device.
     package var isSettledByAnotherPost: Bool {
         switch self {
         case .foreignOrder, .foreignRecord, .foreignToken, .tokenDisputed: true
@@ -123,21 +125,23 @@ extension Reason {
         }
     }
 
-    /// What is held until somebody knows whose it is, which item it was, or that nobody has given it: a person may say
-    /// so (`makegood support give`). Everything else waits for something that no person's word replaces.
+    /// Reasons for which a person may give the held purchase (`makegood support give`): its owner is not known, or its
+    /// item, or whether the former system gave it. For every other reason the purchase waits for something that no
+    /// person's decision replaces.
     package static let givenByPerson: [Reason] = [
         .itemUnknown, .beforeCutover, .review, .possessionMissing, .orderUnknown, .foreignToken, .foreignOrder,
         .foreignRecord, .tokenDisputed, .unclaimed,
     ]
 
-    /// What an open purchase waits for that is no try at Apple.
+    /// Reasons of an open purchase that waits for something other than a try at Apple.
     package static let waiting: [Reason] = [.historyPending, .unclaimedYet]
 
-    /// Apple's own word that there is nothing to give: what was given on trust is taken back for it. Whatever else a
-    /// proof is rejected for may be our mistake as well.
+    /// Apple's own statement that there is nothing to give: for these reasons alone a purchase that was given on trust
+    /// is taken back. Any other rejection of a proof may be our mistake.
     package static let takingBack: [Reason] = [
         .refunded, .withdrawn, .notAuthenticated, .accountNotFound, .appleRefused,
     ]
-    /// A purchase that is real and rejected for this is over for its client too: nothing can come of another try.
+    /// Reasons for which a real purchase is rejected for good. The client may finish the transaction: no further try
+    /// gives anything.
     package static let leavingNothing: [Reason] = [.refunded, .withdrawn, .sharedNotServed, .historical]
 }

@@ -3,15 +3,17 @@ package import Foundation
 
 /// Where a receipt stands. The raw value is the word in SQL, logs, answers and dashboards.
 package enum ReceiptState: String, Sendable, CaseIterable, Codable {
-    /// Being tried: a worker has it, or its due time will bring it to one.
+    /// A worker has the receipt, or the scheduler publishes its id again when it is due.
     case received
-    /// Waits for a product, a policy or a person; judged again by the scheduler.
+    /// Waits for a product, a policy or a person. The scheduler publishes the receipt's id again, so that it is judged
+    /// again.
     case held
-    /// Tried for 24 hours and eight attempts without an answer, or it never reached a verdict; judged again, rarely.
+    /// Apple gave no answer for 24 hours and eight attempts, or the receipt never reached a verdict. It is judged
+    /// again, rarely.
     case parked
     /// At least one of its transactions was granted by it.
     case granted
-    /// Everything in it had been granted before.
+    /// Every transaction in it had been granted before.
     case alreadyGranted = "already_granted"
     /// There is proof that nothing can be granted.
     case rejected
@@ -29,7 +31,7 @@ package enum ReceiptState: String, Sendable, CaseIterable, Codable {
 package enum Proof: Sendable, Equatable {
     /// A StoreKit 2 signed transaction (JWS). Verified without a call.
     case signedTransaction(String)
-    /// A base64 app receipt (PKCS#7). Apple is asked.
+    /// A base64 app receipt (PKCS#7). Verified as the app's ``AppPolicy/LegacyStrategy`` says.
     case receipt(String)
     /// Ids alone: a question to Apple, no possession.
     case identifier
@@ -71,17 +73,18 @@ package enum Proof: Sendable, Equatable {
     }
 }
 
-/// Which queue a receipt waits in: a slow Apple never stands before proofs that need no call, nor does a heap of big
-/// receipts before one purchase that has just been made.
+/// The queue in which a receipt waits. Proofs that need no call never wait behind a slow Apple, and a purchase that has
+/// just been made never waits behind many big receipts.
 package enum Lane: String, Sendable, CaseIterable {
     case local
     case apple
-    /// Big receipts: looked at without a call, few at a time. What is known of them ends there; what Apple has to be asked
-    /// about goes on to its queue, so that there as here nothing fresh waits for players who only show their past again.
+    /// Big receipts. Workers look at them without a call, a few at a time. Purchases that are known need nothing more;
+    /// if Apple has to be asked about others, the receipt goes on to Apple's queue. So in neither queue a fresh
+    /// purchase waits behind users who only show their past purchases again.
     case bulk
 
-    /// A receipt of at least so many bytes of base64 is big: some forty purchases, while one that was just made comes
-    /// with few others as a rule.
+    /// A receipt of at least this many bytes of base64 is big: it lists some forty purchases. A purchase that was just
+    /// made usually comes with few others.
     package static let bulkBytesMin = 32 << 10
 
     package init(_ kind: Proof.Kind) {
@@ -91,44 +94,49 @@ package enum Lane: String, Sendable, CaseIterable {
         }
     }
 
-    /// How long after a publish a row without a verdict is queued again. Longer than the longest call.
+    /// How long after a publish the scheduler publishes the id of a row without a verdict again. Longer than the
+    /// longest call.
     package var rescueDelay: Duration {
         switch self {
         case .local: .seconds(10)
-        // Waits longer than others where many come at once: again is one more message before the others.
+        // Receipts wait longer here if many come at once, and each repeated message delays the other messages.
         case .apple, .bulk: .seconds(60)
         }
     }
 }
 
-/// One intake: who says what, with which proof.
+/// One submission: who says what, with which proof.
 package struct Submission: Sendable, Equatable {
     package let appID: String
     /// Nil where only an order names the user.
     package let userID: String?
     package let orderID: String?
     package let proof: Proof
-    /// The transaction meant, where the proof holds several; the one asked about, where there is no proof.
+    /// The transaction that the post is about, if the proof holds several; the transaction to ask Apple about, if there
+    /// is no proof.
     package let transactionID: String?
     package let originalTransactionID: String?
-    /// Vouched for by a trusted backend (scope `claim`): a bare id counts as possession.
+    /// Whether a trusted backend (scope `claim`) vouches for the user: then a bare id counts as possession.
     package let isVouched: Bool
     /// Everything else that was sent, as one JSON object: item, quantity, target, client and unknown fields.
     package let details: String
     /// Where in the game goods without an order go, one JSON object: from `target` and the old clients' columns (S0-9).
     package let target: String?
-    /// What it says of the purchase it means, for the judge.
+    /// What the post says about its purchase, for the judge.
     package let declared: Declaration?
-    /// Of the token that this server issued to the installation it was posted from.
+    /// SHA-256 of the token that this server issued to the installation from which the post came.
     package var installationTokenSHA256: [UInt8]?
-    /// A trusted backend posts a record whose `uid` is its user's id: so records of this app name their users.
+    /// Whether a trusted backend posted a record whose `uid` is its user's id. Such a post shows that records of this
+    /// app name their users.
     package var showsRecordOfUser = false
-    /// Where it waits first: by the shape of its proof, and with Apple's where the app's policy is to ask in any case.
+    /// The queue in which the receipt waits first: by the kind of its proof, or Apple's queue if the app's policy is to
+    /// ask Apple in any case.
     package var lane: Lane
-    /// Its user posts so many at once that this one comes in turn with other users' receipts, by the scheduler: no message
-    /// is published for it when it is stored.
+    /// Whether the user posts so many receipts at once that this one takes turns with other users' receipts. Then
+    /// ingest publishes no message when it stores the receipt; the scheduler does, in turn.
     package var waitsForTurn = false
-    /// One proof of one user is one row, whatever is said beside it: no read is needed to find it again (S1-2, P5).
+    /// The id of the receipt, computed from its proof and user: one proof of one user is one row, whatever else the
+    /// post says. No read is needed to find the row again (S1-2, P5).
     package let receiptID: UUID
 
     package init(
@@ -150,7 +158,7 @@ package struct Submission: Sendable, Equatable {
         // Where nobody names the user, the order does: two orders are two posters.
         let poster = userID.map { ["user", $0] } ?? ["order", orderID ?? ""]
         var parts = [appID] + poster + [proof.kind.rawValue, proof.payload]
-        // Without a proof, the ids and who vouches are all that tell two questions apart.
+        // Without a proof, two questions differ only by their ids and by whether a backend vouches for the user.
         if proof == .identifier {
             parts += [transactionID ?? "", originalTransactionID ?? "", isVouched ? "vouched" : ""]
         }

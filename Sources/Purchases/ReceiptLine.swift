@@ -1,9 +1,9 @@
 /// What an earlier post says of one of several purchases of its receipt.
 ///
-/// A queue of unfinished purchases is posted one after the other with one app receipt: each post means another purchase,
-/// and what a post says of its purchase counts until a newer post means the same one.
+/// An app posts its queue of unfinished purchases one after the other, all with one app receipt. Each post is about
+/// another purchase, and its statements count until a newer post is about the same purchase.
 package struct ReceiptLine: Sendable, Equatable, Decodable {
-    /// The purchase that it means, as the post named it.
+    /// The id of the purchase that the post is about, as the post names it.
     package var transactionID: String
     package var orderID: String?
     /// Where in the game the goods go if no order says it, one JSON object.

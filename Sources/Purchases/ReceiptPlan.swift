@@ -2,15 +2,16 @@ package import Foundation
 
 /// What is known of one purchase that a receipt lists, before Apple is asked about it.
 package struct ListedPurchase: Sendable, Equatable {
-    /// As the receipt has it: Apple's word of the day the receipt was made.
+    /// The purchase as the receipt lists it: Apple's statement of the day the receipt was made.
     package let listed: Transaction
-    /// As it is stored, from whatever Apple said of it before.
+    /// The purchase as it is stored, from an earlier answer of Apple's.
     package private(set) var stored: Transaction?
-    /// For good, or on trust by another receipt: to whomever, under this id or another one of the same purchase.
+    /// Whether it is granted for good, or on trust by another receipt: to any user, under this id or another id of the
+    /// same purchase.
     package let isGranted: Bool
-    /// Given on trust by this receipt: Apple has yet to confirm it.
+    /// Whether this receipt was given the purchase on trust, and Apple has yet to confirm it.
     package let isOnTrust: Bool
-    /// What this receipt was told of it before, where that was held, open or rejected.
+    /// This receipt's earlier decision about the purchase, if that was held, open or rejected.
     package let before: Decision?
 
     package init(
@@ -19,15 +20,15 @@ package struct ListedPurchase: Sendable, Equatable {
     ) {
         self.listed = listed
         self.stored = stored
-        // Not stored, and the same purchase's.
+        // The database does not store this id; the listed one is of the same purchase.
         self.stored?.webOrderLineItemID = listed.webOrderLineItemID
         self.isGranted = isGranted
         self.isOnTrust = isOnTrust
         self.before = before
     }
 
-    /// Whether nothing is known of it but what the receipt itself says: what was held or refunded is no matter of trust,
-    /// and what was given need not be given again.
+    /// Whether only the receipt itself tells of the purchase. A held or refunded purchase is not given on trust, and a
+    /// granted one need not be given again.
     package var isUnheard: Bool {
         switch before {
         case nil, .open: !isGranted && !isOnTrust && stored?.revokedAt == nil
@@ -35,10 +36,10 @@ package struct ListedPurchase: Sendable, Equatable {
         }
     }
 
-    /// Whether nothing that Apple could say now would give it, or give it to somebody else: it was given before, or this is
-    /// its end. Not where the receipt tells of a refund that was not known.
+    /// Whether no answer of Apple's could still grant the purchase, or grant it to another user: it is granted, or
+    /// rejected for good. False if the receipt shows a refund that was not known.
     ///
-    /// - Parameter decision: by what is known.
+    /// - Parameter decision: the decision by the known facts.
     package func isOver(by decision: Decision) -> Bool {
         guard listed.revokedAt == nil || stored?.revokedAt != nil else { return false }
         if case .rejected = decision { return true }
@@ -53,14 +54,14 @@ package struct ListedPurchase: Sendable, Equatable {
         }
     }
 
-    /// What it is while Apple gives no answer: a held purchase whose facts are stored does not become unknown.
+    /// The entry while Apple gives no answer. A held purchase stays held, because its facts are stored.
     package func waiting(_ reason: Reason) -> Verdict.Entry {
         var decision = Decision.open(reason)
         if case .held = before { decision = before ?? decision }
         return Verdict.Entry(transaction: listed.snapshot, decision: decision)
     }
 
-    /// The newer of the two.
+    /// The newer of ``listed`` and ``stored``.
     package var current: Transaction {
         guard let stored, let storedAt = stored.signedAt, storedAt > listed.signedAt ?? .distantPast else {
             return listed.snapshot
@@ -69,25 +70,26 @@ package struct ListedPurchase: Sendable, Equatable {
     }
 }
 
-/// What to ask Apple about a receipt that was verified here, so that one with a thousand purchases costs no more calls
-/// than it holds secrets. Pure.
+/// What to ask Apple about a receipt that was verified here. A receipt with a thousand purchases costs no more calls
+/// than it has unknown purchases. Pure.
 ///
-/// | of a purchase | is done |
-/// | granted before | nothing: whoever posts it, the grant answers, unless it is ours, on trust: then Apple is asked |
-/// | refunded, historical, held, by what is known | judged as known: only a grant needs Apple's word of today, and what |
-/// | | was given on trust, unless it is known to be refunded |
+/// | a purchase | what is done |
+/// | granted before | nothing, the grant answers any poster; if this receipt's grant is on trust, Apple is asked |
+/// | refunded, historical, held, by the known facts | judged by them: only a grant needs Apple's answer of today, and |
+/// | | a purchase on trust, unless it is known to be refunded |
 /// | would be granted, stored facts are fresh | judged by those, unless it waited for a person |
-/// | would be granted, the named one, what was given on trust, and the newest, up to `lookUpsMax` | looked up by its id |
+/// | would be granted, the named one, those on trust, and the newest, up to `lookUpsMax` | looked up by its id |
 /// | would be granted, more than these | waits for the customer's history |
 package struct ReceiptPlan: Sendable, Equatable {
-    /// Looked up one by one; a receipt with more than these unknown ones is worth reading a history, 20 to a call.
+    /// How many purchases are looked up one by one. For a receipt with more unknown ones it is worth reading the
+    /// customer's history, 20 to a call.
     package static let lookUpsMax = 5
 
-    /// Needs no call.
+    /// Purchases that need no call.
     package private(set) var judged: [Verdict.Entry] = []
-    /// To be looked up, most urgent first.
+    /// Purchases to look up, the most urgent first.
     package private(set) var asked: [ListedPurchase] = []
-    /// To be found in the history.
+    /// Purchases to find in the history.
     package private(set) var waiting: [ListedPurchase] = []
 
     /// - Parameters:
@@ -102,8 +104,8 @@ package struct ReceiptPlan: Sendable, Equatable {
                 unknown.append(purchase)
             }
         }
-        // What was given goes before what was not; what Apple does not find must not stand before what nobody asked for
-        // yet.
+        // A purchase that was given on trust goes before one that was not. A purchase that Apple does not find must not
+        // stand before one about which nobody asked yet.
         let urgency = { (purchase: ListedPurchase) in
             (
                 purchase.listed.id == named ? 0 : purchase.isOnTrust ? 1 : purchase.wasAnswered ? 3 : 2,
@@ -123,9 +125,9 @@ package struct ReceiptPlan: Sendable, Equatable {
         guard case .grant(_, let source) = entry.decision else {
             return purchase.isOnTrust && entry.decision.leavesTrustOpen ? nil : entry
         }
-        // The grant answers before any decision; this one would be seen only if it were gone.
+        // The existing grant answers before any decision: this decision would be seen only if the grant were gone.
         if purchase.isGranted, entry.transaction.hasKeyOfItsIDs { return entry.with(.held(.review)) }
-        // What waited for a person may be refunded by now.
+        // A purchase that waited for a person may be refunded by now.
         guard source != .support, let stored = purchase.stored, let signedAt = stored.signedAt,
             judge.claim.receivedAt.timeIntervalSince(signedAt) <= freshFor,
             // A period is granted by its billing event, or it could be granted twice.
@@ -136,7 +138,8 @@ package struct ReceiptPlan: Sendable, Equatable {
 }
 
 extension Transaction {
-    /// As a receipt has it, to be stored: without a date, so that it never counts as Apple's word of today.
+    /// The transaction as a receipt lists it, to be stored: without the signing date, so that it never counts as
+    /// Apple's answer of today.
     package var snapshot: Transaction {
         var transaction = self
         transaction.signedAt = nil

@@ -7,23 +7,25 @@
 /// | 3 | 10 min | rung 3 |
 /// | 4 and more | 15 min ± 20 % | the row alone |
 ///
-/// After 24 hours and eight attempts it is parked. A configuration may scale every delay by one factor, so that a
-/// test of hours takes minutes.
+/// After 24 hours and eight attempts the receipt is parked. A configuration may scale every delay by one factor, so
+/// that a test of hours takes minutes.
 package struct RetrySchedule: Sendable, Equatable {
     package enum Wait: Sendable, Equatable {
-        /// Published to this rung; the row is due a rescue delay later, so the net never fires beside the ladder.
+        /// The worker publishes the receipt's id to this rung. The row is due a rescue delay after the rung's delay, so
+        /// the scheduler never publishes the id beside the ladder.
         case rung(Int)
-        /// No message: the row's due time brings it back.
+        /// No message: the scheduler publishes the receipt's id when the row is due.
         case row(Duration)
     }
 
     package static let rungs: [Duration] = [.seconds(5), .seconds(30), .seconds(120), .seconds(600)]
     package static let afterLadder: Duration = .seconds(900)
     package static let jitter = 0.2
-    /// A held receipt is judged again after this, doubling with its age to `heldMax`.
+    /// A held receipt is judged again after this time, which doubles with the receipt's age up to ``heldMax``.
     package static let heldMin: Duration = .seconds(600)
     package static let heldMax: Duration = .seconds(3600)
-    /// One that waits for the configuration, a post or a person is judged by that; this is the net under it.
+    /// The wait of a receipt that is held for the configuration, a post or a person. Their change makes the receipt due
+    /// earlier; this wait is for a change that was missed.
     package static let netDelay: Duration = .seconds(7 * 86_400)
     package static let callLimit: Duration = .seconds(20)
 
@@ -45,7 +47,7 @@ package struct RetrySchedule: Sendable, Equatable {
     /// A rung's message lifetime.
     package func delay(ofRung rung: Int) -> Duration { Self.rungs[rung] * scale }
 
-    /// When the row is due: the net behind the message, or the wait itself.
+    /// How long until the row is due: a rescue delay after the rung's message comes, or the wait itself.
     package func dueIn(_ wait: Wait, lane: Lane) -> Duration {
         switch wait {
         case .rung(let rung): delay(ofRung: rung) + rescueDelay(lane)
@@ -53,13 +55,13 @@ package struct RetrySchedule: Sendable, Equatable {
         }
     }
 
-    /// The longest call to Apple, two of which fit into the rescue delay of its queue. Scaled, but not below what a
-    /// busy Apple may take.
+    /// The longest time that one call to Apple may take. Two such calls fit into the rescue delay of the lane. Scaled,
+    /// but at least 1 s, because a busy Apple may take so long.
     package var callLimit: Duration { max(.seconds(1), Self.callLimit * scale) }
 
     package func rescueDelay(_ lane: Lane) -> Duration { lane.rescueDelay * scale }
 
-    /// When a new row is due for which no message was published.
+    /// How long until a new row is due for which ingest published no message (``Submission/waitsForTurn``).
     package var turnDelay: Duration { .seconds(1) * scale }
 
     /// A held receipt waits as long as it is old, within bounds: 10 min, 10, 20, 40 min, then every hour.
@@ -67,13 +69,13 @@ package struct RetrySchedule: Sendable, Equatable {
         min(max(age, Self.heldMin * scale), Self.heldMax * scale)
     }
 
-    /// - Parameter random: in 0 ..< 1; what was held together does not come back together.
+    /// - Parameter random: in 0 ..< 1, so that receipts held at the same time do not become due at the same time.
     package func netDelay(random: Double) -> Duration {
         Self.netDelay * scale * (1 + Self.jitter * (2 * random - 1))
     }
 
-    /// One that was given something on trust waits about as long as the ladder would have let it, though no attempt is
-    /// counted for it: a quarter of its age, from the first rung to what comes after the last.
+    /// The wait of a receipt that was given something on trust: a quarter of its age, from the first rung to
+    /// ``afterLadder``. That is about as long as on the ladder, though no attempt is counted for the receipt.
     package func confirmDelay(age: Duration) -> Duration {
         min(max(age / 4, Self.rungs[0] * scale), Self.afterLadder * scale)
     }

@@ -1,11 +1,11 @@
 import Foundation
 
-/// What Apple says beside the day on which it ended a purchase. Each is nil where Apple does not say it.
+/// What Apple says about the end of a purchase, beside the date. Each is nil where Apple does not say it.
 package struct Revocation: Sendable, Equatable {
     /// Apple's types of a refund.
     package static let full = "REFUND_FULL"
     package static let prorated = "REFUND_PRORATED"
-    /// Apple's types of what was shared and is shared no longer: no money went back.
+    /// Apple's types for a purchase that another customer shared and shares no longer: no money went back.
     package static let withdrawals = ["FAMILY_REVOKE", "ASSIGNMENT_REVOKE"]
     /// Apple's reasons that are refunds: another one (0), an issue in the app (1).
     package static let refundReasons = [0, 1]
@@ -25,7 +25,7 @@ package struct Revocation: Sendable, Equatable {
 
     fileprivate var isWithdrawal: Bool { type.map { Self.withdrawals.contains($0) } ?? false }
     fileprivate var isInPart: Bool { type == Self.prorated && percentage.map { $0 < Self.whole } ?? false }
-    /// A word or number of Apple's that is newer than this program.
+    /// Whether Apple gives a reason or a type that is newer than this program.
     fileprivate var isUnknown: Bool {
         reason.map { !Self.refundReasons.contains($0) } ?? false
             || type.map { $0 != Self.full && $0 != Self.prorated && !Self.withdrawals.contains($0) } ?? false
@@ -37,23 +37,23 @@ extension Transaction {
     package enum Ending: Sendable, Equatable, CaseIterable {
         /// The money went back.
         case refunded
-        /// Some of it did: what was bought is given, together with its revocation.
+        /// A part of the money went back. The purchase is granted together with its revocation.
         case refundedInPart
-        /// What was shared is shared no longer.
+        /// Another customer shared the purchase and shares it no longer.
         case withdrawn
-        /// Another product of its chain took its place: the period was paid for, and is over.
+        /// Another product of the chain took its place: the period was paid for, and is over.
         case upgraded
         /// For a reason that this program does not know.
         case unknown
     }
 
-    /// Another product took a purchase's place if it was bought this long before or after its end at most, in seconds.
+    /// How long before or after a purchase's end, in seconds, another product was bought at most that took its place.
     package static let successorWithin = 60.0
 
-    /// Nothing of it is left to give.
+    /// Whether nothing of the purchase is left to give.
     package var isTakenBack: Bool { ending == .refunded || ending == .withdrawn }
 
-    /// Nil: it stands.
+    /// How Apple ended the purchase. Nil: it stands.
     package var ending: Ending? {
         if revokedAt != nil, isShared || revocation.isWithdrawal { return .withdrawn }
         if isUpgraded || revokedAt != nil && hasSuccessor { return .upgraded }
@@ -62,14 +62,16 @@ extension Transaction {
         return revocation.isUnknown ? .unknown : .refunded
     }
 
-    /// Whether another product of its chain would explain its end: of a legacy receipt's entry, and where Apple's reason is
-    /// newer than this program. Otherwise signed data says itself what was upgraded.
+    /// Whether another product of the chain may explain the purchase's end: true for an entry of a legacy receipt, and
+    /// for a reason of Apple's that is newer than this program. All other signed data says itself that a purchase was
+    /// upgraded.
     package var mayHaveSuccessor: Bool {
         guard isPeriod, !isUpgraded, !isShared, revokedAt != nil, !revocation.isWithdrawal else { return false }
         return revocation.isUnknown || reason == nil && revocation.type == nil
     }
 
-    /// Whether this took the other one's place: another product of its chain, bought within a minute of its end.
+    /// Whether this purchase took the other one's place: another product of its chain, bought within a minute of its
+    /// end.
     package func follows(_ other: Transaction) -> Bool {
         guard let endedAt = other.revokedAt, productID != other.productID, environment == other.environment else {
             return false

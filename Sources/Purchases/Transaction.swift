@@ -14,8 +14,9 @@ package struct Transaction: Sendable, Equatable {
     package enum Identity: Sendable, Equatable {
         /// The one that its ids say.
         case ofItsIDs
-        /// Bought anew, after Apple took back so many purchases of its chain: one of its own, and the same one under every
-        /// id that Apple lists it by. Counted, because Apple corrects the date of a refund.
+        /// A purchase made anew after Apple took back this many purchases of its chain: a purchase of its own, and the
+        /// same one under every id by which Apple lists it. The count identifies it, because Apple corrects the dates
+        /// of refunds.
         case repurchase(Int)
         /// Granted under another id, by this key.
         case granted(key: String)
@@ -25,20 +26,21 @@ package struct Transaction: Sendable, Equatable {
 
     package static let production = "Production"
     package static let sandbox = "Sandbox"
-    /// Apple's word for a period that the store charged by itself.
+    /// Apple's value for a period that the store charged by itself.
     package static let renewal = "RENEWAL"
     /// Apple's type of an offer that is redeemed by a code, outside of any order of ours.
     private static let offerCode = 3
 
     package var id: String
     package var originalID: String
-    /// What the chain was called before a migration to Advanced Commerce, or a change between a subscription and a bundle:
-    /// one chain under two ids.
+    /// The chain's id before a migration to Advanced Commerce, or a change between a subscription and a bundle: one
+    /// chain under two ids.
     package var previousOriginalID: String?
     package var productID: String
     /// Nil where Apple does not say (receipts): the catalogue's type holds.
     package var kind: Kind?
-    /// Apple's word for where it was bought; decides everywhere, the order's expectation does not.
+    /// Where the purchase was made, as Apple says it. This decides everywhere; the environment that an order expects
+    /// does not.
     package var environment: String
     /// Apple's quantity: it multiplies the goods. At least 1.
     package var quantity: Int
@@ -47,11 +49,11 @@ package struct Transaction: Sendable, Equatable {
     /// When Apple ended it: ``ending`` says what that means.
     package var revokedAt: Date?
     package var revocation: Revocation
-    /// Apple's mark on what an upgrade replaced. False where Apple does not say.
+    /// Whether Apple marks the purchase as replaced by an upgrade. False where Apple does not say it.
     package var isUpgraded: Bool
     package var webOrderLineItemID: String?
     package var appAccountToken: UUID?
-    /// `PURCHASED`, `FAMILY_SHARED`, `ASSIGNED` or a word we do not know.
+    /// `PURCHASED`, `FAMILY_SHARED`, `ASSIGNED`, or a value that this program does not know.
     package var ownership: String?
     /// Apple's customer of this app (`appTransactionId`), where Apple says it.
     package var customerID: String?
@@ -112,18 +114,18 @@ package struct Transaction: Sendable, Equatable {
 
     package var isFirstOfChain: Bool { originalID == id }
 
-    /// Its chain may have an owner: a subscription's, or one that another purchase began.
+    /// Whether its chain may have an owner: the chain of a subscription, or one that another purchase began.
     package var isOfChain: Bool { isPeriod || !isFirstOfChain || previousOriginalID != nil }
 
-    /// What one purchase has in common under all the ids Apple lists it by: StoreKit 1 gives each device and each
+    /// The key that one purchase has under all the ids by which Apple lists it. StoreKit 1 gives each device and each
     /// restore its own transaction id, so the id alone would grant a period or a product twice (Ownership, keys).
     ///
     /// | of | the key, behind the environment |
-    /// | what is shared | its original transaction and the millisecond it was bought |
-    /// | a period | its billing event, where Apple names it; else as what is shared |
+    /// | a shared purchase | its original transaction and the millisecond it was bought |
+    /// | a period | its billing event, if Apple names it; else as a shared purchase |
     /// | anything else | its original transaction |
-    /// | what was bought anew after a refund | that, and how many were taken back before |
-    /// | what a person gives although another purchase has its key | its own id |
+    /// | a purchase made anew after a refund | the same, and how many were taken back before |
+    /// | a purchase that a person gives although another one has its key | its own id |
     package var purchaseKey: String {
         switch identity {
         case .ofItsIDs: keyOfItsIDs
@@ -133,7 +135,7 @@ package struct Transaction: Sendable, Equatable {
         }
     }
 
-    /// As above, whatever was found out beside its ids.
+    /// As ``purchaseKey``, but by the ids alone, whatever ``identity`` says.
     package var keyOfItsIDs: String {
         if isShared { return "\(environment)/shared/\(originalID)/\(Self.milliseconds(purchasedAt))" }
         guard isPeriod else { return "\(environment)/purchase/\(originalID)" }
@@ -141,14 +143,14 @@ package struct Transaction: Sendable, Equatable {
             + (webOrderLineItemID ?? "\(originalID)/\(Self.milliseconds(purchasedAt))")
     }
 
-    /// What a period has in common besides, where not every id of it names the billing event, and where seats were added:
-    /// its chain and the millisecond it ends. Nil for everything else.
+    /// The second key of a period: its chain and the millisecond it ends. It is for a period of which not every id
+    /// names the billing event, and for added seats. Nil for everything else.
     package var periodKey: String? {
         guard isPeriod, !isShared, let expiresAt else { return nil }
         return "\(environment)/until/\(originalID)/\(Self.milliseconds(expiresAt))"
     }
 
-    /// Whether what was granted under the key of its ids is this purchase.
+    /// Whether a grant under the key of its ids is a grant of this purchase.
     package var hasKeyOfItsIDs: Bool {
         switch identity {
         case .ofItsIDs, .granted: true
@@ -160,7 +162,7 @@ package struct Transaction: Sendable, Equatable {
 
     /// Whether both are one purchase, listed under two ids or one, by what Apple says of them.
     ///
-    /// Of two consumables under one key that were bought at different times neither is the other.
+    /// Two consumables under one key that were bought at different seconds are two purchases.
     package func isSamePurchase(as other: Transaction) -> Bool {
         guard environment == other.environment else { return false }
         if id == other.id { return true }
@@ -168,7 +170,8 @@ package struct Transaction: Sendable, Equatable {
         return keyOfItsIDs == other.keyOfItsIDs && !isOtherConsumable(than: other)
     }
 
-    /// To the second, which is all that an app receipt says.
+    /// Whether both are consumables that were bought at different seconds. An app receipt says the time to the second
+    /// only.
     package func isOtherConsumable(than other: Transaction) -> Bool {
         (kind ?? other.kind) == .consumable
             && Self.milliseconds(purchasedAt) / 1000 != Self.milliseconds(other.purchasedAt) / 1000

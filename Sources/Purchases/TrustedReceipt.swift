@@ -1,20 +1,20 @@
 import Foundation
 
-/// A receipt that was given something on trust and waits for Apple's word about it: how a finding is read then. Pure.
+/// Reads a finding about a receipt that was given something on trust and waits for Apple's answer. Pure.
 ///
 /// | the finding | is read as |
-/// | a purchase under another id than it was given by | that of the grant: StoreKit 1 ids are per device and restore |
+/// | a purchase under another id than its grant's | under the grant's id: StoreKit 1 ids are per device and restore |
 /// | a grant on trust would be confirmed, or is not named, and a newer refund of it is on record | refunded |
-/// | Apple refuses the receipt as a whole | what was given on trust is taken back, what is held with facts stays owed |
+/// | Apple refuses the receipt as a whole | purchases on trust are taken back, those held with facts stay owed |
 /// | anything else | as it is |
 package struct TrustedReceipt: Sendable {
     /// One of its purchases that is not decided for good.
     package struct Purchase: Sendable, Equatable {
         /// As it is stored, under the receipt's id.
         package let transaction: Transaction
-        /// What the grant on trust is unique by. Nil: nothing was given of this one.
+        /// The key by which the grant on trust is unique. Nil: this purchase was not given.
         package let grantKey: String?
-        /// What the receipt was told of it, where that was held or open.
+        /// The receipt's earlier decision about the purchase, if that was held or open.
         package let before: Decision?
 
         package init(transaction: Transaction, grantKey: String? = nil, before: Decision? = nil) {
@@ -23,25 +23,25 @@ package struct TrustedReceipt: Sendable {
             self.before = before
         }
 
-        /// Whether this is its purchase under another id.
+        /// Whether the other transaction is this purchase under another id.
         fileprivate func isSamePurchase(as other: Transaction) -> Bool {
             if let key = transaction.periodKey, key == other.periodKey { return true }
             return other.purchaseKey == grantKey && !transaction.isOtherConsumable(than: other)
         }
 
-        /// Refunded by what is on record, after a word of Apple's from then.
+        /// Whether the stored transaction is refunded or withdrawn, and Apple signed it after the entry's transaction.
         fileprivate func isRefunded(after entry: Verdict.Entry) -> Bool {
             transaction.isTakenBack
                 && transaction.signedAt ?? .distantPast > entry.transaction.signedAt ?? .distantPast
         }
 
-        /// A newer word of Apple's than what was known when it was given, and no refund.
+        /// Whether Apple signed the entry's transaction after the stored one, and the entry shows no refund.
         fileprivate func isConfirmed(by entry: Verdict.Entry) -> Bool {
             !entry.transaction.isTakenBack && entry.transaction.ending != .unknown
                 && entry.transaction.signedAt ?? .distantPast > transaction.signedAt ?? .distantPast
         }
 
-        /// Apple does not know the receipt that listed it.
+        /// The entry of the purchase if Apple refuses the receipt that lists it.
         fileprivate func denied(_ reason: Reason) -> Verdict.Entry {
             if transaction.isTakenBack { return refund }
             if grantKey == nil, case .held(let held) = before, held.holdsFacts {
@@ -63,7 +63,7 @@ package struct TrustedReceipt: Sendable {
         self.purchases = purchases
     }
 
-    /// The ids of what was given on trust and is neither confirmed nor taken back.
+    /// The ids of the purchases that were given on trust and are neither confirmed nor taken back.
     package var given: Set<String> { Set(trusted.map(\.transaction.id)) }
 
     private var trusted: [Purchase] { purchases.filter { $0.grantKey != nil } }
@@ -89,7 +89,7 @@ package struct TrustedReceipt: Sendable {
                 continue
             }
             var entry = entries[place]
-            // Held since by a rule of ours, but Apple's word is there: what was given is confirmed by it.
+            // A rule of ours holds the purchase by now, but Apple has answered: that confirms the grant on trust.
             if case .held = entry.decision, purchase.isConfirmed(by: entry) {
                 entry = entry.with(.grant(goods: [], source: .poster))
                 entries[place] = entry

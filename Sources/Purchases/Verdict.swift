@@ -2,23 +2,25 @@ package import Foundation
 
 /// What a worker found for one receipt: a decision for every transaction in it, or one for the receipt as a whole.
 ///
-/// Written by one statement, guarded by the attempt it started from.
+/// One statement writes the verdict, if the row still has the attempt from which the worker started.
 package struct Verdict: Sendable {
     package struct Entry: Sendable, Equatable {
         package let transaction: Transaction
-        /// By Apple's word, else the catalogue's: two that were bought at different times are two purchases, whatever key
-        /// they share.
+        /// Whether it is a consumable, as Apple says it, else the catalogue. Two consumables that were bought at
+        /// different times are two purchases, even if they share a key.
         package let isConsumable: Bool
         package let decision: Decision
-        /// Whose it is, and why, where it is to be given. Nil: the poster's, and nothing else is known of it.
+        /// The owner and the reasons, if the purchase is to be given. Nil: the poster is the owner, and nothing else is
+        /// known.
         package let match: Match?
-        /// What the app's policy says if somebody else has it. Nil: it stays with him.
+        /// What the app's policy says if another user has the purchase. Nil: it stays with that user.
         package let transfer: AppPolicy.Transfer?
-        /// Of what is held: the row that found its owner, or could not, with its reasons.
+        /// If it is held: the row that found its owner, or could not, with its reasons.
         package let heldBy: HoldingRow?
-        /// Of what is disputed: the other user whom something less than proof speaks for.
+        /// If it is disputed: the other user for whom less than proof speaks.
         package let rival: String?
-        /// Where in the game the goods go by the words that are about this purchase alone; nil: by the post's.
+        /// Where in the game the goods go, by an earlier post about this purchase alone (``ReceiptLine``). Nil: by the
+        /// post.
         package var target: String?
 
         package struct HoldingRow: Sendable, Equatable {
@@ -68,10 +70,10 @@ package struct Verdict: Sendable {
     }
 
     package let receiptID: UUID
-    /// The row's attempt when it was read. A row that has moved on since ignores this verdict.
+    /// The row's attempt when the worker read it. If the row has another attempt by now, the verdict is ignored.
     package let attempt: Int
-    /// How often something else had been said of the receipt when it was read. A row of which more is said since ignores
-    /// this verdict.
+    /// How many posts had said something else about the receipt when the worker read the row. If there are more by now,
+    /// the verdict is ignored.
     package var lines = 0
     package let appID: String
     package let claim: Claim
@@ -80,9 +82,9 @@ package struct Verdict: Sendable {
     package let dueIn: Duration
     /// The call to Apple that this attempt made, if it counted.
     package let call: Call?
-    /// Written with it, each for what is granted or held by it.
+    /// The Apple updates to write with the verdict, each only if its purchase is granted or held by the verdict.
     package var appleUpdates: [AppleUpdate] = []
-    /// What it gives needs these.
+    /// The places that its grants need.
     package var places: [LimitPlace] = []
 
     /// One call to Apple, for the attempts table.
@@ -123,23 +125,24 @@ package struct Verdict: Sendable {
     }
 }
 
-/// What an app's clients may finish on our word.
+/// Which transactions an app's clients may finish because this server says so.
 package enum FinishPolicy: Sendable {
-    /// Nothing: the app is in shadow, and another system's word counts.
+    /// None: the app is in shadow, and another system decides.
     case never
-    /// What has ended well.
+    /// Those that have ended well.
     case ended
-    /// Also what is held once its facts are stored: the debt is ours then.
+    /// Also those that are held, once their facts are stored: then this server owes the purchase.
     case held
 }
 
-/// What a client is told about one transaction or receipt: may it finish (P2)?
+/// Whether a client may finish one transaction or receipt (P2).
 package enum SafeToFinish {
-    /// True where nothing more can come of the client's copy: granted, already granted (to anyone), rejected for one of
-    /// ``Reason/leavingNothing``, and held once Apple's verified facts are stored here (the debt is ours then), unless another post of
-    /// it is what settles it.
+    /// True if the client's copy is not needed any more: granted, already granted (to any user), rejected for one of
+    /// ``Reason/leavingNothing``, or held once Apple's verified facts are stored here (then this server owes the
+    /// purchase), unless another post settles it.
     ///
-    /// - Parameter isDisputed: another user has it by less than proof, and its poster was told so less than a day ago.
+    /// - Parameter isDisputed: whether another user has it by less than proof, and the poster was told so less than a
+    ///   day ago.
     package static func judge(
         state: String, reason: String?, hasFacts: Bool, finishHeld: Bool = true, isDisputed: Bool = false
     ) -> Bool {
@@ -160,7 +163,7 @@ extension Verdict.Finding {
         return entries.contains { $0.decision == .held(.shadow) }
     }
 
-    /// Whether that is so for all of it that is open.
+    /// Whether everything that is held or open in it waits for the configuration (``Reason/waitsForConfiguration``).
     package var waitsForConfiguration: Bool {
         switch self {
         case .receipt(.held(let reason)): return reason.waitsForConfiguration
@@ -179,7 +182,8 @@ extension Verdict.Finding {
         }
     }
 
-    /// Whether other words of its poster may give what this does not give, or give otherwise what Apple has not confirmed.
+    /// Whether another post of its poster may get a purchase granted that is not granted now, or change a purchase on
+    /// trust that Apple has not confirmed.
     package var hangsOnWords: Bool {
         guard case .transactions(let entries) = self else { return false }
         return entries.contains { entry in

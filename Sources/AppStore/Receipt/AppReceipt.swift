@@ -1,7 +1,7 @@
 import Encoding
 package import Foundation
 
-/// A legacy app receipt's own words: a snapshot of the day it was made, blind to later refunds and renewals.
+/// What a legacy app receipt itself says: a snapshot of the day it was made, without later refunds and renewals.
 ///
 /// Every attribute that AppleFacts 6.3 names; unknown ones are passed over. Absent is nil, also where the receipt has
 /// an empty string instead.
@@ -22,7 +22,7 @@ package struct AppReceipt: Sendable, Hashable {
     package var sha1Hash: [UInt8]?
     package var transactionDate: Date?
     package var ageRating: String?
-    /// What the certificates are judged at.
+    /// The time at which the certificates are judged.
     package var creationDate: Date?
     /// Of the app itself.
     package var originalPurchaseDate: Date?
@@ -32,16 +32,17 @@ package struct AppReceipt: Sendable, Hashable {
     /// In the receipt's order, which means nothing.
     package var inApp: [ReceiptEntry] = []
 
-    /// Reads a receipt and believes nothing: for its transaction ids, which Apple is then asked about, and for people.
+    /// Reads a receipt without verifying it: for its transaction ids, about which Apple is then asked, and for people.
     ///
     /// - Parameter base64: standard base64; line breaks are passed over.
     package init(unverified base64: String) throws(ReceiptFailure) {
         try self.init(unverified: try SignedReceipt(try Self.octets(base64: Array(base64.utf8))).content)
     }
 
-    /// The transaction ids of what a receipt lists as bought since then, at most so many: nothing is believed, and nothing
-    /// else is kept, because strangers send receipts too; what cannot be an id is left out. What was restored was bought
-    /// when it was first. Where the receipt cannot be read on, those before.
+    /// The transaction ids of the purchases that a receipt lists as made since `date`, at most `max`. Nothing is
+    /// verified and nothing else is kept, because strangers send receipts too. Values that cannot be ids are left out.
+    /// A restored purchase counts as made at its original date. If the receipt becomes unreadable, the ids before that
+    /// place are returned.
     ///
     /// - Parameter base64: standard base64; line breaks are passed over.
     package static func transactionIds(unverified base64: String, since date: Date, max: Int) -> [String] {
@@ -76,7 +77,7 @@ package struct AppReceipt: Sendable, Hashable {
     /// Every purchase once, by transaction id, in an order that does not depend on Apple's.
     package var entries: [ReceiptEntry] { ReceiptEntry.once(inApp) }
 
-    /// nil: a type that we do not know, which nobody serves.
+    /// The environment of the receipt type. nil: an unknown type, which no app is served in.
     package var environment: StoreEnvironment? {
         switch receiptType {
         case "Production", "ProductionVPP": .production
@@ -87,7 +88,7 @@ package struct AppReceipt: Sendable, Hashable {
         }
     }
 
-    /// The purchases as verifyReceipt would list them in `in_app`.
+    /// The transaction ids of the purchases, as verifyReceipt would list them in `in_app`.
     ///
     /// - Throws: ``ReceiptFailure/noPurchase`` where there is none.
     package func transactionIds() throws(ReceiptFailure) -> [String] {
@@ -99,7 +100,7 @@ package struct AppReceipt: Sendable, Hashable {
 // MARK: - Reading
 
 extension AppReceipt {
-    /// Everything of a receipt, believed or not.
+    /// Reads everything of a receipt without verifying it.
     ///
     /// - Parameter content: the octets that the container signs.
     package init(unverified content: [UInt8]) throws(ReceiptFailure) {
@@ -107,7 +108,8 @@ extension AppReceipt {
         try readPurchases(content)
     }
 
-    /// What the signature is judged by, and no purchase yet: strangers' receipts cost one walk over their bytes.
+    /// Reads the fields by which the signature is judged, and no purchase yet: a stranger's receipt costs one walk over
+    /// its bytes.
     ///
     /// - Parameter content: the octets that the container signs.
     init(headOf content: [UInt8]) throws(ReceiptFailure) {
@@ -123,7 +125,7 @@ extension AppReceipt {
         }
     }
 
-    /// The purchases of the content that the rest was read from; once.
+    /// Reads the purchases, from the same content as the rest; to be called once.
     mutating func readPurchases(_ content: [UInt8]) throws(ReceiptFailure) {
         do throws(BERReader.Failure) {
             try ReceiptAttribute.forEach(in: try Self.attributes(content)) { (attribute) throws(BERReader.Failure) in

@@ -4,15 +4,15 @@ package import Foundation
 import Synchronization
 import X509
 
-/// Turns a legacy app receipt into Apple's word about one app, or says why not. Needs no network but for
-/// a ``RevocationCheck``.
+/// Verifies that a legacy app receipt is Apple's statement about one app, or says why it is not. Needs no network but
+/// for a ``RevocationCheck``.
 ///
 /// The order of checks is that of AppleFacts 6.2. Certificates are judged at the receipt's creation date, or at `now`
 /// where it has none, or at a date the caller gives. The device hash is not looked at: a server does not know the
 /// device, and a receipt is no proof of possession anyway.
 ///
-/// Cost: one RSA-2048 verification and two walks over the bytes once a chain is known, about a millisecond more for a new
-/// one. The cache of known chains is as that of ``SignedDataVerifier``.
+/// Cost: one RSA-2048 verification and two walks over the bytes once a chain is known, about a millisecond more for a
+/// new chain. The cache of known chains is like that of ``SignedDataVerifier``.
 package final class AppReceiptVerifier: Sendable {
     private let app: AppIdentity
     private let anchors: TrustAnchors
@@ -31,13 +31,13 @@ package final class AppReceiptVerifier: Sendable {
         self.now = now
     }
 
-    /// The chains of the receipts of late.
+    /// The chains of recent receipts.
     var issuesInUse: [[CertificateIssue]] { knownChains.withLock { $0.chains.map(\.issues) } }
 
     /// Verifies a receipt in standard base64; line breaks are passed over.
     ///
     /// - Parameter date: judges the certificates at this time instead of the receipt's creation date.
-    /// - Throws: why it is not Apple's word about this app; retryable only where a responder gave no answer.
+    /// - Throws: why it is not Apple's data about this app; retryable only where a responder gave no answer.
     package func receipt(_ base64: String, at date: Date? = nil) async throws(ReceiptFailure) -> AppReceipt {
         try await receipt(octets: try AppReceipt.octets(base64: Array(base64.utf8)), at: date)
     }
@@ -55,12 +55,13 @@ package final class AppReceiptVerifier: Sendable {
         } catch {
             throw .notBelieved(error.reason)
         }
-        // Not before: reading them costs memory for each, and these are Apple's.
+        // Not before: each purchase costs memory, and these are Apple's.
         try receipt.readPurchases(signed.content)
         return receipt
     }
 
-    /// The receipt cannot choose this (see ``SignedDataVerifier``): production excludes it.
+    /// Whether an unsigned receipt is taken. The receipt cannot choose this (see ``SignedDataVerifier``): production
+    /// excludes it.
     private func isExemptFromSignature(_ receipt: AppReceipt) -> Bool {
         guard app.acceptsUnsignedXcodeData, let environment = receipt.environment else { return false }
         return environment.isUnsignedByApple && app.environments.contains(environment)
@@ -92,7 +93,7 @@ package final class AppReceiptVerifier: Sendable {
         if known?.validity != chain.validity {
             knownChains.withLock { $0.insert(chain, for: signed.presented) }
         }
-        // Last: only what an anchor of ours vouches for makes us ask somebody.
+        // Last: a responder is asked only about certificates that led to one of our anchors.
         try await revocation?.check(chain.issues)
     }
 
@@ -103,13 +104,14 @@ package final class AppReceiptVerifier: Sendable {
         do throws(VerificationFailure) {
             certificates = try signed.orderedCertificates()
         } catch {
-            // Xcode presents one certificate of its own (AppleFacts 6.1): say what it is, not how it looks.
+            // Xcode presents one certificate of its own (AppleFacts 6.1): the error names the cause, not the length of
+            // the chain.
             let isXcode = error.reason == .chainLength && receipt.environment?.isUnsignedByApple == true
             throw isXcode ? VerificationFailure(.unsigned) : error
         }
         return try await knownFailures.chain(of: signed.presented) { () throws(VerificationFailure) in
             try await .verified(certificates: certificates, anchors: anchors, at: date) { key in
-                // Apple's have 2048 bits; what is shorter is nobody's signature.
+                // Apple's keys have 2048 bits; no signature of a shorter key is accepted.
                 _RSA.Signing.PublicKey(key).flatMap { $0.keySizeInBits >= 2048 ? $0 : nil }
             }
         }

@@ -2,9 +2,9 @@ import Encoding
 
 /// Walks BER (X.690), of which DER is a part, element by element and in place.
 ///
-/// Why not SwiftASN1's `BER.parse`: before anybody looks, it makes a node of about 100 bytes for each element, so 8 MiB
-/// of two-byte elements, which anybody may post, would take a gigabyte. Here an element is two ranges, nothing recurses,
-/// and an element of indefinite length is walked once for each level that a caller descends into.
+/// Why not SwiftASN1's `BER.parse`: it makes a node of about 100 bytes for each element before anybody looks, so 8 MiB
+/// of two-byte elements, which anybody may post, would take a gigabyte. Here an element is two ranges, nothing
+/// recurses, and an element of indefinite length is walked once for each level that a caller descends into.
 package struct BERReader {
     package enum Failure: Error {
         /// Not BER: cut off, a length beyond the end, an end without a beginning.
@@ -72,7 +72,7 @@ package struct BERReader {
         return tag
     }
 
-    /// A length that fits into what is left; nil: indefinite.
+    /// A length that fits into the rest of the bytes; nil: indefinite.
     private mutating func takeLength() throws(Failure) -> Int? {
         guard position < end else { throw .encoding }
         let first = source[position]
@@ -142,7 +142,7 @@ extension BERReader.Element {
     /// The elements inside.
     var elements: BERReader { BERReader(source, contents) }
 
-    /// What an OCTET STRING holds, its segments joined (8.7.3).
+    /// The content of an OCTET STRING, its segments joined (8.7.3).
     func octets() throws(Failure) -> [UInt8] {
         var octets: [UInt8] = []
         octets.reserveCapacity(contents.count)

@@ -14,7 +14,7 @@ package enum ReceiptFailure: Error, Hashable, Sendable, CustomStringConvertible 
     case notReceipt
     /// A receipt that lists no purchase: the app should refresh it.
     case noPurchase
-    /// Readable, but not Apple's word about this app.
+    /// Readable, but not Apple's data about this app.
     case notBelieved(VerificationFailure.Reason)
 
     package var isRetryable: Bool { reason.isRetryable }

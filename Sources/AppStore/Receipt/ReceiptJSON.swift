@@ -1,7 +1,8 @@
 package import Encoding
 import Foundation
 
-// For people to look at: names and numbers as in Apple's signed data, dates as UNIX milliseconds, absent fields left out.
+// For people to look at: names and numbers as in Apple's signed data, dates as UNIX milliseconds, absent fields left
+// out.
 
 extension AppReceipt {
     package var json: [String: JSON] {

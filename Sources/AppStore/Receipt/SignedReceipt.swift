@@ -93,9 +93,9 @@ package struct SignedReceipt: Sendable {
 
     private typealias Element = BERReader.Element
 
-    /// More certificates than this are none of Apple's receipts; each costs the reader a copy.
+    /// No receipt of Apple's has more certificates; each costs the reader a copy.
     private static let certificatesMax = 16
-    /// Bytes of one; Apple's have 1 to 2 kB, and whoever parses one needs fifty times as much.
+    /// Bytes of one certificate. Apple's have 1 to 2 kB; parsing takes fifty times as much memory.
     private static let certificateBytesMax = 16 << 10
 
     private static func certificates(_ tagged: Element) throws(BERReader.Failure) -> [[UInt8]] {

@@ -2,8 +2,8 @@ import Encoding
 
 /// An iOS 6 style receipt of one transaction (`SKPaymentTransaction.transactionReceipt`): an old-style property list.
 ///
-/// Nothing in it is believed: it is signed in a way that only Apple checks, so its transaction id is a question to
-/// Apple and no more. Source: AppleFacts 6.4.
+/// Nothing in it is believed, because only Apple can check its signature: Apple is asked about its transaction id, and
+/// no more. Source: AppleFacts 6.4.
 package struct TransactionReceipt: Sendable, Hashable {
     /// Bytes of base64; real ones have 4 to 6 kB.
     package static let base64BytesMax = 64 << 10

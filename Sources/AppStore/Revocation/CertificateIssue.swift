@@ -3,13 +3,13 @@ import Foundation
 import SwiftASN1
 import X509
 
-/// A certificate and who issued it: what a responder is asked about. Made only of chains that led to an anchor.
+/// A certificate and its issuers, about which a responder is asked. Made only of chains that led to an anchor.
 struct CertificateIssue: Sendable {
     let certificate: Certificate
     /// Its issuer, and so on, without the root.
     let intermediates: [Certificate]
     let root: Certificate
-    /// SHA-256 over the certificate and its issuer, DER: no other certificate is meant by it.
+    /// SHA-256 over the certificate and its issuer, DER: it names this certificate and no other.
     let id: [UInt8]
     /// Whether the certificate names a responder. Where its issuer named none, there is nobody to ask.
     let namesResponder: Bool
@@ -29,10 +29,12 @@ struct CertificateIssue: Sendable {
         namesResponder = Self.namesResponder(chain[0])
     }
 
-    /// Responders may forget certificates that have ended; those are judged by the date of what they signed.
+    /// Whether a responder can be asked. Responders may forget certificates that have ended: an ended certificate is
+    /// judged by the date of the data that it signed.
     func isAskable(at now: Date) -> Bool { namesResponder && now <= certificate.notValidAfter }
 
-    /// By authority information access. One that cannot be read counts: nothing is passed over.
+    /// Whether the authority information access names a responder. True if that extension cannot be read: no responder
+    /// is passed over.
     static func namesResponder(_ certificate: Certificate) -> Bool {
         guard let access = try? certificate.extensions.authorityInformationAccess else {
             return certificate.extensions[oid: .X509ExtensionID.authorityInformationAccess] != nil

@@ -2,33 +2,36 @@ package import AsyncHTTPClient
 package import Foundation
 import Synchronization
 
-/// What responders said of certificates, for all apps of a process: about Apple's few certificates, so it is small.
+/// A cache of responders' answers about certificates, for all apps of a process. It is small, because Apple has few
+/// certificates.
 ///
-/// One question at a time for each certificate, however many receipts wait for it, and `openMax` for all. What was
-/// said is renewed in the background while it still counts: only the first question about a certificate is waited for,
-/// and one after a long quiet. Connections are per host, so a slow responder holds up no call to the App Store Server
-/// API.
+/// One question at a time is open for each certificate, however many receipts wait for it, and `openMax` for all. An
+/// answer is renewed in the background while it still counts, so callers wait only for the first question about a
+/// certificate, and for one after a long time without any. Connections are per host, so a slow responder holds up no
+/// call to the App Store Server API.
 package final class CertificateStatuses: Sendable {
-    /// The longest that anybody waits for a responder.
+    /// The longest time that a caller waits for a responder.
     package static let patience: Duration = .seconds(5)
-    /// A responder's word is taken until its next update, within these bounds …
+    /// A responder's answer is fresh until its next update, but at least this long, in seconds.
     package static let freshMin: TimeInterval = 3600
+    /// The longest time, in seconds, for which an answer is fresh.
     package static let freshMax: TimeInterval = 86_400
-    /// … and for so long it still counts while it is being renewed. No longer than 75 minutes beyond the next update in
-    /// all: swift-certificates allows as much for a clock that is wrong.
+    /// How long an answer still counts after it is fresh no longer, while it is being renewed, in seconds. In all it
+    /// counts no longer than 75 minutes beyond its next update: swift-certificates allows as much for a clock that is
+    /// wrong.
     package static let renewalMax: TimeInterval = 900
-    /// A responder without an answer is left alone for so long …
+    /// How long a responder that gave no answer is not asked again, in seconds.
     package static let pause: TimeInterval = 30
-    /// … and for so long nobody waits for it again.
+    /// How long no caller waits again for a responder that gave no answer, in seconds.
     package static let silenceMax: TimeInterval = 600
     static let openMax = 8
     static let countMax = 256
 
     private struct Entry {
         let status: CertificateStatus
-        /// From then on it is renewed …
+        /// From then on the answer is renewed.
         var freshUntil: Date
-        /// … and from then on it counts no more.
+        /// From then on the answer does not count.
         var countsUntil: Date
     }
 
@@ -48,7 +51,8 @@ package final class CertificateStatuses: Sendable {
         self.now = now
     }
 
-    /// What is known of certificates; about those of which nothing is, somebody is being asked when this returns.
+    /// The known status of each certificate. If none is known, the question to the responder is under way when this
+    /// returns; if ``openMax`` questions are open already, the status is `unanswered`.
     func inquire(_ issues: [CertificateIssue]) -> [Inquiry] {
         let now = now()
         return state.withLock { state in issues.map { inquire($0, at: now, &state) } }
@@ -102,7 +106,8 @@ package final class CertificateStatuses: Sendable {
             let fresh = min(max(nextUpdate.timeIntervalSince(now), freshMin), freshMax)
             return Entry(status: .good, freshUntil: now + fresh, countsUntil: now + fresh + renewalMax)
         case .revoked:
-            // For good, until a responder says otherwise: who can cut it off must not bring a certificate back.
+            // Counts until a responder says otherwise: an attacker who cuts the responder off must not make the
+            // certificate good.
             return Entry(status: .revoked, freshUntil: now + freshMin, countsUntil: .distantFuture)
         case .none:
             guard var entry = before, entry.status != .unanswered else {

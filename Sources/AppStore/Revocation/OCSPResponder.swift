@@ -7,8 +7,8 @@ import SwiftASN1
 import Synchronization
 @_spi(FixedExpiryValidationTime) import X509
 
-/// Asks the responder that a certificate names. Who may answer, whether it is signed, about this certificate and of
-/// today, is judged by swift-certificates.
+/// Asks the responder that a certificate names. swift-certificates judges whether the answer is signed by a responder
+/// that may give it, is about this certificate, and is current.
 struct OCSPResponder: Sendable {
     let http: HTTPClient
     let patience: Duration
@@ -16,7 +16,7 @@ struct OCSPResponder: Sendable {
     enum Answer: Sendable, Equatable {
         case good(nextUpdate: Date)
         case revoked
-        /// Nothing came, or nothing that is an answer: unknown, out of date, not signed by who may.
+        /// No answer came, or none that counts: unknown, out of date, not signed by a responder that may give it.
         case none
     }
 
@@ -29,9 +29,9 @@ struct OCSPResponder: Sendable {
         return answer
     }
 
-    /// The library's hard mode says yes to a good answer, and no to a revoked certificate as to a worthless answer; its
-    /// soft mode says no to a revoked certificate only. So what hard mode refuses is asked once more, and rarely: an
-    /// answer may be tied to its question by a nonce.
+    /// The library's hard mode accepts a good answer, and refuses a revoked certificate as well as a worthless answer.
+    /// Its soft mode refuses a revoked certificate only. So if hard mode refuses, which is rare, the responder is asked
+    /// once more in soft mode. The first answer cannot be judged twice, because a nonce may tie it to its question.
     private func ask(
         about issue: CertificateIssue, at now: Date, by deadline: ContinuousClock.Instant
     ) async -> (Answer, outcome: String) {
@@ -41,7 +41,7 @@ struct OCSPResponder: Sendable {
         let isGood = await accepts(issue, .hard, first, at: now)
         guard let response = first.response else { return (.none, "unreachable") }
         if isGood {
-            // Believed, so readable; without a next update the library does not believe it.
+            // The library accepted the response, so it is readable. The library accepts none without a next update.
             return (.good(nextUpdate: OCSPTimes.nextUpdate(of: response) ?? now), "good")
         }
         let second = Question(http: http, deadline: deadline)
@@ -64,7 +64,7 @@ struct OCSPResponder: Sendable {
     }
 }
 
-/// The certificates led to an anchor before anybody is asked about them: here only the responder has a say.
+/// A policy that accepts every chain: the certificates led to an anchor before, so here only the responder decides.
 private struct JudgedBefore: VerifierPolicy {
     let verifyingCriticalExtensions: [ASN1ObjectIdentifier]
 
@@ -78,8 +78,8 @@ private struct JudgedBefore: VerifierPolicy {
     }
 }
 
-/// One POST to a responder (RFC 6960, appendix A.1), and what came back. Asked about the whole chain in turn, it asks
-/// about the first certificate only.
+/// One POST to a responder (RFC 6960, appendix A.1), and its answer. The library calls it for each certificate of the
+/// chain; it asks about the first one only.
 private final class Question: OCSPRequester {
     private let http: HTTPClient
     private let deadline: ContinuousClock.Instant
@@ -116,7 +116,7 @@ private final class Question: OCSPRequester {
     private static let bytesMax = 64 * 1024
 }
 
-/// How long a response says that it is good. Read from responses that are believed already.
+/// How long a response is good by its own dates. Only verified responses are read.
 enum OCSPTimes {
     /// The earliest next update in a response (RFC 6960 section 4.2.1); nil where it has none.
     static func nextUpdate(of response: [UInt8]) -> Date? {

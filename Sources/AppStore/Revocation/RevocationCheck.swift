@@ -2,21 +2,21 @@ import Metrics
 
 /// Whether responders are asked if a certificate was revoked (OCSP, RFC 6960). A setting of an app.
 package enum OCSPMode: String, CaseIterable, Sendable {
-    /// Nobody is asked.
+    /// Responders are not asked.
     case off
-    /// Asked; no answer is taken for a good one.
+    /// Responders are asked. A missing answer counts as a good one.
     case soft
-    /// Asked; without an answer nothing is believed yet, and nothing is rejected either (P16).
+    /// Responders are asked. Without an answer the data is neither believed nor rejected yet (P16).
     case hard
 }
 
-/// What a verifier does about certificates that may have been revoked. None of it for an app with ``OCSPMode/off``.
+/// Checks for a verifier whether certificates were revoked. An app with ``OCSPMode/off`` has no such check.
 package struct RevocationCheck: Sendable {
     private let isHard: Bool
     private let statuses: CertificateStatuses
     private let unanswered: Counter
 
-    /// Nil where nobody is to be asked.
+    /// Nil for ``OCSPMode/off``.
     package init?(_ mode: OCSPMode, _ statuses: CertificateStatuses) {
         guard mode != .off else { return nil }
         isHard = mode == .hard
@@ -24,14 +24,14 @@ package struct RevocationCheck: Sendable {
         unanswered = Counter(label: "makegood_ocsp_unanswered_total", dimensions: [("mode", mode.rawValue)])
     }
 
-    /// Passes a chain whose certificates are not revoked, as far as that is to be known.
+    /// Passes a chain whose certificates are not revoked, as far as responders tell.
     ///
     /// Costs two look-ups in memory where the answers are known; waits ``CertificateStatuses/patience`` at most where
     /// they are not.
     /// - Throws: `revoked`, or in hard mode `statusUnknown`, which is the only retryable failure there is.
     func check(_ issues: [CertificateIssue]) async throws(VerificationFailure) {
         var found: [CertificateStatus] = []
-        // All are being asked about by now: a chain that is new here costs one wait, not two.
+        // The questions about all certificates are under way by now: a chain that is new here costs one wait, not two.
         for inquiry in statuses.inquire(issues) { found.append(await inquiry.status) }
         if found.contains(.revoked) { throw VerificationFailure(.revoked) }
         guard found.contains(.unanswered) else { return }

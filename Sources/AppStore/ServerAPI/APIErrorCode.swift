@@ -9,17 +9,17 @@ package struct APIErrorCode: RawRepresentable, Hashable, Sendable, CustomStringC
 
     private init(_ rawValue: Int64) { self.rawValue = rawValue }
 
-    /// What a code says about the question, whoever asked it. What that means for a receipt is `Fate`'s to say.
+    /// What a code says about the question, whoever asked it. `Fate` says what that means for a receipt.
     package enum Meaning: String, CaseIterable, Sendable {
         /// The same question may be answered differently later: Apple's documented group, and 5000000, whose page says
         /// so.
         case temporary
-        /// More questions than this second may hold; wait as long as Apple says.
+        /// More questions than Apple takes in this second; wait as long as Apple says.
         case tooMany
         /// The id is not known there. Also sent for another environment, another app's token, and right after a
         /// purchase, so it is no proof of anything.
         case notFound
-        /// What was given is no id that this question may be asked about, whatever happens later.
+        /// The given value is no id that this question may be asked about, whatever happens later.
         case invalidID
         /// Our request breaks a rule of Apple's: it must be changed before it is sent again.
         case ourRequest
@@ -27,7 +27,7 @@ package struct APIErrorCode: RawRepresentable, Hashable, Sendable, CustomStringC
         case configuration
         /// Apple understood the request, and the state of what it is about forbids it.
         case refused
-        /// What was asked for is not there, and Apple does not suggest to ask again.
+        /// The thing that was asked for is not there, and Apple does not suggest to ask again.
         case absent
         /// Not in the table.
         case unknown
@@ -39,7 +39,7 @@ package struct APIErrorCode: RawRepresentable, Hashable, Sendable, CustomStringC
     /// Apple's name of it, without the suffix `Error`; nil for a code that is not in the table.
     package var name: String? { Self.table[rawValue]?.name }
 
-    /// Whether the same question may be answered differently later. Not knowing is yes.
+    /// Whether the same question may be answered differently later. True if that is not known.
     package var isRetryable: Bool {
         switch meaning {
         case .temporary, .tooMany, .notFound, .unknown: true

@@ -39,7 +39,7 @@ actor BearerToken {
             iss: issuerId, iat: issuedAt, exp: issuedAt + Int(Self.lifetime), aud: "appstoreconnect-v1", bid: bundleId)
         do {
             let token = try await keys.sign(claims, kid: JWKIdentifier(string: keyId))
-            // Others may have asked meanwhile, and one may have been faster: its token is the one.
+            // Another caller may have signed a token in the meantime: then that token is used.
             if let faster = usable(at: now()) { return faster }
             signed = (token, time)
             return token

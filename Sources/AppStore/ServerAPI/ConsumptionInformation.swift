@@ -25,8 +25,8 @@ package struct ConsumptionInformation: Sendable, Hashable {
     /// - Parameters:
     ///   - customerConsented: that we tell Apple; without consent there is nothing to send.
     ///   - isAutoRenewable: the product, of which Apple then computes the percentage itself.
-    ///   - consumptionPercentage: in milliunits, 100000 for everything. Nothing else than 0, which is sent unasked, if
-    ///     the product was not delivered.
+    ///   - consumptionPercentage: in milliunits, 100000 for everything. If the product was not delivered, only 0 is
+    ///     allowed, and 0 is sent unasked.
     /// - Throws: ``InvalidRequest`` where Apple's rules forbid the combination.
     package init(
         customerConsented: Bool, sampleContentProvided: Bool, deliveryStatus: DeliveryStatus, isAutoRenewable: Bool,

@@ -1,7 +1,7 @@
 import NIOHTTP1
 
 extension ServerAPIClient {
-    /// Where the App Store Server API is asked what: one row each, of AppleFacts 3.3 and 3.8.
+    /// The endpoints of the App Store Server API: one row each, of AppleFacts 3.3 and 3.8.
     package enum Endpoint: String, CaseIterable, Sendable {
         case transactionInfo, appTransactionInfo, transactionHistory, refundHistory, orderLookUp, finishTransaction,
             setAppAccountToken
@@ -52,10 +52,10 @@ extension ServerAPIClient {
 
         var method: HTTPMethod { row.method }
 
-        /// From the host on; each `*` stands for an id.
+        /// The path after the host; each `*` stands for an id.
         var path: String { row.path }
 
-        /// Where Apple offers it.
+        /// The environments in which Apple offers the endpoint.
         package var environments: Set<StoreEnvironment> { row.environments }
 
         /// Calls per second Apple allows one app, enforced by the hour and changed as Apple likes (AppleFacts 3.8).
@@ -65,8 +65,8 @@ extension ServerAPIClient {
             return environment == .sandbox ? row.perSecond / 10 : row.perSecond
         }
 
-        /// What Apple says of an id that is none. Said by us of an empty one: without it the path is another endpoint's,
-        /// and Apple's answer to that would mean nothing.
+        /// Apple's error code for an invalid id. For an empty id this client gives the code itself: without the id the
+        /// path is another endpoint's, and Apple's answer to that would mean nothing.
         var invalidID: APIErrorCode {
             switch self {
             case .orderLookUp: .generalBadRequest

@@ -1,7 +1,7 @@
 package import Encoding
 package import Foundation
 
-/// Which of Apple's notifications to us are wanted (AppleFacts 3.6).
+/// Selects from the notifications that Apple sent us (AppleFacts 3.6).
 package struct NotificationHistoryQuery: Sendable, Hashable {
     /// Apple takes one filter at most.
     package enum Filter: Sendable, Hashable {
@@ -74,7 +74,7 @@ package struct SendAttempt: Sendable, Hashable {
     }
 }
 
-/// A notification as it was sent: the state of things then, not now.
+/// A notification as it was sent: it tells the state of that time, not of now.
 package struct SentNotification: Sendable, Hashable {
     /// Still to be verified: see ``SignedDataVerifier/notification(_:at:)``. nil where Apple left it out.
     package let signedPayload: String?
@@ -92,7 +92,7 @@ package struct NotificationPage: Page, Hashable {
     package static let cursorName = "paginationToken"
 
     package let notifications: [SentNotification]
-    /// Lapses; then Apple answers 4000017, and the list begins anew.
+    /// A cursor lapses; then Apple answers 4000017, and the list begins anew.
     package let next: String?
 
     package init(_ body: [String: JSON]) throws(FieldMismatch) {

@@ -8,10 +8,10 @@ package protocol Page: Sendable {
 
 /// A list at Apple, fetched page by page as it is read.
 ///
-/// The question is fixed when the list is made, so that each page is asked for with the same one, as Apple demands; so
-/// is the environment once the first page has told it. Reading the sequence again asks again. It ends with its first
-/// error; to go on after that, or after a restart, make the same list `after` the last page's cursor, in the environment
-/// of that page's answer.
+/// The question is fixed when the list is made, so that each page is asked for with the same one, as Apple demands; the
+/// environment is fixed once the first page has told it. Reading the sequence again asks again. The sequence ends with
+/// its first error. To go on after that, or after a restart, make the same list `after` the last page's cursor, in the
+/// environment of that page's answer.
 ///
 /// At most one page is in memory. A page whose cursor leads back to itself is `.garbage`, not an endless list.
 package struct Pages<Content: Page>: AsyncSequence, Sendable {

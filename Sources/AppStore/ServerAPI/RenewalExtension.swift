@@ -14,7 +14,7 @@ package struct RenewalExtension: Sendable, Hashable {
 
     package let days: Int
     package let reason: Reason
-    /// Ours, to know the request again.
+    /// Our id of the request, by which we know it again.
     package let requestIdentifier: String
 
     /// - Throws: ``InvalidRequest`` for other than 1 to 90 days or an empty identifier.
@@ -44,7 +44,8 @@ package struct MassRenewalExtension: Sendable, Hashable {
     package let storefrontCountryCodes: [String]?
 
     /// - Parameter storefrontCountryCodes: nil for all storefronts.
-    /// - Throws: ``InvalidRequest`` for an empty product id, an empty list, or a code that is not three capital letters.
+    /// - Throws: ``InvalidRequest`` for an empty product id, an empty list, or a code that is not three capital
+    ///   letters.
     package init(
         _ renewalExtension: RenewalExtension, productId: String, storefrontCountryCodes: [String]? = nil
     ) throws(InvalidRequest) {
@@ -108,8 +109,8 @@ extension ServerAPIClient {
     ///
     /// Apple does not say what a second request with the same identifier does: after a time-out, look at the renewal
     /// date before asking again.
-    /// - Throws: `.api` with 4030004, 4030005 or 4030007, not retryable, for a subscription that may not be extended, or
-    ///   not any more.
+    /// - Throws: `.api` with 4030004, 4030005 or 4030007, not retryable, for a subscription that may not be extended,
+    ///   or not any more.
     package func extendRenewalDate(
         ofSubscription originalTransactionId: String, _ renewalExtension: RenewalExtension,
         in environments: [StoreEnvironment]
@@ -123,7 +124,8 @@ extension ServerAPIClient {
     /// Gives every eligible subscriber of a product more days (Extend Subscription Renewal Dates for All Active
     /// Subscribers): Apple's name for the request, nil if it gave none.
     ///
-    /// Apple works on it for a while; ``massRenewalExtensionStatus(ofProduct:requestIdentifier:in:)`` tells how far it is.
+    /// Apple works on it for a while; ``massRenewalExtensionStatus(ofProduct:requestIdentifier:in:)`` tells how far it
+    /// is.
     package func extendRenewalDates(
         _ extensions: MassRenewalExtension, in environment: StoreEnvironment
     ) async throws(AppStoreFailure) -> Answer<String?> {

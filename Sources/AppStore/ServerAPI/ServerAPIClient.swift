@@ -5,10 +5,10 @@ import NIOHTTP1
 
 /// Asks the App Store Server API, as one app.
 ///
-/// Each endpoint is a method, beside what it takes and gives. A method that takes an id takes the environments it may
-/// belong to: one, and Apple is asked there; production and sandbox, and the rule of AppleFacts 3.1 finds the one. The
-/// signed data in an answer is still to be verified. Every method throws ``AppStoreFailure`` with the calls made; its
-/// `isRetryable` says whether the same call may go well later.
+/// Each endpoint is a method, in a file with its parameters and results. A method that takes an id takes the
+/// environments the id may belong to: if it is one, Apple is asked there; if it is production and sandbox, the rule of
+/// AppleFacts 3.1 finds the right one. The signed data in an answer is still to be verified. Every method throws
+/// ``AppStoreFailure`` with the calls made; its `isRetryable` says whether the same call may succeed later.
 ///
 /// Source: AppleFacts 3.1 to 3.3. The HTTP client should not follow redirects: a token is not for other hosts.
 package struct ServerAPIClient: Sendable {
@@ -35,10 +35,10 @@ package struct ServerAPIClient: Sendable {
         }
     }
 
-    /// What Apple answered, where, and at what cost.
+    /// Apple's answer, its environment, and the calls that it took.
     package struct Answer<Value: Sendable>: Sendable {
         package let value: Value
-        /// Where it was found.
+        /// The environment that answered.
         package let environment: StoreEnvironment
         /// The calls that led here, in order; the last one succeeded.
         package let calls: [ServiceCall]
@@ -67,11 +67,12 @@ package struct ServerAPIClient: Sendable {
         return client
     }
 
-    /// Asks by the rule of AppleFacts 3.1 where both environments are given: production, and the sandbox if what was
-    /// asked for is not known there. The one place a request goes out from.
+    /// Asks Apple. If both environments are given, the rule of AppleFacts 3.1 holds: production is asked, and then the
+    /// sandbox if production does not know the id. Every request goes out from here.
     ///
-    /// 401 of production also leads to the sandbox: an app never released answers so (requirements P13). Both refusing
-    /// means the credentials are wrong; if only production refuses, the sandbox's answer stands, as the key is good.
+    /// A 401 of production also leads to the sandbox: an app never released gets that answer (requirements P13). If
+    /// both refuse, the credentials are wrong; if only production refuses, the key is good, and the sandbox's answer
+    /// stands.
     /// - Throws: any other error of production at once; it says nothing about the sandbox.
     ///   ``AppStoreError/environmentNotServed`` if Apple offers the endpoint in none of them.
     func ask<Value>(

@@ -1,8 +1,8 @@
 package import Encoding
 package import Foundation
 
-/// Which of a customer's transactions are wanted. Several values of one field mean any of them, several fields all of
-/// them (AppleFacts 3.4).
+/// Selects from a customer's transactions. Several values of one field mean any of them, several fields all of them
+/// (AppleFacts 3.4).
 package struct HistoryQuery: Sendable, Hashable {
     package enum ProductType: String, Sendable, CaseIterable {
         case autoRenewable = "AUTO_RENEWABLE"
@@ -68,7 +68,7 @@ package struct HistoryPage: Page, Hashable {
     /// the pages are read: keep the newest by transactionId and signedDate.
     package let signedTransactions: [String]
     package let next: String?
-    /// What the page after this would be asked for with, also where there is none yet.
+    /// The cursor for the page after this one, also if there is no such page yet.
     package let revision: String?
     package let bundleId: String?
     package let appAppleId: Int64?
@@ -128,8 +128,8 @@ extension ServerAPIClient {
 }
 
 extension [String: JSON] {
-    /// The cursor of the next page, if `hasMore` says there is one. Where it says nothing, Apple is asked until a page
-    /// is empty: a transaction must not be lost for a missing field.
+    /// The cursor of the next page, if `hasMore` says there is one. If the field is missing, Apple is asked until a
+    /// page is empty: a transaction must not be lost for a missing field.
     fileprivate func next(_ cursor: String?, isEmpty: Bool) throws(FieldMismatch) -> String? {
         let hasMore = try bool("hasMore")
         if hasMore == true, cursor == nil { throw FieldMismatch() }

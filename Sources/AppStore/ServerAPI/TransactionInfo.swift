@@ -2,7 +2,7 @@ import Encoding
 package import Foundation
 
 extension ServerAPIClient {
-    /// Apple's current word on one transaction (Get Transaction Info): a signed transaction.
+    /// Apple's current data about one transaction (Get Transaction Info): a signed transaction.
     ///
     /// - Parameter transactionId: also an originalTransactionId, which gives the first transaction of its chain; no
     ///   appTransactionId.
@@ -30,9 +30,9 @@ extension ServerAPIClient {
             }, in: environments)
     }
 
-    /// Tells Apple that the customer has what was bought, as the app does on the device (Finish Transaction).
+    /// Tells Apple that the customer has got the purchase, as the app does on the device (Finish Transaction).
     ///
-    /// Finishing what is finished changes nothing.
+    /// Finishing a finished transaction changes nothing.
     @discardableResult package func finishTransaction(
         _ transactionId: String, in environments: [StoreEnvironment]
     ) async throws(AppStoreFailure) -> Answer<Void> {
