@@ -40,6 +40,6 @@ package enum CrashPoint: String, CaseIterable, Sendable {
             if Self.passes.wrappingAdd(1, ordering: .relaxed).newValue >= Self.wanted.pass { kill(getpid(), SIGKILL) }
         }
     #else
-        @inline(__always) func reached(for subject: String? = nil) {}
+        @inline(__always) package func reached(for subject: String? = nil) {}
     #endif
 }
