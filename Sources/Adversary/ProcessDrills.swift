@@ -19,7 +19,8 @@ extension Drill {
             stage.expectAnswers([0])
         },
         Drill(
-            "2", "ingest dies after commit, before publish", expected: "the scheduler rings within the rescue delay",
+            "2", "ingest dies after commit, before publish",
+            expected: "the scheduler publishes it within the rescue delay",
             needs: .crashPoints
         ) { stage in
             let ingest = stage.ingests[0]
@@ -51,7 +52,7 @@ extension Drill {
                 }
             }
             let rescued = await rescues() - rescuesBefore
-            stage.expect("the scheduler has rung for some", rescued > 0, "\(Int(rescued)) times")
+            stage.expect("the scheduler has published some", rescued > 0, "\(Int(rescued)) times")
             stage.expectAnswers([0])
         },
         Drill(

@@ -190,7 +190,7 @@ package struct Importer: Sendable {
                 tell(
                     ImportProblem(
                         line: line, kind: .ownerKept, field: ImportColumn.originalTransactionId.rawValue,
-                        text: "was imported; its chain was given to another user here, and stays his"))
+                        text: "was imported; its chain was given to another user here, and stays with that user"))
             }
         }
         batch = Batch()

@@ -116,17 +116,18 @@ extension Reason {
         case .possessionMissing: "a bare id proves nothing: the app has to post Apple's own proof"
         case .noTransactionYet: "a genuine receipt without a purchase: the app has to refresh it and post it again"
         case .orderUnknown: "nobody is named: the app has to post it with the user's id"
-        case .unclaimed: "nobody has posted it, and its Apple customer is not one user's: his own post decides it"
+        case .unclaimed:
+            "nobody has posted it, and its Apple customer is not one user's: the user's own post decides it"
         case .unclaimedYet: "nobody has posted it; a day later the Apple customer's past decides"
         case .foreignToken: "its appAccountToken is nobody's here, and the poster has another: register it for its user"
         case .foreignRecord:
-            "the record names a user whom nobody knows here: his own post decides it, the poster's without the record, or a "
+            "the record names a user who is not known here: that user's own post decides it, the poster's without the record, or a "
                 + "person who knows whose it is"
         case .tokenDisputed:
-            "purchases with its appAccountToken were another user's: his own post within a day decides it, else its poster "
+            "purchases with its appAccountToken were another user's: that user's own post within a day decides it, else its poster "
                 + "has it; apps that register their users' tokens never see this"
         case .foreignOrder:
-            "the post names another user's order: his own post decides it, the poster's without that order, or a person who "
+            "the post names another user's order: that user's own post decides it, the poster's without that order, or a person who "
                 + "knows whose the purchase is"
         case .transferReview:
             "another user has it, and the app's transfer is hold: makegood support own says whose it is"
@@ -140,7 +141,7 @@ extension Reason {
         case .imported: "the former system gave it (makegood import grants)"
         case .transferred: "it was another user's, and is the poster's since, by the app's transfer"
         case .refunded: "Apple has given the money back"
-        case .withdrawn: "whoever shared it, a family member or an organization, shares it no longer"
+        case .withdrawn: "the buyer who shared it, a family member or an organization, shares it no longer"
         case .sharedNotServed: "another customer shares it, and the app's shared is reject"
         case .historical: "bought long before grantFrom: the former system's"
         case .malformed, .unsigned, .signature:

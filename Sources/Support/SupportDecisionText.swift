@@ -16,7 +16,7 @@ extension SupportDecisionAnswer {
         case .imported: "the former system gave it (makegood explain \(id))"
         case .refunded: "Apple has given the money back: there is nothing to give"
         case .shared:
-            "it was bought by somebody else and shared: whoever posts it may use it, and nobody is given goods for it"
+            "somebody else bought and shared it: a user who posts it may use it, and no user is given goods for it"
         case .waits: "nobody's word is what it waits for\(why)"
         case .open: "it is not verified yet\(why): makegood explain \(id) tells when it is"
         case .ended: "everything that showed it has ended\(why)"
@@ -25,7 +25,8 @@ extension SupportDecisionAnswer {
         case .unasked:
             "only its id was posted, and \(app) has no serverApi credentials to ask Apple with: the app has to post the proof"
         case .itemless: "its product is sold as several items: name one of them with --item"
-        case .stranger: "no such user is known in \(app), or he was erased: he has to log in and post something first"
+        case .stranger:
+            "no such user is known in \(app), or the user was erased: the user has to log in and post something first"
         }
     }
 }

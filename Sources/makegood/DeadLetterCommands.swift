@@ -36,7 +36,7 @@ extension QueueCommand {
 
     struct Replay: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Ring again for the receipts that dead letters point at, and take those letters away.",
+            abstract: "Publish the receipts of dead letters again, and remove those letters.",
             discussion: """
                 The row is the truth: what is published is its pointer as it stands now, and what has ended since is \
                 left alone. Letters that nobody can read, or that point at no receipt of this database, stay unless \

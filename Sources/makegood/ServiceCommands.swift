@@ -11,7 +11,7 @@ extension ServiceCommand {
 
 struct IngestCommand: ServiceCommand {
     static let configuration = CommandConfiguration(
-        commandName: "ingest", abstract: "Accept receipts over HTTP, store them, and ring for the workers.")
+        commandName: "ingest", abstract: "Accept receipts over HTTP, store them, and publish their ids to the workers.")
     static let roles = [Deployment.Role.ingest]
 }
 

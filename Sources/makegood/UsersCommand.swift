@@ -36,10 +36,10 @@ struct UsersCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Erase a user's id, and what was sent beside ended purchases. Grants and transactions stay.",
             discussion: """
-                With users.protect the events of the user carry his key and `erased: true` from then on, and a later \
+                With users.protect the events of the user carry the user's key and `erased: true` from then on, and a later \
                 post of the same user is granted under the same key without storing the id again (`users readmit` ends \
                 that). Without it a random tombstone takes the id's place in every table: a later post of the same \
-                user stores his id again and finds his purchases owned by another. An id that was merged into another \
+                user stores the id again, and another user owns the purchases. An id that was merged into another \
                 account is erased with that account, never alone.
                 """)
 
@@ -70,7 +70,7 @@ struct UsersCommand: AsyncParsableCommand {
 
     struct Readmit: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Store an erased user's id again: he is a customer again and wants his goods.")
+            abstract: "Store the id of an erased user again, who is a customer again.")
 
         @OptionGroup var user: User
 
