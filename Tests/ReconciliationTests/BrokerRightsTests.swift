@@ -7,11 +7,11 @@ import Testing
 
 @testable import WorkQueue
 
-/// Goal: at the broker each user does its service's work and nothing else, and a service that
-/// may not declare works on queues that somebody else declared. Method: the users of deploy/local, whose permissions are
-/// those that `makegood roles --rabbitmq` prints, through the wall on the real broker.
+/// Goal: at the broker, each user can do its service's work and nothing else, and a service that may not declare queues
+/// works on queues that another user declared. Method: the users of deploy/local, whose permissions are those that
+/// `makegood roles --rabbitmq` prints, on the real broker.
 @Suite(.serialized, .timeLimit(.minutes(3))) struct BrokerRightsTests {
-    /// The queues of one test, which is told their names so that it deletes them.
+    /// Lends a test its queues. The broker is told their names so that it deletes them afterwards.
     private static func withQueues(_ body: (TestBroker, Queues) async throws -> Void) async throws {
         try await TestBroker.run { broker in
             let prefix = String(broker.queue("x").dropLast(2))
@@ -110,8 +110,8 @@ import Testing
         }
     }
 
-    /// A new broker, or one that was wiped: nobody without the right makes queues of another shape by accident, and
-    /// once `makegood queue declare` ran, everybody works without a restart.
+    /// The broker is new, or it was wiped: no service without the right makes queues of another shape by accident. Once
+    /// `makegood queue declare` has run, all services work without a restart.
     @Test func missingQueuesAreNamedAndWaitedFor() async throws {
         try await Self.withQueues { broker, queues in
             try await Self.withPublisher(broker, as: "ingest", queues) { publisher in

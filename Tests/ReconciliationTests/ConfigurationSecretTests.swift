@@ -4,8 +4,8 @@ import Testing
 @testable import Encoding
 @testable import Settings
 
-/// Goal: secrets come from where the operator keeps them and are seen nowhere; a configuration's hash tells every
-/// change that decides about receipts.
+/// Goal: secrets are read from where the operator keeps them and are never shown; a configuration's hash changes with
+/// every setting that decides about receipts.
 @Suite struct ConfigurationSecretTests {
     private static let sharedSecret = "ultra-secret-shared-word"
 
@@ -84,7 +84,7 @@ import Testing
             ] {
                 #expect(!text.contains(Self.sharedSecret) && !text.contains("private-key-text"))
             }
-            // The secret in the place of every other value: the error names the key only.
+            // If the secret stands in the place of another value, the error names the key only.
             for line in ["sharedSecret: x, \(Self.sharedSecret): y", "productionUrl: \(Self.sharedSecret)"] {
                 let error = #expect(throws: ConfigurationError.self) {
                     try Configuration.parse(Self.yaml(line), directory: files.directory)
@@ -124,7 +124,7 @@ import Testing
             ("MAKEGOOD_HTTP_PORT", "65536"), ("MAKEGOOD_POSTGRES_NAMED_STATEMENTS", "secret-value"),
             ("MAKEGOOD_TIME_SCALE", "0"), ("MAKEGOOD_TIME_SCALE", "1.5"), ("MAKEGOOD_LOG_LEVEL", "secret-value"),
             ("MAKEGOOD_BODY_BYTES_MAX", "1"), ("MAKEGOOD_LOG_FORMAT", "secret-value"),
-            // Both, and neither a file.
+            // A variable and its `_FILE` variant are both set, and the file does not exist.
             ("MAKEGOOD_POSTGRES_URL_FILE", "/secret-value"), ("MAKEGOOD_AMQP_URL_FILE", "/secret-value"),
         ])
     func wrongSettings(key: String, value: String) throws {

@@ -8,10 +8,10 @@ import Testing
 @testable import Encoding
 @testable import Settings
 
-/// Goal: a configuration is taken whole or refused with the name of the key that is wrong, and never shows a secret.
+/// Goal: a configuration is taken whole, or it is refused with the name of the wrong key; it never shows a secret.
 /// Method: the sample that names every key, then one change at a time.
 @Suite struct ConfigurationTests {
-    /// Each key once: a credential, an address or a hash stands there.
+    /// The sample names each key once, each credential, address and hash included.
     static let sample = """
         apps:
           - id: game
@@ -35,7 +35,7 @@ import Testing
         """
     static let hash = String(repeating: "0aF", count: 21) + "1"
 
-    /// The sample without its gateway, as JSON would be: one line that changes are made to.
+    /// Returns the sample with one change.
     private static func change(_ from: String, _ to: String) throws -> String {
         try #require(sample.contains(from), "the sample has no \(from)")
         return sample.replacing(from, with: to, maxReplacements: 1)
@@ -60,7 +60,7 @@ import Testing
 
     @Test("P16: ocsp is off unless the file says otherwise, quoted or not, and belongs to the app's hash")
     func ocsp() throws {
-        // One set of files: each has a key of its own, which belongs to the hash.
+        // All configurations use one set of files: a set has a key of its own, which belongs to the hash.
         let files = try ConfigurationFiles()
         defer { files.remove() }
         func app(_ line: String) throws -> AppConfiguration {
@@ -287,7 +287,7 @@ import Testing
         ] {
             #expect(try Self.refusal(of: given(limits, product))?.key == key, "\(limits) \(product)")
         }
-        // What held rows wait for may have come with it.
+        // The limits belong to the hash, because a change of them may free held rows.
         let hashes = try ["{perUserPerDay: 1, perAppPerDay: 1}", "{perUserPerDay: 1, perAppPerDay: 2}"].map {
             try #require(try Self.parse(given($0, "")).apps["game"]).hash
         }
@@ -469,6 +469,6 @@ struct ConfigurationFiles {
 
     func remove() { try? FileManager.default.removeItem(at: directory) }
 
-    /// Any certificate.
+    /// A root certificate; any will do.
     private static let root = (try? AppStoreSimulator(logger: .silent)).map { Data($0.rootCertificateDER) } ?? Data()
 }

@@ -5,8 +5,8 @@ import Testing
 @testable import Ledger
 @testable import Settings
 
-/// Goal: no database takes unsigned data beside purchases of production, whatever files its processes have. Method:
-/// configurations of each kind on databases of their own, one after the other and many at once.
+/// Goal: no database accepts unsigned data beside production purchases, whatever configuration files its processes
+/// have. Method: configurations of each kind on databases of their own, one after the other and many at once.
 @Suite(.timeLimit(.minutes(5))) struct DatabasePurposeTests {
     private static func configuration(_ environment: String, _ more: String = "") throws -> Configuration {
         try Configuration.parse(

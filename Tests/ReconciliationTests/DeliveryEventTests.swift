@@ -3,8 +3,9 @@ import Foundation
 import TestServers
 import Testing
 
-/// Goal: the app backend reads every event once, in commit order, whoever writes at the same time. Method: events as
-/// the settle statement writes them, by several connections with late commits, read by a cursor over real HTTP.
+/// Goal: the app backend reads every event once, in commit order, whatever other sessions write at the same time.
+/// Method: events as the settle statement writes them, by several connections with late commits, read by a cursor over
+/// real HTTP.
 @Suite(.migratedDatabase, .serialized) struct DeliveryEventTests {
     private static func insert(_ app: String, _ transaction: String, user: String = "u1") -> String {
         """
@@ -35,7 +36,7 @@ import Testing
         try await RunningIntake.run { intake in
             try await intake.execute(Self.insert("game", "f-1", user: "u7"))
             try await intake.execute(Self.insert("other", "f-2"))
-            // A transaction of anybody on this server, in other databases too, may hold the feed back for a moment.
+            // Any transaction on this server, in other databases too, may hold the feed back for a moment.
             let (transactions, next, answer) = try await Self.page(intake, after: nil, wait: "20")
             #expect(transactions == ["f-1"])
             guard case .array(let events)? = answer["events"], let event = events.first else { return }
@@ -44,7 +45,7 @@ import Testing
             #expect(event["userId"] == .string("u7"))
             #expect(event["data"]?["goods"] != nil)
             for name in ["id", "receiptId", "at"] { #expect(event[name] != nil, "\(name)") }
-            // Nothing new: the same cursor again.
+            // Nothing is new: the answer has the same cursor again.
             let (none, same, _) = try await Self.page(intake, after: next)
             #expect(none.isEmpty)
             #expect(same == next)
@@ -91,7 +92,8 @@ import Testing
                 for writer in 0..<writers {
                     group.addTask {
                         for index in 0..<perWriter {
-                            // The row is there long before its transaction ends: a cursor by id alone would pass it.
+                            // The row is inserted long before its transaction ends: a cursor by id alone would skip the
+                            // row.
                             try await intake.execute(
                                 """
                                 with late as (\(Self.insert("game", "w\(writer)-\(index)")) returning id)
@@ -117,7 +119,8 @@ import Testing
             try await Task.sleep(for: .milliseconds(400))
             try await intake.execute(Self.insert("game", "late-1"))
             #expect(try await page.transactions == ["late-1"])
-            // The event, and not the end of the time; somebody's transaction may hold the feed back for a moment.
+            // The event ended the wait, not the end of the time; another transaction may hold the feed back for a
+            // moment.
             #expect(ContinuousClock.now - start < .seconds(15))
             let (none, _, _) = try await Self.page(intake, after: page.next, wait: "0.5")
             #expect(none.isEmpty)

@@ -10,7 +10,7 @@ import Testing
 @testable import Ledger
 @testable import Support
 
-/// What came of asking for one call, none being made.
+/// The governor's answer to a request for one call. No call is made.
 private enum Permit: Equatable {
     case granted
     case refused(until: Date?)
@@ -35,9 +35,9 @@ extension Governor {
     }
 }
 
-/// Goal: all processes together keep to what Apple allows (B9, P26), whoever comes first is served first, nobody waits
-/// for long, and there is a statement per slice, not per call. Method: several governors, as several workers have them,
-/// on one real database.
+/// Goal: all processes together keep to Apple's limits (B9, P26), requests are served in the order in which they came,
+/// no request waits for long, and there is one statement per slice, not per call. Method: several governors, as several
+/// workers have them, on one real database.
 @Suite(.timeLimit(.minutes(4))) struct GovernorTests {
     private static let budget = CallBudget(appID: "game", environment: "Production", endpoint: "transactionInfo")
 
@@ -45,15 +45,15 @@ extension Governor {
         Governor(ledger: lab.ledger, callsMax: 64, waitersMax: 100, scale: 1, logger: .silent)
     }
 
-    /// Whether the machine stands still, felt by a statement every few milliseconds.
+    /// Notices pauses of the machine, by a statement every few milliseconds.
     private final class Pulse: Sendable {
         /// Half of a slice at 50 calls a second.
         private static let beatMax: Duration = .milliseconds(50)
-        /// What a pause leaves behind is over with the second slice after it.
+        /// The time for which a pause still has effects: they are over with the second slice after the pause.
         private static let aftermath: Duration = .milliseconds(250)
         private let state = Mutex<(steady: [Range<ContinuousClock.Instant>], isOver: Bool)>(([], false))
 
-        /// Until it was steady for so long.
+        /// Returns when the machine was steady for `length`.
         func beat(_ lab: LedgerLab, for length: Duration) async {
             var begin = ContinuousClock.now
             let deadline = begin + length * 12
@@ -116,7 +116,7 @@ extension Governor {
                 ?? 0
         }
 
-        /// The most calls in such a length of time that begins in the first second, in the second one, and so on.
+        /// The most calls in any span of `length` that begins in the first second, in the second one, and so on.
         func peaksBySecond(in length: Duration) -> [Int] {
             let times = times.withLock { $0.map(\.1).sorted() }
             var peaks: [Int64: Int] = [:]
@@ -129,7 +129,7 @@ extension Governor {
         }
     }
 
-    /// Asks `perSecond` times a second, for `seconds`, spread over the governors.
+    /// Asks the governors in turn for `perSecond` calls a second, for `seconds`.
     private static func load(
         _ governors: [Governor], _ lane: CallLane, perSecond: Int, seconds: Int, callsPerSecond: Double, _ calls: Calls
     ) async {
@@ -156,10 +156,11 @@ extension Governor {
         }
     }
 
-    /// A load of several lanes side by side, each of a governor of its own, until `seconds` have passed in which neither
-    /// this process nor the database stood still: of a slice that the machine slept through the next knows nothing.
+    /// Puts a load on several lanes side by side, each with a governor of its own, until neither this process nor the
+    /// database has paused for `seconds`: if the machine slept through a slice, the next slice has no record of the
+    /// demand.
     ///
-    /// - Returns: how many calls of a lane were let through in a second of that time.
+    /// - Returns: the calls of each lane that were let through in a second of that time.
     private static func rates(
         _ lab: LedgerLab, _ loads: [(Governor, CallLane, perSecond: Int)], seconds: Int, callsPerSecond: Double,
         _ calls: Calls = Calls()
@@ -188,8 +189,8 @@ extension Governor {
             let calls = Calls()
             await Self.load(governors, .fresh, perSecond: 200, seconds: 6, callsPerSecond: 50, calls)
             #expect(calls.peak <= 50, "what Apple allows")
-            // Ten in a tenth of a second is twice the pace. A process that stood still for a moment lets through at once
-            // what it missed: half of the seconds, at least, must not know of it.
+            // Ten calls in a tenth of a second is twice the pace. A process that paused for a moment lets the missed
+            // calls through at once: at least half of the seconds must be free of such bunches.
             let bunches = calls.peaksBySecond(in: .milliseconds(100))
             let usual = try #require(bunches.sorted().dropFirst(bunches.count / 2).first)
             #expect(usual <= 10, "in bunches: \(bunches)")
@@ -206,13 +207,14 @@ extension Governor {
         try await LedgerLab.with(connections: 5) { lab in
             let governors = (0..<3).map { _ in Self.governor(lab) }
             let calls = Calls()
-            // 40 a second may be called: 20 fresh, so 20 are left for 60 repairs, and none for sweeps.
+            // Of 40 calls a second, 20 go to fresh calls, so 20 are left for 60 repairs, and none for sweeps.
             let rates = await Self.rates(
                 lab, [(governors[0], .fresh, 20), (governors[1], .repair, 60), (governors[2], .sweep, 60)],
                 seconds: 5, callsPerSecond: 50, calls)
             #expect(calls.refused(.fresh) * 20 <= calls.granted(.fresh), "\(calls.refused(.fresh)) fresh refused")
             #expect(rates[.repair]! >= 12, "\(rates)")
-            // After a slice in which nobody asked nobody is expected. In proportion to what they ask it would be 17.
+            // After a slice without requests the governor expects none, so a few sweeps get through. In proportion to
+            // the requests it would be 17.
             #expect(rates[.sweep]! <= 9, "\(rates)")
             let alone = await Self.rates(lab, [(governors[2], .sweep, 60)], seconds: 3, callsPerSecond: 50)
             #expect(alone[.sweep]! >= 30, "a lane borrows what others leave: \(alone)")
@@ -274,7 +276,7 @@ extension Governor {
         try await Task.sleep(for: .milliseconds(500))
         wanted.withLock { $0 = [] }
         await Self.load([governor], .fresh, perSecond: 10, seconds: 2, callsPerSecond: 5000, calls)
-        // Of the burst it was a hundred; what comes in a second is asked for at once where the machine paused for one.
+        // In the burst it was a hundred. If the machine pauses for a second, all requests of that second come at once.
         #expect(wanted.withLock { $0 }.allSatisfy { $0 <= 10 }, "\(wanted.withLock { $0 })")
     }
 
@@ -301,7 +303,7 @@ extension Governor {
             let until = Date().addingTimeInterval(3)
             #expect(await second.permit(Self.budget, callsPerSecond: 50, lane: .fresh) == .granted)
             await first.stop(Self.budget, until: until)
-            // What the other had leased ends with its slice.
+            // The calls that the second governor had leased end with their slice.
             try await Task.sleep(for: .milliseconds(300))
             for governor in [first, second] {
                 guard case .refused(let named?) = await governor.permit(Self.budget, callsPerSecond: 50, lane: .fresh)
@@ -328,7 +330,7 @@ extension Governor {
             try await Task.sleep(for: .milliseconds(1100))
             let calls = Calls()
             await Self.load(governors, .fresh, perSecond: 100, seconds: 2, callsPerSecond: 50, calls)
-            // 160 otherwise, with what waits to the end of its patience.
+            // Without the stop it would be 160, together with the requests that wait as long as they may.
             #expect((4...60).contains(calls.granted()), "\(calls.granted())")
         }
     }
@@ -374,7 +376,8 @@ extension Governor {
         }
         var out: [Governor.Pass] = []
         for _ in 0..<8 { out.append(try #require(await governor.pass(host, .fresh))) }
-        // It learns from four answers that it may have as many as there are: so few that the first failure counts.
+        // From four answers the limit learns that it may be as high as the number of calls: so few that the first
+        // failure counts.
         for more in [4, 4, 4, 3] {
             governor.leave(out.removeFirst(), .answered)
             for _ in 0..<more { out.append(try #require(await governor.pass(host, .fresh))) }

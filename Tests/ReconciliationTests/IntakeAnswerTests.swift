@@ -10,8 +10,8 @@ import Testing
 @testable import Ledger
 @testable import Service
 
-/// Goal: a client may finish exactly when nothing more can come of its copy (P2), and learns nothing that is not his.
-/// Method: receipts as the database would show them, and the JSON that is made of each.
+/// Goal: a client may finish a transaction exactly when nothing more can come of the client's copy (P2), and learns
+/// nothing about other users. Method: receipts as the database would show them, and the JSON that is made of each.
 @Suite struct IntakeAnswerTests {
     private static func transaction(
         _ id: String, _ state: String, reason: String? = nil, facts: Bool = true, isOwn: Bool? = nil,
@@ -178,17 +178,17 @@ import Testing
         if isGood { #expect(EventCursor(text)?.text == text) }
     }
 
-    /// Against Foundation's own formatter, which we do not use for its cost.
+    /// The reference is Foundation's own formatter, which the server does not use because of its cost.
     @Test func timesAreWrittenAsFoundationWritesThem() {
         let style = Date.ISO8601FormatStyle(includingFractionalSeconds: true)
         var random = SeededRandom(announcing: "timesAreWrittenAsFoundationWritesThem")
         for _ in 0..<5000 {
-            // 1900 to 2096: further away a double does not hold milliseconds. A little later, because Foundation rounds
-            // what is just below its millisecond down.
+            // The range is 1900 to 2096: outside it a double does not hold milliseconds. A little is added, because
+            // Foundation rounds down a time just below its millisecond.
             let milliseconds = Int64.random(in: -2_208_988_800_000...4_000_000_000_000, using: &random)
             let date = Date(timeIntervalSince1970: Double(milliseconds) / 1000)
             #expect(date.rfc3339 == (date + 0.0001).formatted(style), "\(milliseconds)")
-            // From 1600, when Foundation's calendar is the Gregorian one, to 9999.
+            // The range is 1600, when Foundation's calendar is the Gregorian one, to 9999.
             let seconds = Int64.random(in: -11_676_096_000...253_402_300_799, using: &random)
             let far = Date(timeIntervalSince1970: Double(seconds))
             #expect(far.rfc3339 == far.formatted(style), "\(seconds)")

@@ -9,7 +9,7 @@ import Service
 import Settings
 import Testing
 
-/// Goal: nobody comes in without a key or token that counts, and a token gets its own user's rights, no more. Method:
+/// Goal: no request is admitted without a valid key or token, and a token gets its own user's rights, no more. Method:
 /// one good credential, and each way to spoil it.
 @Suite struct IntakeAuthenticatorTests {
     static let now = Date(timeIntervalSince1970: 1_790_000_000)
@@ -53,7 +53,7 @@ import Testing
                         IntakeFixture.entry("shop", "new-key", "intake", "game", ", expires: 2030-01-01T00:00:00Z"),
                     ].joined(separator: "\n")))
         }
-        // Now, and a second later.
+        // A key that ends now is refused; one that ends a second later is admitted.
         let ended = try authenticator(Self.now.formatted(.iso8601))
         #expect(
             try await authenticator(Self.now.addingTimeInterval(1).formatted(.iso8601)).admit(
@@ -244,7 +244,7 @@ import Testing
         let signed = Data("\(header).\(claims)".utf8)
         let secret = SymmetricKey(data: Data(Self.es256.publicKey.pemRepresentation.utf8))
         let mac = Data(HMAC<SHA256>.authenticationCode(for: signed, using: secret)).base64URL
-        // Even a right ES256 signature does not help under a wrong name.
+        // A valid ES256 signature does not help if the header names another algorithm.
         let signature = try Self.es256.signature(for: signed).rawRepresentation.base64URL
         for third in ["", mac, signature] {
             #expect(await Self.user("\(header).\(claims).\(third)", configuration) == nil)
@@ -276,7 +276,7 @@ import Testing
             await JWTKeyCollection().add(rsa: rsa, digestAlgorithm: .sha256),
         ]
         for keys in collections { #expect(await Self.user(try keys.sign(Claims()), configuration) == "u1") }
-        // RS512 with the right key: not allowed.
+        // RS512 with the right key is not allowed.
         let strange = await JWTKeyCollection().add(rsa: rsa, digestAlgorithm: .sha512)
         #expect(await Self.user(try strange.sign(Claims()), configuration) == nil)
     }
@@ -297,7 +297,7 @@ import Testing
         #expect(await Self.user(try Self.token(kid: "two", key: second), configuration) == "u1")
         #expect(await Self.user(try Self.token(kid: "one", key: second), configuration) == nil)
         #expect(await Self.user(try Self.token(kid: "three"), configuration) == nil)
-        // Several named keys: a token must say which one it is of.
+        // There are several named keys: a token must name its key.
         #expect(await Self.user(try Self.token(), configuration) == nil)
         let one = try Self.configuration(["jwks.json": #"{"keys":[\#(entry(Self.es256, "one"))]}"#])
         #expect(await Self.user(try Self.token(), one) == "u1")

@@ -5,8 +5,8 @@ import Purchases
 import TestServers
 import Testing
 
-/// Goal: `POST /v1/receipts/batch` takes what a device found in its history, each proof as if it had been posted alone, and
-/// what is wrong with one refuses none of the others (S3-61). Method: real HTTP on a real database, without a broker.
+/// Goal: `POST /v1/receipts/batch` takes the proofs from a device's history, each as if it had been posted alone, and
+/// an error in one proof refuses none of the others (S3-61). Method: real HTTP on a real database, without a broker.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(5))) struct IntakeBatchTests {
     private static func batch(_ entries: [String], _ more: String = #","userId":"u1""#) -> String {
         #"{"appId":"game"\#(more),"receipts":[\#(entries.joined(separator: ","))]}"#
@@ -49,7 +49,7 @@ import Testing
             let again = try await intake.send("POST", "/v1/receipts/batch", body: body)
             #expect(try Self.answers(again).map { $0["id"] } == answers.map { $0["id"] })
             #expect(try await intake.count("select count(*) from receipts where user_id = '\(user)'") == 200)
-            // What each says is what it says alone.
+            // An entry's answer is the answer to the same proof alone.
             guard case .string(let id)? = answers[7]["id"] else { return }
             let alone = try await intake.get("/v1/receipts/\(id)")
             #expect(alone["state"] == answers[7]["state"] && alone["receivedAt"] == answers[7]["receivedAt"])
@@ -140,7 +140,8 @@ import Testing
                 let answer = try await intake.send("POST", "/v1/receipts/batch", key: key, body: body)
                 #expect(answer.status == status && answer["code"] == .string(code), "\(body.prefix(60))")
             }
-            // Refused by what it announces: who sends it all the same may find the connection closed under it.
+            // The server refuses the request because of the announced size; a client that sends the body all the same
+            // may find the connection closed.
             let refused = try await RawConnection.exchange(
                 intake.port,
                 "POST /v1/receipts/batch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \(IntakeFixture.key)\r\n"
@@ -148,7 +149,7 @@ import Testing
             #expect(refused.hasPrefix("HTTP/1.1 413") && refused.contains("body_too_large"))
             #expect(try await intake.send("GET", "/v1/receipts/batch").status == 405)
             #expect(try await intake.count("select count(*) from receipts") == before)
-            // Larger than any single post may be.
+            // The batch is larger than a single post may be.
             let large = String(repeating: "QUJD", count: 200_000)
             let several = (0..<3).map { #"{"receipt":"\#(large)","transactionId":"\#($0)"}"# }
             let taken = try await intake.send("POST", "/v1/receipts/batch", body: Self.batch(several))

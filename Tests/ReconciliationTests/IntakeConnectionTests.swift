@@ -7,8 +7,8 @@ import Testing
 @testable import Ledger
 @testable import Service
 
-/// Goal: a client that says nothing, half of something, or too slowly takes no place from others, and HTTP's own rules
-/// about a request hold. Method: raw connections beside honest ones.
+/// Goal: a client that sends nothing, half a request, or one too slowly takes no place from other clients, and the
+/// server keeps HTTP's own rules about a request. Method: raw connections beside honest clients.
 @Suite(.migratedDatabase, .serialized) struct IntakeConnectionTests {
     private static let good = #"{"userId":"u1","receipt":"QUJD"}"#
 
@@ -18,7 +18,7 @@ import Testing
         "POST \(path) HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \(key)\r\nContent-Length: \(bytes)\r\n\(more)\r\n"
     }
 
-    /// `body` while so many clients have sent `text` and wait; what these were answered.
+    /// Runs `body` while so many clients have sent `text` and wait. Returns the answers to these clients.
     private static func beside(
         _ count: Int, _ text: String, _ intake: RunningIntake, _ body: () async throws -> Void
     ) async throws -> [String] {
@@ -41,7 +41,7 @@ import Testing
     @Test("What is only announced takes nothing from others")
     func announced() async throws {
         try await RunningIntake.run { intake in
-            // 280 MB, more than all bodies may have.
+            // 280 MB, more than all bodies together may have.
             let head = Self.head("/v1/receipts/batch", bytes: 4_000_000)
             _ = try await Self.beside(70, head + "{", intake) {
                 for _ in 0..<5 {

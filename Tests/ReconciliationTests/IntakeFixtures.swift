@@ -64,7 +64,7 @@ enum IntakeFixture {
     static let caller = Caller(name: "gateway", userID: nil, scopes: [.intake], apps: ["game"])
     static let apps: Set<String> = ["game", "other"]
 
-    /// Three parts that look right; nobody has signed them.
+    /// A text with three parts that looks like a signed transaction; it has no valid signature.
     static func signedTransaction(_ word: String = UUID().uuidString) -> String {
         let body = Data("{\"transactionId\":\"\(word)\"}".utf8).base64URL
         return "eyJhbGciOiJFUzI1NiJ9.\(body).c2lnbmF0dXJl"
@@ -78,8 +78,8 @@ extension Data {
     }
 }
 
-/// A real ingest server on a free port, on a real database of its own, with a broker that is not there: rings are
-/// lost, answers are not (B12).
+/// A real ingest server on a free port, on a real database of its own, without a broker: publishing fails, answers do
+/// not (B12).
 struct RunningIntake: Sendable {
     let client: HTTPClient
     let base: String
@@ -200,7 +200,7 @@ struct RunningIntake: Sendable {
             text: String(buffer: body))
     }
 
-    /// Runs SQL as a worker would have left it.
+    /// Runs SQL that leaves the rows as a worker would.
     func execute(_ sql: String) async throws {
         try await ledger.database.run(Statement<Void, Void>("test.execute", sql))
     }

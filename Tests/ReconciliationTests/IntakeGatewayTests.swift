@@ -5,9 +5,9 @@ import Foundation
 import TestServers
 import Testing
 
-/// Goal: who somebody is comes from a proof and from nothing else (ASVS 4.1.3, 9.1.2, 9.2). Method:
-/// over real HTTP, tokens with exactly one defect each, and every header by which gateways name their users. What is
-/// refused says what is wrong, repeats nothing of the token, and stores nothing.
+/// Goal: the user of a request comes from a proof and from nothing else (ASVS 4.1.3, 9.1.2, 9.2). Method: over real
+/// HTTP, tokens with exactly one defect each, and every header by which gateways name their users. A refusal names the
+/// defect, repeats nothing of the token, and stores nothing.
 @Suite(.migratedDatabase, .serialized) struct IntakeGatewayTests {
     private static let key = P256.Signing.PrivateKey()
     private static let second = P256.Signing.PrivateKey()
@@ -105,7 +105,8 @@ import Testing
             ("(alg)", try Self.token(header: #"{"alg":"ES256\u0301\u0316\u0301"}"#)),
             ("(alg)", try Self.token(header: #"{"typ":"JWT"}"#)),
             ("(alg)", try Self.token(header: #"{"alg":["ES256"]}"#)),
-            // The public key, known to everybody, as a shared secret: in each form in which it is handed round.
+            // The token is signed with the public key, which is known to everybody, as a shared secret, in each form in
+            // which the key is published.
             ("(alg)", try Self.token(header: #"{"alg":"HS256"}"#, sign: Self.mac(pem))),
             (
                 "(alg)",
@@ -145,7 +146,7 @@ import Testing
             ("promotions", try Self.token(Self.claims { $0["promotions"] = "spring" })),
             ("promotions", try Self.token(Self.claims { $0["promotions"] = ["spring", 1] })),
             ("signature", try Self.token(sign: stranger)),
-            // What a stranger's token lacks beside its signature is not told.
+            // If the signature is a stranger's, the answer does not name the token's other defects.
             ("signature", try Self.token(Self.claims { $0["aud"] = "billing" }, sign: stranger)),
             ("signature", "\(parts[0]).\(Data(try Self.claims { $0["sub"] = "u2" }.utf8).base64URL).\(parts[2])"),
             ("signature", "\(parts[0]).\(parts[1])."),
@@ -180,7 +181,7 @@ import Testing
             try await Self.refuse(intake, Self.token(header: #"{"alg":"ES256","kid":"three"}"#), "(kid)")
             try await Self.refuse(
                 intake, Self.token(header: #"{"alg":"ES256","kid":"one"}"#, sign: second), "signature")
-            // A key that the token brings along is nobody's key.
+            // A key that the token itself carries is not trusted.
             let jwk = Self.jwk(P256.Signing.PrivateKey(), "one")
             try await Self.refuse(
                 intake, Self.token(header: #"{"alg":"ES256","kid":"one","jwk":\#(jwk)}"#, sign: second), "signature")
@@ -204,12 +205,12 @@ import Testing
                 #expect(!answer.text.contains(Self.user))
             }
             #expect(try await Self.rows(intake) == before)
-            // It reads nobody's feed, whatever it asks for.
+            // A user's token reads no event feed, whatever the request asks for.
             #expect(try await intake.get("/v1/events", key: token).status == 403)
         }
     }
 
-    /// As gateways, proxies and frameworks pass identities on.
+    /// Headers in which gateways, proxies and frameworks pass identities on.
     private static let identityHeaders = [
         "X-User-Id", "X-User", "X-Username", "X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Preferred-Username",
         "X-Forwarded-Access-Token", "X-Forwarded-Client-Cert", "X-Authenticated-User", "X-Authenticated-Userid",
@@ -219,7 +220,7 @@ import Testing
         "X-Access-Token", "X-Auth-Token", "X-Session-Token", "X-Original-User", "X-Client-Cert", "X-SSL-Client-S-DN",
         "X-Makegood-User", "Proxy-Authorization", "Cookie",
     ]
-    /// Who is near is not who may.
+    /// Headers that name an address. An address gives no rights.
     private static let addressHeaders = [
         ("X-Forwarded-For", "127.0.0.1"), ("X-Real-IP", "127.0.0.1"), ("Forwarded", "for=127.0.0.1;by=127.0.0.1"),
         ("X-Forwarded-Host", "localhost"), ("X-Forwarded-Proto", "https"), ("X-Original-URL", "/health/live"),
@@ -249,7 +250,7 @@ import Testing
             #expect(try await Self.rows(intake) == before)
 
             let all = Self.identityHeaders.map { ($0, "u2") } + Self.addressHeaders
-            // A key's request without a user stays without one; a token's is its own user's.
+            // A key's request without a user stays without a user; a token's request is of the token's user.
             #expect(try await intake.post(Self.post(), headers: all)["code"] == .string("no_user"))
             let answer = try await intake.post(Self.post(), key: good, headers: all)
             #expect(answer.status == 202)

@@ -7,9 +7,9 @@ import Service
 import TestServers
 import Testing
 
-/// Goal: what a client sees of `POST /v1/receipts` and `GET /v1/receipts/{id}` over real HTTP on a real database, with
-/// the broker down all the time (B12). Method: requests in, answers and rows out; verdicts are written as a worker
-/// would leave them.
+/// Goal: `POST /v1/receipts` and `GET /v1/receipts/{id}` give a client the right answers over real HTTP on a real
+/// database, with the broker down all the time (B12). Method: requests in, answers and rows out; verdicts are written
+/// as a worker would leave them.
 @Suite(.migratedDatabase, .serialized) struct IntakeHTTPTests {
     private static func body(_ user: String = "u1", _ jws: String = IntakeFixture.signedTransaction()) -> String {
         #"{"userId":"\#(user)","signedTransaction":"\#(jws)"}"#
@@ -35,7 +35,7 @@ import Testing
             #expect(
                 try await intake.count("select count(*) from receipts where id = '\(id)' and state = 'received'") == 1)
             #expect(try await intake.count("select count(*) from payloads where receipt_id = '\(id)'") == 1)
-            // What GET says is what POST said.
+            // GET returns the same answer as POST.
             let read = try await intake.get("/v1/receipts/\(id)")
             #expect(read.status == 200)
             #expect(read.json == answer.json)
@@ -143,7 +143,7 @@ import Testing
     func refusals(_ key: String?, _ body: String, _ status: Int, _ code: String) async throws {
         try await RunningIntake.run { intake in
             let before = try await intake.count("select count(*) from receipts")
-            // Identity comes from the credential alone.
+            // The identity comes from the credential alone.
             let answer = try await intake.post(body, key: key, headers: [("X-User-Id", "u1"), ("X-Scopes", "intake")])
             #expect(answer.status == status)
             #expect(answer["code"] == .string(code))
@@ -318,7 +318,7 @@ import Testing
             for index in 0..<20 {
                 #expect(try await intake.post(#"{"userId":"u-asks","transactionId":"\#(index)"}"#).status == 202)
             }
-            // What is not judged yet has led nowhere so far.
+            // A receipt that is not judged yet counts as one without a grant.
             #expect(try await intake.post(#"{"userId":"u-asks","transactionId":"20"}"#).status == 429)
             try await intake.execute(
                 """

@@ -2,8 +2,8 @@ import Encoding
 import TestRandom
 import Testing
 
-/// Goal: nothing a client sends as JSON is misread, rounded or able to fail a SQL statement. Method: tables of texts
-/// with what must come of them.
+/// Goal: no JSON of a client is misread or rounded, and none makes a SQL statement fail. Method: tables of texts with
+/// the expected results.
 @Suite struct IntakeJSONTests {
     @Test(
         "What is read is written as it was, numbers included",
@@ -101,7 +101,7 @@ import Testing
         #expect(batch.envelope["x"]?.text == "[2]" && batch.envelope["y"] == .string("é"))
         #expect(
             batch.entries == [.success(.object([.init("a", .integer(1))])), .failure(error), .success(.integer(3))])
-        // As deep as a document of its own, and of equal keys the last.
+        // An entry may be as deep as a document of its own; of equal keys the last one counts.
         let deep = String(repeating: "[", count: JSONValue.depthMax) + String(repeating: "]", count: JSONValue.depthMax)
         let twice = try JSONValue.Batch(
             parsing: Array(#"{"receipts":[\#(text)],"receipts":[\#(deep)]}"#.utf8), entriesOf: "receipts")
@@ -129,7 +129,7 @@ import Testing
         }
         _ = try JSONValue(parsing: Array(deep(31).utf8))
         #expect(throws: JSONError(kind: .depth, field: "x")) { try JSONValue(parsing: Array(deep(32).utf8)) }
-        // A bomb costs its first 33 bytes.
+        // The parser reads only the first 33 bytes of such a document.
         #expect(throws: JSONError.self) { try JSONValue(parsing: Array(String(repeating: "[", count: 1 << 20).utf8)) }
     }
 
@@ -152,7 +152,7 @@ import Testing
         #expect(value.canonical.text == "{\"a\":2,\"b\":3,\"e\u{301}\":5,\"\u{e9}\":4}")
     }
 
-    /// Goal: whatever a client may write is stored as it was; whatever else it sends is refused, and nothing crashes.
+    /// Goal: any valid JSON of a client is stored as it was; other bytes are refused, and nothing crashes.
     @Test func randomValuesSurviveAndDamagedBytesDoNoHarm() throws {
         var random = SeededRandom(announcing: "JSON of clients")
         let seed = random.seed

@@ -12,8 +12,8 @@ import Synchronization
 import TestServers
 import Testing
 
-/// Goal: everything has a limit and each limit a clear answer; a process that goes away loses nobody. Method: bodies
-/// too large, too slow and cut, a database that is gone, a shutdown with requests under way.
+/// Goal: everything has a limit, and each limit has a clear answer; a process that stops answers the requests that it
+/// has. Method: bodies too large, too slow and cut, a database that is gone, a shutdown with requests under way.
 @Suite(.migratedDatabase, .serialized) struct IntakeLimitTests {
     private static let limit = 4096
 
@@ -30,7 +30,7 @@ import Testing
             #expect(answer.status == 413)
             #expect(answer["code"] == .string("body_too_large"))
             #expect(answer.headers["connection"] == "close")
-            // A head that announces 1 GB and sends nothing is answered all the same.
+            // A head that announces 1 GB without a body is answered all the same.
             let text = try await RawConnection.exchange(
                 intake.port,
                 "POST /v1/receipts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \(IntakeFixture.key)\r\n"
@@ -70,7 +70,7 @@ import Testing
             #expect(text.hasPrefix("HTTP/1.1 408"))
             #expect(text.contains("request_timeout") && text.contains(#""limit":"request.time""#))
             #expect(ContinuousClock.now - start < .seconds(10))
-            // Others are not disturbed.
+            // Other clients are not disturbed.
             #expect(try await intake.post(Self.body(bytes: 200)).status == 202)
         }
     }
@@ -87,7 +87,7 @@ import Testing
                 return try await clients.reduce(into: [String]()) { $0.append($1) }
             }
             #expect(answers.allSatisfy { $0.hasPrefix("HTTP/1.1 200") })
-            // Nobody asked for it. Who is alone with one other at the end may stay.
+            // The clients did not ask for it. The last two connections may stay open.
             #expect(answers.count { $0.lowercased().contains("connection: close") } >= 20)
         }
     }
@@ -236,7 +236,8 @@ extension Array {
     }
 }
 
-/// A client that sends what no HTTP client would, and reads until the server closes or the time is over.
+/// A client that sends raw bytes, as no HTTP client would, and reads until the server closes the connection or the time
+/// is over.
 enum RawConnection {
     static func exchange(
         _ port: Int, _ text: String, then rest: String? = nil, thenClose: Bool = false, seconds: Int64 = 5

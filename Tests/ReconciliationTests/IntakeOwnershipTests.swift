@@ -4,7 +4,7 @@ import Foundation
 import TestServers
 import Testing
 
-/// Goal: what belongs to one app or one session stays there. Keys belong to apps: one app's key neither posts nor
+/// Goal: the data of an app or of a session is not open to others. Keys belong to apps: one app's key neither posts nor
 /// reads for another. The session string of a stored record is a secret that is not ours (S0-1, S0-11). Method: real
 /// HTTP, then the rows as they are in the database.
 @Suite(.migratedDatabase, .serialized) struct IntakeOwnershipTests {
@@ -39,7 +39,7 @@ import Testing
                 #expect(!answer.text.contains(app) || app == "*")
             }
             #expect(try await intake.count("select count(*) from receipts") == before)
-            // Without an app, a key means its only one; of two neither counts.
+            // If a body names no app, a key with one app means that app; if a body names two apps, neither counts.
             #expect(try await intake.post(Self.body(nil), key: Self.otherKey).status == 202)
             let twice = #"{"appId":"other","appId":"game","userId":"u1","receipt":"QUJD"}"#
             #expect(try await intake.post(twice, key: Self.otherKey).status == 400)
@@ -68,11 +68,13 @@ import Testing
                     let answer = try await intake.get("/v1/receipts/\(path)", key: key)
                     #expect(answer.status == 404)
                     #expect(answer.text == none.text)
-                    // Nobody waits for news of what is not his: that too would tell that it is there.
+                    // The server does not let a caller wait on another app's receipt: the wait would tell that the
+                    // receipt exists.
                     #expect(ContinuousClock.now - start < .seconds(3))
                 }
             }
-            // Posting another app's proof for one's own is one's own submission; it shows nothing of the other's.
+            // The other app's key posts the same proof for its own app: that is a submission of its own, and shows
+            // nothing of the first app's.
             let again = try await intake.post(Self.body("other", proof), key: Self.otherKey)
             #expect(again["id"] == .string(other))
             #expect(!again.text.contains(game))
@@ -124,11 +126,11 @@ import Testing
             ] {
                 let body = #"{"appId":"game","userId":"u1",\#(more),"signedTransaction":"\#(proof)"}"#
                 let answer = try await intake.post(body)
-                // The purchase is taken whatever the session is worth, and it is the same submission.
+                // The server accepts the purchase whatever the session is worth, and it is the same submission.
                 #expect(answer.status == 202, "\(more)")
                 #expect(answer["id"] == bare["id"], "\(more)")
                 #expect(!answer.text.contains(session))
-                // Stored once more, for another user: what lies in the row is the hash.
+                // The same body is stored once more, for another user: the row holds the hash.
                 let user = "s-\(UUID())"
                 let stored = try await intake.post(body.replacing(#""u1""#, with: #""\#(user)""#))
                 guard case .string(let id)? = stored["id"] else { continue }
@@ -146,7 +148,7 @@ import Testing
                     select count(*) from receipts r join payloads p on p.receipt_id = r.id
                     where strpos(r::text || p::text, '\(session)') > 0
                     """) == 0)
-            // Of a wrong type it is worth as much, and refuses nothing beside a proof.
+            // A session of a wrong type is worth as much, and does not refuse the proof beside it.
             let odd = try await intake.post(#"{"userId":"u1","token":["\#(session)"],"receipt":"QUJD"}"#)
             #expect(odd.status == 202)
             #expect(odd["disregarded"] == .array([.string("token")]))

@@ -1,8 +1,9 @@
 import Intake
 import Testing
 
-/// Goal: only letters of a proof pass for letters of one (RFC 4648, section 5; RFC 7515, 7.1), wherever they stand.
-/// Method: every byte at every place of texts shorter and longer than what a processor looks at at once, against a list.
+/// Goal: a proof is accepted only if all its letters are allowed (RFC 4648, section 5; RFC 7515, 7.1), wherever a wrong
+/// one stands. Method: every byte at every place, in texts shorter and longer than the bytes that a processor compares
+/// at once, against a list.
 @Suite struct IntakeProofShapeTests {
     private static let letters = Set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.".utf8)
 

@@ -8,10 +8,11 @@ import TestRandom
 import TestServers
 import Testing
 
-/// Goal: one key cannot take everybody's place: a rate per key, none unless configured, and a stranger cannot use up an
-/// owner's. Method: the limiter against a bucket counted exactly, at random times; then real requests.
+/// Goal: one key cannot use up the server's capacity: a key has a rate, but none unless configured, and a stranger
+/// cannot use up the rate of a key's owner. Method: the limiter against a bucket counted exactly, at random times; then
+/// real requests.
 @Suite(.migratedDatabase, .serialized) struct IntakeRateTests {
-    /// A bucket in whole units: a request costs `unit`, `perSecond` units of a billionth come back each nanosecond.
+    /// A bucket in whole units: a request costs `unit`, and `perSecond` units come back each nanosecond.
     private struct Model {
         static let unit = 1_000_000_000
         let rate: Rate
@@ -35,7 +36,7 @@ import Testing
             return true
         }
 
-        /// A batch's worth below empty at most, however much was taken at once.
+        /// Takes more from the bucket, which falls at most one batch below empty, however much was taken at once.
         mutating func owe(_ more: Int, at nanosecond: Int) {
             refill(at: nanosecond)
             level = max(level - more * Self.unit, min(level, -SubmissionBatch.entriesMax * Self.unit))
@@ -48,7 +49,8 @@ import Testing
         var random = SeededRandom(seed: seed)
         let start = ContinuousClock.now
         for _ in 0..<200 {
-            // Rates of which a second is a whole number of nanoseconds: the model is exact, so both must agree.
+            // A second divided by each of these rates is a whole number of nanoseconds: the model is exact, so both
+            // must agree.
             let rate = Rate(
                 perSecond: [1, 2, 5, 10, 100, 1000].randomElement(using: &random)!,
                 burst: .random(in: 1...20, using: &random))
@@ -65,7 +67,7 @@ import Testing
                 #expect((problem == nil) == isAllowed, "\(rate) step \(step)")
                 guard let problem else {
                     let more = Bool.random(using: &random) ? 0 : Int.random(in: 1...150, using: &random)
-                    // When its body has come.
+                    // Some time passes until the body of the request has come.
                     nanosecond += Int.random(in: 0...2_000_000_000, using: &random) / rate.perSecond
                     limiter.owe(share, more, at: start + .nanoseconds(nanosecond))
                     model.owe(more, at: nanosecond)
@@ -73,7 +75,7 @@ import Testing
                 }
                 let wait = try #require(problem.headers[.retryAfter].flatMap { Int($0) })
                 #expect(wait >= 1)
-                // Who waits as long as he was told comes in.
+                // A caller that waits for the time in the answer is admitted.
                 var later = model
                 let comesIn = later.take(at: nanosecond + wait * 1_000_000_000)
                 #expect(comesIn, "\(rate) step \(step)")
@@ -91,7 +93,7 @@ import Testing
             }.problem
             return problem?.headers[.retryAfter].flatMap { Int($0) }
         }
-        // A burst that takes a quarter of an hour to come back.
+        // The burst takes a quarter of an hour to come back.
         for _ in 0..<1000 { #expect(isRefused(Rate(perSecond: 1, burst: 1000), after: 0) == nil) }
         #expect(isRefused(Rate(perSecond: 1, burst: 1000), after: 0) == 1)
         #expect(isRefused(Rate(perSecond: 2, burst: 4), after: 0) == 1)
@@ -111,7 +113,7 @@ import Testing
             #expect(try await intake.count("select count(*) from receipts where user_id like 'b%'") == 40)
             let refused = try await intake.post(#"{"userId":"b","receipt":"QUJD"}"#, key: "slow-key")
             #expect(refused.status == 429)
-            // Of 41 five were there; the others come back at two a second.
+            // Five of the 41 were there; the others come back at two a second.
             let wait = try #require(refused.headers["retry-after"].flatMap { Int($0) })
             #expect((15...18).contains(wait))
         }
@@ -134,7 +136,7 @@ import Testing
             let accepted = statuses.filter { $0.status == 202 }
             let refused = statuses.filter { $0.status == 429 }
             #expect(accepted.count + refused.count == 30)
-            // Five at once, and two more for each second this took; it took less than five.
+            // Five are accepted at once, and two more for each second of this test; it took less than five seconds.
             #expect((5...15).contains(accepted.count))
             #expect(try await intake.count("select count(*) from receipts where user_id like 'r%'") == accepted.count)
             for answer in refused {
@@ -143,7 +145,7 @@ import Testing
                 #expect(answer["code"] == .string("too_many_requests"))
                 #expect(answer["safeToFinish"] == .bool(false))
             }
-            // Others are not held up, and no other key has a limit.
+            // Other keys are not held up; they have no limit.
             for _ in 0..<20 { #expect(try await intake.get("/v1/receipts/\(UUID())").status == 404) }
             try await Task.sleep(for: .seconds(1.1))
             #expect(try await intake.get("/v1/events", key: "slow-key").status == 200)

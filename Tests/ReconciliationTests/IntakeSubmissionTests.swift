@@ -8,8 +8,8 @@ import Service
 import Settings
 import Testing
 
-/// Goal: the door refuses exactly what nobody could store or attribute, and stores everything else (S3-33).
-/// Method: a table of bodies with status, code and field; what is stored is looked at field by field.
+/// Goal: ingest refuses exactly the submissions that nobody could store or attribute, and stores all others (S3-33).
+/// Method: a table of bodies with status, code and field; the stored rows are compared field by field.
 @Suite struct IntakeSubmissionTests {
     static let jws = IntakeFixture.signedTransaction("1")
 
@@ -47,7 +47,7 @@ import Testing
         Refusal(#"{"userId":"u","receipt":{}}"#, 400, "wrong_type", "receipt"),
         Refusal(#"{"userId":"u","signedTransaction":1}"#, 400, "wrong_type", "signedTransaction"),
         Refusal(#"{"userId":"u","transactionId":2000000123}"#, 400, "wrong_type", "transactionId"),
-        // Twice: whose, of which app, and the proof itself; alone, ids are all there is.
+        // A member stands twice: the user, the app, the proof itself, or an id without a proof.
         Refusal(#"{"userId":"u","userId":"u","receipt":"QUJD"}"#, 400, "duplicate_member", "userId"),
         Refusal(#"{"userId":"u","receipt":"QUJD","user\u0049d":"v"}"#, 400, "duplicate_member", "userId"),
         Refusal(#"{"appId":"game","userId":"u","receipt":"QUJD","a\u0070pId":null}"#, 400, "duplicate_member", "appId"),
@@ -60,7 +60,7 @@ import Testing
         Refusal(
             #"{"userId":"u","originalTransactionId":"1","originalTransactionId":"1"}"#, 400, "duplicate_member",
             "originalTransactionId"),
-        // Base64 that is not.
+        // The proof is not valid Base64, or not a JWS.
         Refusal(#"{"userId":"u","receipt":"QUJ"D}"#, 400, "not_json", nil),
         Refusal(#"{"userId":"u","receipt":"QU D"}"#, 400, "not_base64", "receipt"),
         Refusal(#"{"userId":"u","receipt":"QUJDR"}"#, 400, "not_base64", "receipt"),
@@ -78,12 +78,12 @@ import Testing
         Refusal(#"{"userId":"u","signedTransaction":".YWJj.YWJj"}"#, 400, "not_jws", "signedTransaction"),
         Refusal(#"{"userId":"u","signedTransaction":"YWJj.YWJj.YWJj\n"}"#, 400, "not_jws", "signedTransaction"),
         Refusal(#"{"userId":"u","signedTransaction":"YWJj.YWJjY.YWJj"}"#, 400, "not_jws", "signedTransaction"),
-        // U+0000 anywhere, and half a character.
+        // U+0000 anywhere, and half a surrogate pair.
         Refusal(#"{"userId":"u\u0000","receipt":"QUJD"}"#, 400, "zero_character", "userId"),
         Refusal(#"{"userId":"u","receipt":"QUJD","future":{"a":["\u0000"]}}"#, 400, "zero_character", "future"),
         Refusal(#"{"userId":"u","receipt":"QUJD","future":"\ud800"}"#, 400, "not_json", "future"),
         Refusal(#"{"userId":"u","receipt":"QUJD","future":1e9999}"#, 400, "number_range", "future"),
-        // Over a limit.
+        // A value is over its limit.
         Refusal(
             #"{"userId":"u","receipt":"QUJD","appId":"\#(String(repeating: "a", count: 65))"}"#, 400, "too_long",
             "appId"),
@@ -94,16 +94,16 @@ import Testing
         Refusal(
             #"{"userId":"u","signedTransaction":"YWJj.\#(String(repeating: "YWJj", count: 16_384)).YWJj"}"#, 400,
             "too_long", "signedTransaction"),
-        // Read, but nothing can come of it.
+        // The server can read the body, but cannot use it.
         Refusal(#"{"userId":"u","receipt":"QUJD","signedTransaction":"\#(jws)"}"#, 422, "two_proofs"),
         Refusal(#"{"userId":"u"}"#, 422, "no_proof"),
         Refusal(#"{"userId":"u","receipt":"","signedTransaction":null}"#, 422, "no_proof"),
         Refusal(#"{"receipt":"QUJD"}"#, 422, "no_user"),
         Refusal(#"{"receipt":"QUJD","userId":"","orderId":""}"#, 422, "no_user"),
-        // Nobody is named by what makes no sense; alone, ids are all there is.
+        // An order id of a wrong type names no user; a bare transaction id needs valid ids beside it.
         Refusal(#"{"receipt":"QUJD","orderId":7}"#, 422, "no_user"),
         Refusal(#"{"userId":"u","transactionId":"1","orderId":7}"#, 400, "wrong_type", "orderId"),
-        // Apps of others and apps of nobody read alike.
+        // An app of another key and an app that does not exist get the same answer.
         Refusal(#"{"appId":"other","userId":"u","receipt":"QUJD"}"#, 403, "app_not_allowed", "appId"),
         Refusal(#"{"appId":"nobody","userId":"u","receipt":"QUJD"}"#, 403, "app_not_allowed", "appId"),
     ]
@@ -132,19 +132,19 @@ import Testing
             (#""originalTransactionId":{}"#, ["originalTransactionId"]),
             (#""quantity":0,"item":[],"quantity":-5"#, ["quantity", "item"]),
             (#""target":{"server":"s1"},"appsid":"s2""#, ["appsid"]),
-            // Of two neither counts.
+            // Of two members with the same name neither counts.
             (#""quantity":1,"quantity":2"#, ["quantity"]), (#""item":"a","\u0069tem":"a""#, ["item"]),
             (#""orderId":"a","orderId":"b""#, ["orderId"]),
             (#""transactionId":"1","transactionId":"1""#, ["transactionId"]),
             (#""target":{"role":"a"},"target":{"role":"b"}"#, ["target"]),
             (#""target":{"role":"a","r\u006fle":"b"}"#, ["target"]),
             (#""uid":"v","uid":"u""#, ["uid"]), (#""appsid":"s1","appsid":"s2""#, ["appsid"]),
-            // What fits is gone by, and empty is absent.
+            // Values that fit count; empty values are absent.
             (#""quantity":10,"item":"","target":null,"token":null,"orderId":null,"appsid":"s1""#, []),
         ] as [(String, [String])])
     func disregarded(more: String, names: [String]) throws {
         for proof in [#""receipt":"QUJD""#, #""signedTransaction":"\#(Self.jws)""#] {
-            // Whatever the order of the fields.
+            // The order of the fields does not matter.
             for body in ["{\(more),\(proof),\"userId\":\"u\"}", "{\"userId\":\"u\",\(proof),\(more)}"] {
                 let request = try Self.read(body)
                 #expect(request.disregarded == names && request.ignored == [])
@@ -305,13 +305,13 @@ import Testing
         let user = Caller(name: "gatewayJwt", userID: "jos\u{e9}", scopes: [.intake], apps: ["game"])
         #expect(try Self.read(#"{"receipt":"QUJD"}"#, user).submission.userID == "jos\u{e9}")
         #expect(try Self.read("{\"receipt\":\"QUJD\",\"userId\":\"jos\u{e9}\"}", user).submission.userID == "jos\u{e9}")
-        // The same letters in other bytes are another user to the database.
+        // The same letters in other bytes are another user for the database.
         for other in ["u2", "jose\u{301}"] {
             #expect(throws: Problem.otherUser) { try Self.read("{\"receipt\":\"QUJD\",\"userId\":\"\(other)\"}", user) }
         }
     }
 
-    /// Marks that combine with one character, in an order that wants sorting.
+    /// Marks that combine with one character, in an order that Unicode normalization has to sort.
     private static func marks(_ count: Int) -> String { String(repeating: "\u{301}\u{316}", count: count) }
 
     @Test("a megabyte of combining marks costs what a megabyte costs, as a field's name and inside of it")
@@ -328,7 +328,7 @@ import Testing
                 #expect(request.ignored.allSatisfy { $0.utf8.count <= 1024 })
             }
         }
-        // Compared canonically, each takes hours.
+        // A canonical comparison of these would take hours.
         #expect(time < .seconds(60))
     }
 }

@@ -6,8 +6,8 @@ import Settings
 import TestServers
 import Testing
 
-/// Goal: one user takes no more of the door than his share, and the answer names the limit. Method: tokens of a gateway
-/// and service keys over real HTTP, on limits that are small enough to reach.
+/// Goal: one user gets no more than a user's share of ingest, and the answer names the limit. Method: tokens of a
+/// gateway and service keys over real HTTP, with limits that are small enough to reach.
 @Suite(.migratedDatabase, .serialized) struct IntakeUserLimitTests {
     private static func proof() -> String { #"{"signedTransaction":"\#(IntakeFixture.signedTransaction())"}"# }
 
@@ -29,16 +29,16 @@ import Testing
             #expect(try await intake.send("POST", "/v1/receipts/batch", key: flooder, body: batch).status == 200)
             let rows = "select count(*) from receipts where user_id = 'flooder'"
             #expect(try await intake.count(rows) == 150)
-            // Not a hundred and fifty more: nothing of it is stored.
+            // The rate does not allow 150 more: nothing of the batch is stored.
             Self.refused(
                 try await intake.send("POST", "/v1/receipts/batch", key: flooder, body: batch), by: "user.rate")
             #expect(try await intake.count(rows) == 150)
-            // What is left is his, one by one.
+            // The user can still use the rest, one request at a time.
             var statuses: [Int] = []
             for _ in 0..<70 { statuses.append(try await intake.get("/v1/receipts/\(UUID())", key: flooder).status) }
             #expect((48...60).contains(statuses.count { $0 == 404 }), "\(statuses)")
             #expect(statuses.last == 429)
-            // All users' bucket held 220, of which he took 200 and what came back.
+            // The bucket of all users held 220, of which this user took 200 and the requests that came back.
             #expect(try await intake.post(Self.proof(), key: gateway.token("other")).status == 202)
         }
     }
@@ -78,7 +78,7 @@ import Testing
                 answers.append(try await intake.post(#"{"userId":"busy",\#(Self.proof().dropFirst())"#))
             }
             let stored = answers.count { $0.status == 202 }
-            // The database is asked from the 64th on, each 32 receipts anew.
+            // The database is asked from the 64th receipt on, and again after each 32 receipts.
             #expect((79...110).contains(stored), "\(stored)")
             Self.refused(try #require(answers.last), by: "user.receiptsPerDay")
             #expect(try await intake.post(known).status == 202)
@@ -112,7 +112,7 @@ import Testing
                 return
             }
             #expect(entries.map { $0["status"]?.text } == ["202", "429", "202", "429"])
-            // In order: the last one that was heard is what it goes by.
+            // The posts are taken in order: the receipt has the order id of the last post that was accepted.
             #expect(
                 try await intake.count(
                     "select count(*) from receipts where user_id = 'namer' and order_id = 'order-2'") == 1)
@@ -122,7 +122,7 @@ import Testing
                     "select count(*) from receipt_lines where receipt_id in (select id from receipts where user_id = 'namer')"
                 )
                     == 4)
-            // Another user's receipt of it is another one.
+            // The same proof of another user is another receipt.
             #expect(try await intake.post(post(4), key: gateway.token("other-namer")).status == 202)
         }
     }
@@ -237,7 +237,7 @@ import Testing
                 Self.refused(answer, by: "user.installationsPerDay")
             }
             #expect(try await intake.count("select count(*) from installations") == 20)
-            // A service key that names no user is a backend, which has its own rate.
+            // A service key whose request names no user is a backend, which has a rate of its own.
             #expect(try await intake.send("POST", "/v1/installations", body: "{}").status == 201)
         }
     }

@@ -7,8 +7,8 @@ import Testing
 @testable import Intake
 @testable import Service
 
-/// Goal: `?wait=S` answers as soon as the receipt is no longer being tried, and never later than S. Method: a verdict
-/// is written while requests wait, and the time is taken.
+/// Goal: `?wait=S` answers as soon as the receipt is no longer being tried, and never later than S seconds. Method: a
+/// verdict is written while requests wait, and the time is measured.
 @Suite(.migratedDatabase, .serialized) struct IntakeWaitTests {
     private static func body(_ user: String) -> String {
         #"{"userId":"\#(user)","signedTransaction":"\#(IntakeFixture.signedTransaction())"}"#
@@ -110,7 +110,7 @@ import Testing
     func boundOfUser() async throws {
         try await RunningIntake.run { intake in
             let poll = LongPoll(ledger: intake.ledger)
-            // One accent in two spellings: Unicode calls them equal, and they are two users.
+            // One accented letter in two spellings: Unicode calls them equal, but they are two users.
             let (one, other) = ("caf\u{E9}", "cafe\u{301}")
             let tickets = (0..<LongPoll.waitersOfUserMax).compactMap { _ in
                 poll.register(UUID(), of: one, upTo: .seconds(25))
@@ -118,7 +118,7 @@ import Testing
             #expect(tickets.count == LongPoll.waitersOfUserMax)
             #expect(poll.register(UUID(), of: one, upTo: .seconds(25)) == nil)
             for user in [other, nil] { #expect(poll.register(UUID(), of: user, upTo: .seconds(25)) != nil) }
-            // Given back once, however often it is said.
+            // The place is given back once, however often `leave` is called.
             for _ in 0..<2 { tickets[0].leave() }
             #expect(poll.register(UUID(), of: one, upTo: .seconds(25)) != nil)
             #expect(poll.register(UUID(), of: one, upTo: .seconds(25)) == nil)

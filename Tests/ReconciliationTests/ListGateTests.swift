@@ -6,15 +6,15 @@ import Testing
 @testable import Intake
 @testable import Service
 
-/// Goal: no user keeps others from their lists, and none reads two at once. Method: readers that stay until they are told
-/// to go, and others beside them.
+/// Goal: no user keeps others from their lists, and no user reads two lists at once. Method: readers that stay until
+/// they are told to go, and other readers beside them.
 @Suite struct ListGateTests {
     private let connections = ConnectionLimit(1000)
     private let gate: ListGate
 
     init() { gate = ListGate(connections: connections) }
 
-    /// Any channel will do: none is written to.
+    /// Lends a channel. Nothing is written to it, so any channel will do.
     private static func withChannel(_ body: (any Channel) async throws -> Void) async throws {
         let channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .bind(host: "127.0.0.1", port: 0).get()
@@ -24,7 +24,7 @@ import Testing
         try result.get()
     }
 
-    /// A reader that has begun, and what ends it.
+    /// A reader that has begun, and the continuation that ends it.
     private struct Reader {
         let task: Task<Void, any Error>
         let end: AsyncStream<Void>.Continuation

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Ledger
 
-/// Goal: a token of a guest who became part of an account reads what was the guest's and nothing of the account; the
+/// Goal: a token of a guest who became part of an account reads the guest's data and nothing of the account; the
 /// account's token and service keys read both. Method: real HTTP on a real database, verdicts written as workers write
 /// them; every route that reads, by each caller.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(3))) struct MergedTokenTests {
@@ -30,7 +30,7 @@ import Testing
             try await Self.grant(transaction, by: receipt, in: intake)
         }
 
-        /// As a worker writes it.
+        /// Grants a purchase as a worker writes it.
         static func grant(_ transaction: String, by receipt: String, in intake: RunningIntake) async throws {
             let receiptID = try #require(UUID(uuidString: receipt))
             let row = try #require(try await intake.ledger.fetch(receiptID))
@@ -52,7 +52,7 @@ import Testing
 
         var paths: [String] { ["/v1/receipts/\(receipt)", "/v1/orders/\(order)"] }
         var timelines: [String] { paths.map { "\($0)/explain" } + ["/v1/transactions/\(transaction)/explain"] }
-        /// One of each kind, with a word that only this user's has.
+        /// One list of each kind, with a text that only this user's list contains.
         var lists: [(path: String, word: String)] {
             [("/v1/users/\(id)/purchases", transaction), ("/v1/orders?userId=\(id)", order)]
         }
@@ -176,7 +176,7 @@ import Testing
     func orderOfPurchase() async throws {
         try await TestGateway.run { intake, gateway in
             let (guest, account) = (try await User("guest", in: intake), try await User("account", in: intake))
-            // Bought without an order, by each of them.
+            // Each of them buys without an order.
             var bought: [String] = []
             for user in [guest, account] {
                 let proof = IntakeFixture.signedTransaction()
@@ -193,7 +193,7 @@ import Testing
             ] {
                 let placed = try await intake.order(
                     #"{"productId":"\#(Self.product)","transactionId":"\#(transaction)"}"#, key: token)
-                // The account finds what the guest has placed.
+                // The account gets the order that the guest has placed.
                 #expect(placed.status == (user.id == guest.id ? 201 : 200), "\(placed.text)")
                 let id = try User.id(placed)
                 let read = try await intake.get("/v1/orders/\(id)", key: token)

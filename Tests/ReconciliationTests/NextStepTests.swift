@@ -6,7 +6,7 @@ import Testing
 @testable import Ledger
 @testable import Support
 
-/// Goal: whoever asks about a receipt is told who has to do what, and when (B14). Method: every state with every reason.
+/// Goal: every answer about a receipt names who has to do what, and when (B14). Method: every state with every reason.
 @Suite struct NextStepTests {
     @Test("every state with every reason has a next step that is true of it")
     func nextSteps() throws {
@@ -28,7 +28,7 @@ import Testing
         let dueAt = now.addingTimeInterval(60)
         let halted = NextStep(Self.receipt(.received, "halted", dueAt: dueAt), app: "game", halts: [halt], now: now)
         #expect(halted.by == .operator && halted.text.contains("serverApi in Production is halted"))
-        // A halt of what this receipt does not wait for is none of its business.
+        // A halt that the receipt does not wait for does not matter.
         let other = NextStep(Self.receipt(.received, nil, dueAt: dueAt), app: "game", halts: [halt], now: now)
         #expect(other.by == .makegood)
     }

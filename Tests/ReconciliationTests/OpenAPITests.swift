@@ -12,8 +12,8 @@ import TestServers
 import Testing
 import Yams
 
-/// Goal: deploy/openapi.yaml describes what the program serves and answers. Method: the file beside the routes that an
-/// ingest server enters, beside the words of the enums, and beside the codes that stand in the sources.
+/// Goal: deploy/openapi.yaml describes the routes and answers of the program. Method: the file is compared with the
+/// routes that an ingest server registers, with the values of the enums, and with the codes in the sources.
 @Suite(.migratedDatabase) struct OpenAPITests {
     private static let checkout = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
@@ -39,7 +39,7 @@ import Yams
         return node.array().compactMap(\.string)
     }
 
-    /// What tells the schemas of a choice apart.
+    /// The values of the discriminator that tells the schemas of a choice apart.
     private func kinds(of schema: String) throws -> Set<String> {
         let mapping = try #require(try node("components", "schemas", schema, "discriminator", "mapping").mapping)
         return Set(mapping.compactMap { key, _ in key.string })
@@ -47,7 +47,7 @@ import Yams
 
     // MARK: Routes
 
-    /// Written down instead of served: `GET /v1/receipts/{id}`.
+    /// Records routes instead of serving them, as `GET /v1/receipts/{id}`.
     private final class ServedRoutes: RouteTable {
         private(set) var routes: Set<String> = []
 
@@ -119,7 +119,7 @@ import Yams
     /// Codes have no enum in the program: each stands where its problem is made.
     @Test("The codes of the file are those of the sources, and its table explains each of them")
     func codes() throws {
-        // Made of the period's name.
+        // These codes are built from the name of a period.
         var made: Set<String> = ["limit_day", "limit_month", "limit_ever"]
         let folder = Self.checkout.appending(path: "Sources")
         for name in try FileManager.default.subpathsOfDirectory(atPath: folder.path)

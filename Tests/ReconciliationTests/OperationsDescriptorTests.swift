@@ -2,8 +2,8 @@ import Service
 import Settings
 import Testing
 
-/// Goal: a process never runs out of file descriptors, and a few are enough. Method: the shares of each role at the
-/// limits there are, by hand and by rule.
+/// Goal: a process never runs out of file descriptors, and a small number is enough. Method: the shares of each role at
+/// common limits, by hand and by rule.
 @Suite struct OperationsDescriptorTests {
     private static func shares(
         _ files: Int, hasClients: Bool, callsApple: Bool, _ environment: [String: String] = [:]
@@ -62,7 +62,7 @@ import Testing
             let shares = try Self.shares(
                 files, hasClients: hasClients, callsApple: callsApple, ["MAKEGOOD_APPLE_IN_FLIGHT": "2000"])
             let calls = callsApple ? 4 * shares.appleInFlight : 0
-            // What a process has by itself, with a reserve.
+            // The constant covers the descriptors that a process has by itself, with a reserve.
             #expect((hasClients ? 48 : 42) + shares.clients + shares.operations + calls <= files)
             #expect((shares.clients > 0) == hasClients)
         }

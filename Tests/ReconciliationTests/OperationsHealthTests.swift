@@ -8,7 +8,8 @@ import ServiceLifecycle
 import Settings
 import Testing
 
-/// Goal: requests come exactly where they can be taken. Method: each combination of what is up, and its report.
+/// Goal: a process is ready exactly when it can take requests. Method: each combination of the services that are up,
+/// and its report.
 @Suite struct OperationsHealthTests {
     private static func health(database: Bool, broker: Bool?) -> Health {
         let isBrokerUp: @Sendable () -> Bool = { broker ?? false }

@@ -3,8 +3,8 @@ import Metrics
 import Service
 import Testing
 
-/// Goal: what is counted can be read by Prometheus, and nobody can make it grow without bound. Method: metrics made
-/// through swift-metrics' own types on a registry of the test, and the text compared line by line.
+/// Goal: Prometheus can read all metrics, and no caller can make them grow without bound. Method: metrics made through
+/// swift-metrics' own types on a registry of the test, and the text compared line by line.
 @Suite struct OperationsPrometheusTests {
     private let registry = PrometheusRegistry()
 
@@ -50,7 +50,7 @@ import Testing
         #expect(lines.contains(#"makegood_call_seconds_count{call="x"} 3"#))
     }
 
-    /// The objectives' own times, and those of an outage.
+    /// The bounds are the times of the objectives, and those of an outage.
     @Test func howLongPeopleWaitHasBoundsUpToADay() {
         Timer(label: "makegood_time_to_grant_seconds", dimensions: [], factory: registry).recordSeconds(59)
         for (bound, count) in [("1", 0), ("20", 0), ("60", 1), ("3600", 1), ("86400", 1)] {

@@ -5,7 +5,7 @@ import Testing
 @testable import Encoding
 @testable import Support
 
-/// Goal: the page of reasons in the documentation is that of the program. Method: the file against the page.
+/// Goal: the documentation's page of reasons is the page that the program generates. Method: the file against the page.
 @Suite struct ReasonPageTests {
     @Test func theFileIsThePage() throws {
         let file = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()

@@ -2,7 +2,7 @@ import Caching
 import Encoding
 import Testing
 
-/// Goal: what is asked for stays, what is not goes, and the size has a bound. Method: generations of three.
+/// Goal: entries that are read stay, other entries go, and the size has a bound. Method: generations of three.
 @Suite struct RecentDictionaryTests {
     @Test("what is asked for in each generation is never forgotten")
     func asked() {

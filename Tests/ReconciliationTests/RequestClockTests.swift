@@ -7,8 +7,8 @@ import Testing
 @testable import Encoding
 @testable import Service
 
-/// Goal: slow bodies are refused by the right name, and no honest phone is. Method: bodies of every age and size, and
-/// one look at them.
+/// Goal: slow bodies are refused by the right limit, and no honest phone is refused. Method: bodies of every age and
+/// size, and one look at them.
 @Suite struct RequestClockTests {
     private struct Body {
         var user: String?
@@ -16,7 +16,7 @@ import Testing
         var bytes: Int
     }
 
-    /// The limit that each is refused for.
+    /// The limit for which each body is refused.
     private static func refused(_ bodies: [Body]) async throws -> [Limit?] {
         // Any channel will do: none is written to.
         let channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)

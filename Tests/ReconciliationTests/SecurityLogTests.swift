@@ -13,9 +13,9 @@ import Testing
 @testable import Service
 @testable import Settings
 
-/// Goal: who is refused, reaches a limit or shows another's purchase is told in one line and counted, no line says a secret or
-/// who somebody is, and a flood of refusals is no flood of lines. Method: real HTTP, a worker's bench on a real ledger, and
-/// the lines and counters as they are kept and read.
+/// Goal: each refusal, each reached limit and each post of another user's purchase is logged in one line and counted,
+/// no line contains a secret or identifies a user, and a flood of refusals is no flood of lines. Method: real HTTP, a
+/// worker's bench on a real ledger, and the lines and counters as they are kept and read.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(4))) struct SecurityLogTests {
     private let lines = LogLines()
     private let registry = PrometheusRegistry()
@@ -25,7 +25,7 @@ import Testing
         log = SecurityLog(secret: Array("a secret of this test".utf8), logger: lines.logger, metrics: registry)
     }
 
-    /// Each line as its members.
+    /// The members of each line.
     private func take() -> [[String: String]] { lines.take().map { $0.metadata.mapValues { "\($0)" } } }
 
     private func isCounted(_ series: String) -> Bool {
@@ -149,7 +149,7 @@ import Testing
                 let other = try await SecurityLog(in: lab.ledger.database, logger: .silent)
                 #expect(log.hash("änn") == other.hash("änn"))
                 #expect(log.hash("änn").count == 16 && log.hash("änn") != log.hash("bob"))
-                // As the runbook says it.
+                // This is the runbook's query.
                 #expect(
                     try await lab.texts(
                         """

@@ -3,7 +3,7 @@ import Foundation
 import Service
 import TestServers
 
-/// A gateway whose tokens name users: its key, and an ingest server that trusts it for the app `game`.
+/// A gateway whose tokens name users: holds its key, and runs an ingest server that trusts it for the app `game`.
 struct TestGateway: Sendable {
     private let signer = P256.Signing.PrivateKey()
 

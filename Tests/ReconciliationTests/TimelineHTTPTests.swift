@@ -9,9 +9,9 @@ import Testing
 @testable import Intake
 @testable import Ledger
 
-/// Goal: who may read a timeline or a list of purchases reads his own and nothing else, wherever users are protected as
-/// well as where they are not; bad input is named. Method: real HTTP on a real database, verdicts written as workers
-/// write them, every kind of caller.
+/// Goal: a reader of a timeline or a list of purchases reads the reader's own and nothing else, with and without the
+/// protection of users; errors in the input are named. Method: real HTTP on a real database, verdicts written as
+/// workers write them, every kind of caller.
 @Suite(.timeLimit(.minutes(8))) struct TimelineHTTPTests {
     /// A gateway that signs for its users.
     private struct Gateway {
@@ -56,7 +56,7 @@ import Testing
         await database.drop()
     }
 
-    /// Bought a moment ago for 1.99 USD.
+    /// A purchase that was bought a moment ago for 1.99 USD.
     private static func entry(
         _ id: String, _ decision: Decision? = nil, _ change: (inout Transaction) -> Void = { _ in }
     ) -> Verdict.Entry {
@@ -130,7 +130,7 @@ import Testing
             try await intake.post(other, [Self.entry("theirs")])
             try await intake.post(user, [Self.entry("t1"), Self.entry("t2")])
             try await intake.post(user, [Self.entry("t3", .held(.productUnknown))])
-            // The same again: listed once, where it was posted last.
+            // The same purchase again is listed once, at its last post.
             let again = try await intake.post(user, [Self.entry("t3", .held(.productUnknown))])
             try await intake.post(user, [Self.entry("theirs")])
             try await intake.post(user, [Self.entry("t4")])
@@ -142,7 +142,7 @@ import Testing
                     }
                 ])
             let waiting = try await intake.post(user, [])
-            // A bare id of somebody else's purchase shows nothing of it.
+            // A bare id of another user's purchase shows nothing of it.
             try await intake.ask(user, "theirs2", [Self.entry("theirs2")], owner: other)
 
             let list = try await intake.get("/v1/users/\(user)/purchases", key: try gateway.token(user))
@@ -229,7 +229,7 @@ import Testing
             func facts(_ price: Int, _ currency: String, _ more: String = "") -> String {
                 #"{"price":\#(price),"currency":"\#(currency)"\#(more)}"#
             }
-            // One moment, so that no month begins between two of them.
+            // All purchases share one moment, so that no month begins between two of them.
             let now = Date.now.addingTimeInterval(-1)
             func bought(_ id: String, _ facts: String, _ change: @escaping (inout Transaction) -> Void = { _ in })
                 -> Verdict.Entry
@@ -249,7 +249,7 @@ import Testing
                     bought("t6", facts(990, "USD")) { $0.purchasedAt = now.addingTimeInterval(-40 * 86_400) },
                 ])
             try await intake.post("player-two-2", [bought("t7", facts(99_990, "USD"))])
-            // Refunded since: one of them half.
+            // Two purchases were refunded in the meantime, one of them by half.
             for (id, facts) in [
                 ("t1", facts(1990, "USD", #","revocationPercentage":50000"#)), ("t3", facts(6000, "CNY")),
             ] {
@@ -292,7 +292,7 @@ import Testing
     private struct Listed {
         let json: JSONValue
 
-        /// `t1 held product_unknown`
+        /// Texts like `t1 held product_unknown`.
         var words: String {
             ["transactionId", "state", "reason"].map {
                 if case .string(let text)? = json[$0] { text } else { "-" }
@@ -310,7 +310,8 @@ import Testing
 }
 
 extension RunningIntake {
-    /// Posts a proof and writes the verdict as a worker does, none where there are no entries. The receipt's id.
+    /// Posts a proof and writes the verdict as a worker does, or none if there are no entries. Returns the receipt's
+    /// id.
     @discardableResult
     fileprivate func post(_ user: String, _ entries: [Verdict.Entry]) async throws -> String {
         let id = try await posted(#"{"userId":"\#(user)","signedTransaction":"\#(IntakeFixture.signedTransaction())"}"#)
@@ -318,7 +319,7 @@ extension RunningIntake {
         return id.uuidString.lowercased()
     }
 
-    /// Posts somebody's bare id, after its owner has posted the purchase.
+    /// Posts a bare id, after the purchase's owner has posted the purchase.
     fileprivate func ask(_ user: String, _ transaction: String, _ entries: [Verdict.Entry], owner: String) async throws
     {
         try await post(owner, entries)

@@ -9,9 +9,9 @@ import Testing
 @testable import MovingIn
 @testable import Support
 
-/// Goal: `explain` tells what happened, where it stands and what comes next, in order and from stored rows alone, and a
-/// player learns nothing of others or of how we work inside (B14). Method: histories of verdicts on real PostgreSQL,
-/// each read by support, by every player in it, and by strangers.
+/// Goal: `explain` tells what happened, where the purchase stands and what comes next, in order and from stored rows
+/// alone, and a player learns nothing about others or about the inside of the server (B14). Method: histories of
+/// verdicts on real PostgreSQL, each read by support, by every player in it, and by strangers.
 @Suite(.timeLimit(.minutes(8))) struct TimelineTests {
     private static let support = TimelineReader.support(apps: ["game"])
     private static func player(_ user: String) -> TimelineReader { .player(["game": user]) }
@@ -24,7 +24,7 @@ import Testing
         }
     }
 
-    /// What happened, in order, by the words for programs.
+    /// The machine-readable name of each line, in order.
     private static func words(_ timeline: Timeline) -> [String] { timeline.lines.map(\.what.rawValue) }
 
     @Test("B14: a granted purchase, by its receipt and by its transaction; another's post of it shows him nobody")
@@ -37,7 +37,7 @@ import Testing
             #expect(try await lab.settle(second, Self.entry("t1")) == .alreadyGranted)
 
             let whole = try #require(try await explainer.timeline(of: .transaction("t1"), for: Self.support))
-            // Both are told that it is disputed: nothing but the first post speaks for its owner.
+            // Both users are told of the dispute: only the first post speaks for the owner.
             #expect(Self.words(whole) == ["bought", "posted", "granted", "told", "posted", "decided", "told", "told"])
             #expect(whole.standing.state == "granted" && whole.standing.reason == nil)
             #expect(whole.next == .nothing)
@@ -67,7 +67,7 @@ import Testing
                 #expect(try await explainer.timeline(of: subject, for: .support(apps: ["other"])) == nil)
             }
             #expect(try await explainer.timeline(of: .receipt(first.id), for: Self.player("claimant-2")) == nil)
-            // A guest's timeline is the account's that he became part of, and stays nobody else's.
+            // A guest's timeline belongs to the account that the guest became part of, and to nobody else.
             #expect(try await lab.merge("owner-1", into: "account") == .merged)
             for reader in ["owner-1", "account"] {
                 for subject in [TimelineSubject.transaction("t1"), .receipt(first.id)] {
@@ -193,7 +193,7 @@ import Testing
             let explainer = Explainer(database: lab.database, keys: nil)
             let posted = try await lab.post("poster-2", kind: .signedTransaction)
             try await lab.settle(posted, Self.entry("t1"))
-            // As such a verdict leaves the rows.
+            // The rows are set as such a verdict leaves them.
             try await lab.run("update grants set user_id = 'owner-1'")
             try await lab.run("update outcomes set reason = 'owned_by_another_user'")
             try await lab.run("update receipts set reason = 'owned_by_another_user'")
@@ -264,7 +264,7 @@ import Testing
             #expect(try await explainer.timeline(of: .transaction("1"), for: Self.player("owner-2")) == nil)
             #expect(try await explainer.timeline(of: .transaction("1"), for: .support(apps: ["other"])) == nil)
 
-            // Posted as well, and taken back by Apple; and by somebody else.
+            // The purchase is also posted, by two users, and Apple has taken it back.
             let refund = Self.entry("1", .rejected(.refunded))
             var taken = refund.transaction
             taken.revokedAt = taken.purchasedAt + 60
@@ -296,7 +296,7 @@ import Testing
                   now() - interval '1 hour'),
                   ('\(open)', 'game', 'owner-1', 'coins', null, null, null, null, now())
                 """)
-            // Nobody but the order names the user.
+            // Only the order names the user.
             let submission = Submission(
                 appID: "game", userID: nil, orderID: bound.uuidString, proof: .signedTransaction("a.b.c"))
             #expect(try await lab.ledger.insert(submission))
@@ -307,7 +307,7 @@ import Testing
             for subject in [TimelineSubject.order(bound), .receipt(posted.id), .transaction("t1")] {
                 for reader in [Self.support, Self.player("owner-1")] {
                     let timeline = try #require(try await explainer.timeline(of: subject, for: reader))
-                    // The grant binds it: one moment.
+                    // The grant binds the order: both have the same time.
                     #expect(Self.words(timeline).prefix(4) == ["order_placed", "bought", "posted", "order_bound"])
                     #expect(Self.words(timeline).contains("granted"))
                     #expect(timeline.standing.state == "granted")
@@ -322,7 +322,7 @@ import Testing
             #expect(try await explainer.timeline(of: .order(bound), for: Self.player("stranger")) == nil)
             #expect(try await explainer.timeline(of: .order(open), for: .support(apps: ["other"])) == nil)
 
-            // Named by its user while it is open; held, so nothing is bound.
+            // The user names the order while it is open; the purchase is held, so nothing is bound.
             let named = Submission(
                 appID: "game", userID: "owner-1", orderID: open.uuidString.lowercased(),
                 proof: .signedTransaction("d.e.f"))
@@ -333,7 +333,7 @@ import Testing
             #expect(held.standing.state == "held" && held.standing.reason == "review")
             #expect(Self.words(held) == ["bought", "order_placed", "posted", "decided"])
 
-            // Named by a post whose purchase was given for another: it is open all the same.
+            // A post names this order, but its purchase was given by another order: this order stays open.
             let wrong = UUID()
             try await lab.run(
                 "insert into orders (id, app_id, user_id, product_id) values ('\(wrong)', 'game', 'owner-1', 'coins')")
@@ -345,7 +345,7 @@ import Testing
             let stillOpen = try #require(try await explainer.timeline(of: .order(wrong), for: Self.player("owner-1")))
             #expect(stillOpen.standing.state == "ordered" && stillOpen.standing.sentence == .orderOpen)
 
-            // From Apple's history alone.
+            // The purchase is known from Apple's history alone.
             let walk = Statements.Walk(appID: "game", environment: "Production", customer: "c")
             try await lab.database.run(
                 Statements.claimWalk, .init(walk: walk, askedID: "t9", lease: .seconds(30), interval: .seconds(3600)))
@@ -453,7 +453,8 @@ import Testing
             #expect(sentences[.possibleDoubleCharge] == .possibleDoubleCharge && sentences[.reported] != nil)
             #expect(Set(whole.lines.filter { $0.what == .owned }.compactMap { $0.sentence?.en }).count == 2)
 
-            // By the order: its report, without the other's; the receipt tells what its purchase does.
+            // The order's timeline has the order's report, without the other report; the receipt's timeline tells the
+            // purchase's events.
             let ofOrder = try #require(try await explainer.timeline(of: .order(order), for: Self.support))
             #expect(
                 Self.words(ofOrder) == ["order_placed", "reported"]
@@ -461,7 +462,7 @@ import Testing
             let ofReceipt = try #require(try await explainer.timeline(of: .receipt(posted.id), for: Self.support))
             #expect(Self.words(ofReceipt).contains("reported") && Self.words(ofReceipt).contains("owned"))
 
-            // A player is told what is his own, and nobody's name.
+            // A player is told the player's own facts, and no other user's name.
             let own = try #require(try await explainer.timeline(of: .transaction("p2"), for: Self.player("heir-2")))
             #expect(
                 Self.words(own).sorted() == [

@@ -19,7 +19,7 @@ import Testing
                 "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00",
                 "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
             ),
-            // A later version: what we know of it.
+            // From a later version, the known fields are read.
             ("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-03", given),
             ("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what-comes", given),
             ("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.", nil),
@@ -53,7 +53,7 @@ import Testing
         #expect(TraceContext.of([name: Self.given])?.traceparent == Self.given)
         let bad = try #require(TraceContext.of([name: "00-x"]))
         #expect(!bad.isSampled)
-        // Two of them say nothing (3.2.1), even where both are the same.
+        // Two headers count as none (3.2.1), even if both are the same.
         var headers = HTTPFields()
         for _ in 0..<2 { headers.append(HTTPField(name: name, value: Self.given)) }
         let begun = try #require(TraceContext.of(headers))

@@ -5,10 +5,10 @@ import Testing
 
 @testable import Settings
 
-/// Goal: where users are protected, an id is found by its bytes, and text of a stranger costs no more than its size.
+/// Goal: with protected users, an id is found by its bytes, and a stranger's text costs time in proportion to its size.
 ///
-/// Method: the best time of three, over two doublings of the text: what is linear takes 4 times as long, what is quadratic
-/// 16 times.
+/// Method: the best time of three, over two doublings of the text: linear work takes 4 times as long, quadratic work 16
+/// times.
 @Suite(.timeLimit(.minutes(5))) struct UserKeysTextTests {
     private static let bytesMax = 160_000
     private static let factorMax = 10.0
@@ -20,7 +20,7 @@ import Testing
         keys = try #require(UserKeys(file: "0123456789abcdef0123456789abcdef"))
     }
 
-    /// Where a stranger's text may stand.
+    /// The places where a stranger's text may stand.
     enum Place: String, CaseIterable, Sendable {
         case value, element, name, nestedName, message
 
@@ -36,7 +36,7 @@ import Testing
 
     @Test("marks that combine with one character cost what letters cost", arguments: Place.allCases)
     func growth(_ place: Place) {
-        // In an order that wants sorting.
+        // The marks are in an order that Unicode normalization has to sort.
         let small = time(place, "\u{301}\u{316}", bytes: Self.bytesMax / 4)
         let large = time(place, "\u{301}\u{316}", bytes: Self.bytesMax)
         let letters = time(place, "ab", bytes: Self.bytesMax)

@@ -9,8 +9,8 @@ import Testing
 @testable import Ledger
 @testable import Settings
 
-/// Goal: with `users.protect` no table but one holds a user's id, the feed still says it, and erasing it takes nothing
-/// from what was paid (S1-12; S0-1 for `uid`).
+/// Goal: with `users.protect` only one table holds a user's id, the feed still contains the id, and its erasure takes
+/// nothing from paid purchases (S1-12; S0-1 for `uid`).
 ///
 /// Method: purchases over real HTTP on a real database, granted by the statement that workers use; then every column of
 /// every table is searched for the id.
@@ -145,7 +145,8 @@ import Testing
             let erased = try await Self.event("t1", intake)
             #expect(erased["userId"] == .string(key) && erased["erased"] == .bool(true))
 
-            // He comes again, also to a process that never saw him: the purchase counts, the id stays away.
+            // The user posts again, also to a process that never saw the user: the purchase counts, the id is not
+            // stored.
             let later = try await intake.post(#"{"userId":"\#(user)","receipt":"REVG"}"#)
             #expect(later.status == 202)
             try await intake.grant(try #require(later.uuid), "t2")
@@ -155,7 +156,7 @@ import Testing
             #expect(try await intake.count("select count(*) from grants where user_id = '\(key)'") == 2)
             #expect(try await Self.tablesHolding(user, intake) == [])
 
-            // Until a person says that he is a customer again.
+            // The id stays away until a person readmits the user.
             #expect(try await erasure.readmit(user, app: "game"))
             #expect(try await !erasure.readmit(user, app: "game"))
             #expect(try await Self.event("t2", intake)["userId"] == .string(user))
@@ -203,7 +204,7 @@ import Testing
             #expect(try await intake.get("/v1/receipts/\(id)", key: two).status == 404)
             #expect(try await intake.get("/v1/receipts/\(id)").status == 200)
             #expect(try await intake.post(#"{"receipt":"QUJD","userId":"u-two"}"#, key: one).status == 403)
-            // Whoever knows a key is not its user.
+            // A caller that knows a user's key is not that user.
             let thief = try token(keys.key(of: "u-one", app: "game"))
             #expect(try await intake.get("/v1/receipts/\(id)", key: thief).status == 404)
 
@@ -270,7 +271,7 @@ import Testing
                 #expect(error?.key == "users.protect")
             }
         }
-        // Clear ids are there: from before this table was, or because the first process said so.
+        // Clear ids are stored: from before the table existed, or because the first process agreed to clear ids.
         for isOld in [true, false] {
             try await LedgerLab.with { lab in
                 if !isOld { try await UserProtection.agree(nil, in: lab.database) }
@@ -300,7 +301,8 @@ import Testing
             #expect(try await erasure.erase(name))
             #expect(try await erasure.look(name).standing == .unknown)
             #expect(try await !erasure.erase(name))
-            // The worker that had the open one before: its verdict is stale, the next one knows no id.
+            // A worker had read the open receipt before the erasure: its verdict is stale, and the next worker reads no
+            // id.
             #expect(try await lab.settle(open, .purchase("t3")) == nil)
             let row = try #require(try await lab.ledger.fetch(open.id))
             let tombstone = try #require(row.userID)
@@ -325,10 +327,10 @@ import Testing
         try await LedgerLab.with(connections: 4, writers: 2) { lab in
             let order = try await lab.place("u1")
             let entry = try await lab.matched("t1", by: "u1", order: order)
-            // Matched for u1, posted by another one: nothing of u1 stands in its row.
+            // The verdict is matched for u1, and another user posted the receipt: its row contains nothing of u1.
             let late = lab.verdict(try await lab.post("u2"), .transactions([entry]))
             let erasure = UserErasure(database: lab.database, keys: nil, actor: "ann")
-            // A statement that has begun is waited for.
+            // The erasure waits for a statement that has begun.
             try await lab.withSession { session in
                 let writing = lab.verdict(try await lab.post("u1"), .transactions([.purchase("t2")]))
                 try await session.run(Statement<Void, Void>("test.begin", "begin"))
@@ -345,7 +347,7 @@ import Testing
             for table in ["grants", "events", "orders", "receipts"] {
                 #expect(try await lab.number("select count(*) from \(table) where user_id = 'u1'") == 0, "\(table)")
             }
-            // Who comes back is a customer like any other.
+            // A user who comes back is a customer like any other.
             try await lab.settle(try await lab.post("u1"), .purchase("t3"))
             #expect(try await lab.grants.last == "t3 u1")
             #expect(try await lab.number("select count(*) from erasures where user_sha256 = sha256('u1')") == 1)
@@ -402,7 +404,7 @@ import Testing
         await database.drop()
     }
 
-    /// The event of a transaction as the backend reads it.
+    /// Returns the event of a transaction as the backend reads it.
     private static func event(_ transaction: String, _ intake: RunningIntake) async throws -> JSONValue {
         for _ in 0..<100 {
             let answer = try await intake.get("/v1/events", key: IntakeFixture.backendKey)
@@ -411,7 +413,7 @@ import Testing
             {
                 return event
             }
-            // Transactions of other tests on this server hold the feed back.
+            // Transactions of other tests on this server may hold the feed back.
             try await Task.sleep(for: .milliseconds(100))
         }
         throw Missing()
@@ -419,7 +421,7 @@ import Testing
 
     private struct Missing: Error {}
 
-    /// `table.column` of every column whose text contains a word.
+    /// Returns `table.column` for every column whose text contains `word`.
     private static func tablesHolding(_ word: String, _ intake: RunningIntake) async throws -> [String] {
         let columns = try await intake.ledger.database.run(
             Statement<Void, (String, String)>(
@@ -432,7 +434,7 @@ import Testing
         #expect(columns.count > 80)
         var found: [String] = []
         for (table, column) in columns {
-            // Bytes too, as their text would be.
+            // Bytes are searched as well, by their text.
             let sql = """
                 select count(*) from "\(table)" where "\(column)"::text like '%\(word)%'
                   or "\(column)"::text like '%\(Data(word.utf8).map { String(format: "%02x", $0) }.joined())%'
@@ -444,7 +446,7 @@ import Testing
 }
 
 extension RunningIntake {
-    /// As a worker does.
+    /// Grants a purchase as a worker does.
     fileprivate func grant(_ id: UUID, _ transaction: String) async throws {
         let row = try #require(try await ledger.fetch(id))
         let verdict = Verdict(

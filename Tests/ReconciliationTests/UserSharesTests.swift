@@ -2,8 +2,8 @@ import Testing
 
 @testable import Service
 
-/// Goal: each user has his share of a period, and no more memory is used for it than is said. Method: a clock that the
-/// test moves.
+/// Goal: each user has one share of a period, and the shares use no more memory than their bound. Method: a clock that
+/// the test moves.
 @Suite struct UserSharesTests {
     @Test(
         "as many as there are for each user of each app, then none until the next period",

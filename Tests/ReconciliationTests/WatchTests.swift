@@ -7,9 +7,10 @@ import Testing
 @testable import Reconciliation
 @testable import Service
 
-/// Goal: the scheduler's check goes on whatever one of its invariants does, says what it found where alerts look, and
-/// reads no more than it can shortly. Method: one that the database refuses, one that is broken, one that holds and one
-/// that takes longer the more it reads, in turn; the metrics as Prometheus would read them.
+/// Goal: the scheduler's check goes on whatever one of its invariants does, reports its findings where alerts look, and
+/// does not read more than it can read in a short time. Method: one invariant that the database refuses, one that is
+/// broken, one that holds and one that takes longer the more it reads, in turn; the metrics as Prometheus would read
+/// them.
 @Suite(.timeLimit(.minutes(2))) struct WatchTests {
     @Test("one that cannot be checked keeps no other from being reported, again and again; each has its gauges")
     func refused() async throws {
@@ -46,7 +47,8 @@ import Testing
         }
     }
 
-    /// Broken in shorter spans than this. 1 s for a day, 16 ms for 1350 seconds: that is not tried eightfold.
+    /// A slow invariant that is broken in shorter spans than `seconds`. It takes 1 s for a day and 16 ms for 1350
+    /// seconds; the check does not try that eightfold.
     private static func slow(brokenBelow seconds: Int) -> String {
         "select 'a' from pg_sleep(:seconds / 86400.0) s where :seconds + length(s::text) < \(seconds)"
     }
@@ -101,7 +103,7 @@ import Testing
                 await watch.check(invariants, within: .milliseconds(2), dayWithin: .zero, pause: 0)
             }
             var seen: [String: Int] = [:]
-            // A day takes a second, and something new is looked at 60 times in it.
+            // A check of a day takes a second; in that time new rows are checked 60 times.
             while seen["new", default: 0] < 100 || seen["old", default: 0] < 3 || gauges.checkedAt("new") ?? 0 == 0 {
                 try await Task.sleep(for: .milliseconds(10))
                 for line in lines.take() { seen[line.metadata["invariant"]?.description ?? "-", default: 0] += 1 }

@@ -5,8 +5,8 @@ import Testing
 @testable import Encoding
 @testable import Settings
 
-/// Goal: a catalogue's file says what it means or which field is wrong, and what is stored reads back as it was
-/// written. Method: a table of files with one defect each, and one file with everything in it.
+/// Goal: a catalogue's file is read, or the wrong field is named; a stored catalogue reads back as it was written.
+/// Method: a table of files with one defect each, and one file with every field.
 @Suite struct CatalogueFileTests {
     static let everything = """
         apps:

@@ -9,12 +9,12 @@ import Testing
 @testable import Ledger
 @testable import Settings
 
-/// Goal: what a catalogue says is promised by the next order and by no earlier one; limits are told when an order is
-/// placed (B6). Method: catalogues applied as the command does, orders over real HTTP.
+/// Goal: a change of the catalogue applies to the next order and to no earlier one; a limit is reported when an order
+/// is placed (B6). Method: catalogues applied as the command applies them, orders over real HTTP.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct CatalogueOrderTests {
     private static let tier = "com.example.game.tier6"
 
-    /// Each has a database of its own: a catalogue cannot be taken back.
+    /// Each test has a database of its own: a catalogue cannot be taken back.
     private static func withIntake(_ body: (RunningIntake) async throws -> Void) async throws {
         try await LedgerLab.with { lab in try await RunningIntake.run(url: lab.url, body) }
     }
@@ -60,7 +60,7 @@ import Testing
             #expect(coins.status == 201 && coins["goods"] == Self.goods("coins", 6000))
             #expect(coins["priceMilliunits"] == .number("6000") && coins["currency"] == .string("CNY"))
             #expect(coins["priceDiffers"] == .bool(true), "recorded, never refused")
-            // The item alone says its product.
+            // The order names the item alone; the catalogue knows its product.
             let gems = try await intake.order(#"{"userId":"\#(user)","item":"gems","promotion":"spring"}"#)
             #expect(gems.status == 201 && gems["productId"] == .string(Self.tier))
             #expect(gems["goods"] == Self.goods("gems", 90) && gems["bonuses"] != nil)
@@ -72,8 +72,8 @@ import Testing
                       '[{"id": "first-charge", "once": "ever", "goods": [{"item": "coins", "amount": 1}]}]'))
                 """)
             #expect(frozen == 2)
-            // S1-8: what is sold differently from now on is what the next order is promised, and no earlier one.
-            // Planned at that very moment: on a busy machine two seconds may pass before the plan is made.
+            // S1-8: a new catalogue applies to the next order, and to no earlier one. The plan is made from the time
+            // that is read here: on a busy machine two seconds may pass before the plan is made.
             let now = Date()
             let soon = now.addingTimeInterval(2)
             _ = try await Self.apply(
@@ -137,7 +137,7 @@ import Testing
                 let answer = try await intake.order(#"{"userId":"u",\#(more)}"#)
                 #expect(answer.status == status && answer["code"] == .string(code), "\(more): \(answer.text)")
             }
-            // Products that no catalogue names stand as the configuration has them.
+            // Products that no catalogue names are sold as the configuration says.
             let old = try await intake.order(#"{"userId":"\#(Self.user())","productId":"com.example.game.coins6"}"#)
             #expect(old.status == 201 && old["goods"] == Self.goods("coins", 6000))
         }
@@ -157,12 +157,12 @@ import Testing
             #expect(tooMuch["limit"] == .string("user.itemLimits"))
             let first = try await order(#","quantity":2,"idempotencyKey":"k""#)
             #expect(first.status == 201)
-            // An order that nobody paid counts for nothing.
+            // An order that nobody paid for does not count.
             #expect(try await order("").status == 201)
             guard case .string(let id)? = first["id"] else { return }
             try await intake.grant(id, "t-\(id)")
             #expect(try await order(#","ext":"r""#)["code"] == .string("limit_day"))
-            // The same request again is the same order, whatever came of it.
+            // The same request again is the same order, whatever became of the order.
             let again = try await order(#","quantity":2,"idempotencyKey":"k""#)
             #expect(again.status == 200 && again["id"] == first["id"])
             #expect(try await order(#","transactionId":"\#(UUID())""#).status == 201, "paid is paid")
@@ -173,13 +173,13 @@ import Testing
             #expect(try await order(#","ext":"s","quantity":2"#)["code"] == .string("limit_ever"))
             let account = Self.user()
             #expect(try await intake.order(#"{"userId":"\#(account)","item":"gems"}"#).status == 201)
-            // What a guest bought is bought, whichever of his ids he comes with.
+            // A guest's purchases count for the account that the guest became part of.
             try await intake.execute(
                 "insert into merges (app_id, user_id, into_user_id) values ('game', '\(user)', '\(account)')")
             let asAccount = try await intake.order(#"{"userId":"\#(account)","item":"gems","ext":"t","quantity":2}"#)
             #expect(asAccount["code"] == .string("limit_ever"))
             #expect(try await order(#","ext":"u","quantity":2"#)["code"] == .string("limit_ever"))
-            // No receipt brought it, and the books say so.
+            // No receipt belongs to this grant, so the grant would violate the invariants.
             try await intake.execute("delete from grants where order_id = '\(id)'")
         }
     }
@@ -188,7 +188,7 @@ import Testing
     func limitsWithoutOrders() async throws {
         try await Self.withIntake { intake in
             _ = try await Self.apply(Self.shared(), intake)
-            /// Units of gems that the user may still buy, up to two: in all he may have three.
+            /// Units of gems that the user may still buy, at most two; a user may have three in all.
             func left(_ user: String) async throws -> Int {
                 for quantity in [2, 1] {
                     let answer = try await intake.order(
@@ -213,11 +213,11 @@ import Testing
             #expect(try await left(users[0]) == 1)
             try await bought(users[1], item: "gems", quantity: 3)
             #expect(try await left(users[1]) == 0)
-            // Of another item, or of none where the product has no default: nobody bought gems.
+            // These purchases are of another item, or of no item where the product has no default: no gems were bought.
             try await bought(users[2], item: "coins", quantity: 3)
             try await bought(users[2], item: nil, quantity: 3)
             #expect(try await left(users[2]) == 2)
-            // No receipt brought it, and the books say so.
+            // No receipts belong to these grants, so the grants would violate the invariants.
             let all = users.map { "'\($0)'" }.joined(separator: ",")
             try await intake.execute("delete from grants where user_id in (\(all))")
         }
@@ -281,7 +281,7 @@ import Testing
             let rows = try await lab.texts(
                 "select item || coalesce(' ' || promotion, '') || ' ' || goods::text from v_catalogue order by 1")
             #expect(rows.count == 3 && rows[0] == #"coins [{"item": "coins", "amount": 6000}]"#)
-            // Another process notices.
+            // Another process notices the new catalogue.
             let board = CatalogueRefresher(ledger: lab.ledger, logger: .silent)
             let app = try #require(try IntakeFixture.configuration().apps["game"])
             #expect(try await board.catalogue(of: app).products[Self.tier]?.items.count == 2)
@@ -310,7 +310,7 @@ import Testing
                 "insert into catalogues (app_id, revision, document, applied_by) values ('game', 2, '{\"products\": 1}', 'x')"
             )
             try await board.refresh()
-            // One that starts with it, as much as one that knew the one before.
+            // A process that starts now fails like a process that knew the catalogue before.
             for board in [board, late] {
                 await #expect(throws: LedgerError.unavailable(.unavailable)) { try await board.catalogue(of: app) }
             }

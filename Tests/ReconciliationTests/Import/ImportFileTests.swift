@@ -4,10 +4,10 @@ import Testing
 @testable import Encoding
 @testable import MovingIn
 
-/// Goal: a line that cannot be read costs no other line, and whatever a file holds, it is read in bounded memory.
-/// Method: tables of small files, read in pieces of every size, so that each border falls everywhere once.
+/// Goal: a line that cannot be read costs no other line, and any file is read in bounded memory. Method: tables of
+/// small files, read in pieces of every size, so that every position is once the border of a piece.
 @Suite struct ImportFileTests {
-    /// `7 transactionId=1 userId=u`, or `7! why`, by record.
+    /// One text for each record: `7 transactionId=1 userId=u`, or `7! why`.
     static func read(
         _ content: [UInt8], _ format: ImportFile.Format = .csv, piece: Int = 7, requiring: [ImportColumn] = []
     ) throws -> [String] {
@@ -38,12 +38,12 @@ import Testing
 
     static let csv: [(String, [String])] = [
         ("transactionId,userId\n1,u\n2,v\n", ["2 transactionId=1 userId=u", "3 transactionId=2 userId=v"]),
-        // Names as people write them, line ends as spreadsheets do, a byte order mark.
+        // Column names as people write them, line ends as spreadsheets write them, a byte order mark.
         ("\u{FEFF}Transaction ID,user_id\r\n1,u\r\n", ["2 transactionId=1 userId=u"]),
-        // No end of the last line.
+        // The last line has no line end.
         ("userId\nu", ["2 userId=u"]),
         ("userId\r\nu\r", ["2 userId=u"]),
-        // Empty lines are none; empty values are absent; unknown columns are passed over.
+        // Empty lines are no records; empty values are absent; unknown columns are skipped.
         ("userId,goods,item\n\nu,6 coins,\n \n,,i\n", ["3 userId=u", "5 item=i"]),
         // Quotes: commas, quotes, line ends.
         (
@@ -51,7 +51,7 @@ import Testing
             ["2 userId=a,b item=say \"hi\"", "3 userId=x\ny item=z", "5 userId=w"]
         ),
         ("userId,item\n\"a\r\n\r\nb\",c\r\nd,e\r\n", ["2 userId=a\n\nb item=c", "5 userId=d item=e"]),
-        // What is broken is one line.
+        // A broken line is one line only.
         (
             "userId,item\na,b,c\nd\ne,f\n",
             ["2! has 3 values for 2 columns", "3! has 1 values for 2 columns", "4 userId=e item=f"]
@@ -63,7 +63,8 @@ import Testing
                 "4 userId=g item=h",
             ]
         ),
-        // A quote that is never closed, or closed by the next line's: what follows is read as it is.
+        // A quote is never closed, or it is closed by a quote in the next line: the lines after it are read as they
+        // are.
         (
             "userId,item\n\"a,b\nc,d\ne,f\n",
             ["2! opens a quote that is not closed as it should be", "3 userId=c item=d", "4 userId=e item=f"]
@@ -73,7 +74,7 @@ import Testing
             ["2! opens a quote that is not closed as it should be", "3 userId=c item=d", "4 userId=e item=f"]
         ),
         ("userId,item\nc,d\n\"a,b", ["2 userId=c item=d", "3! opens a quote that is not closed"]),
-        // Cut off in the middle of a line.
+        // The file is cut off in the middle of a line.
         ("userId,item\na,b\nc", ["2 userId=a item=b", "3! has 1 values for 2 columns"]),
         ("userId\n", []),
     ]
@@ -121,7 +122,7 @@ import Testing
         }
         let last = "userId\n" + String(repeating: "z", count: 2 * limit)
         #expect(try Self.read(Array(last.utf8), piece: 60_000) == ["2! is longer than \(limit) bytes"])
-        // More lines than a record may have, and more bytes.
+        // More lines than a record may have, then more bytes.
         let lines = (0..<ImportFile.recordLinesMax).map { "l\($0)" }
         let open = (["userId", "\"a"] + lines).joined(separator: "\n")
         #expect(

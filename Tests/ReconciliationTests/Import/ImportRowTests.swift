@@ -6,8 +6,8 @@ import Testing
 @testable import MovingIn
 @testable import Settings
 
-/// Goal: a line says what is wrong with it, by the name of its field and without its value, and what is right is read as it
-/// was meant. Method: one line of each kind that is right, and what each field may and may not hold in its place.
+/// Goal: an error in a line names the field but not its value, and a correct line is read as it was meant. Method: one
+/// correct line of each kind, and the allowed and forbidden values of each field.
 @Suite struct ImportRowTests {
     static let now = Date(timeIntervalSince1970: 1_800_000_000)
 
@@ -58,7 +58,7 @@ import Testing
         #expect(full.transactionID == "2000001" && full.originalID == "1000" && full.user.id == "77")
         #expect(full.environment == "Sandbox" && !full.isChain)
         #expect(full.purchasedAt == Date(timeIntervalSince1970: 1_793_527_200.123))
-        // Nobody knows what it is: later purchases of its chain are its owner's all the same.
+        // The kind of the product is not known: later purchases of its chain belong to the chain's owner all the same.
         #expect(try Self.read(ImportedGrant.self, Self.line(Self.grant, ["productId": "\"old\""])).isChain)
     }
 

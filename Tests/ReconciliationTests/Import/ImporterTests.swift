@@ -8,13 +8,13 @@ import Testing
 @testable import Postgres
 @testable import Settings
 
-/// Goal: what the system before gave is here afterwards, once, and answers as what we gave ourselves; nothing that stood
-/// here is changed, and the books are still sound. Method: files through the importer into a real database, then
+/// Goal: a grant of the former system is here after the import, once, and is answered like a grant of ours; existing
+/// rows are not changed, and the invariants still hold. Method: files through the importer into a real database, then
 /// verdicts on the same purchases.
 @Suite(.timeLimit(.minutes(8))) struct ImporterTests {
     struct Outcome {
         var report: ImportReport
-        /// `3 conflict userId`.
+        /// Texts like `3 conflict userId`.
         var told: [String]
     }
 
@@ -37,7 +37,7 @@ import Testing
         return Outcome(report: report, told: told)
     }
 
-    /// One purchase a line: `id original user product`, in production, a minute after the other.
+    /// One purchase a line: `id original user product`, in production, each a minute after the one before.
     static func grants(_ lines: String...) -> String {
         let rows = lines.enumerated().map { index, line in
             let words = line.split(separator: " ")
@@ -68,7 +68,7 @@ import Testing
             #expect(try await imported(lab) == ["1 u1", "2 u2", "4 u1", "5 u1"])
             let owners = try await lab.texts(
                 "select concat_ws(' ', original_transaction_id, user_id, binding_source) from ownerships order by 1")
-            // What is used up has no owner afterwards.
+            // A consumable has no owner afterwards.
             #expect(owners == ["3 u1 imported", "5 u1 imported"])
 
             let rowsOf = { (table: String) in "select t::text from \(table) t" }
@@ -115,7 +115,7 @@ import Testing
             let cases: [(String, Verdict.Entry, String)] = [
                 ("u1", .purchase("1"), "already_granted imported"),
                 ("u2", .purchase("1"), "already_granted owned_by_another_user"),
-                // A restore, by its original; a period on another device, by its chain and time.
+                // A restore is found by its original; a period on another device is found by its chain and time.
                 ("u1", .purchase("21", of: "20", kind: .nonConsumable), "already_granted imported"),
                 (
                     "u1",
@@ -124,13 +124,13 @@ import Testing
                         $0.webOrderLineItemID = "w"
                     }, "already_granted imported"
                 ),
-                // The next period is given.
+                // The next period is granted.
                 (
                     "u1",
                     .purchase("32", of: "30", kind: .autoRenewable) { $0.purchasedAt = at.addingTimeInterval(86_520) },
                     "granted"
                 ),
-                // Whatever the rules said without it.
+                // The import goes before the rules' decision.
                 ("u1", .purchase("1", .held(.beforeCutover)), "already_granted imported"),
                 ("u1", .purchase("1", .rejected(.historical)), "already_granted imported"),
                 ("u1", .purchase("1", .open(.appleAnswer)), "open apple_answer"),
@@ -140,7 +140,7 @@ import Testing
                 try await lab.settle(posted, entry)
                 #expect(try await lab.outcomes(posted) == [entry.transaction.id: expected])
             }
-            // An order that a purchase of before was matched to is still open.
+            // The order stays open although a purchase that was imported was matched to it.
             let named = try await lab.matched("5", by: "u2", order: order)
             let late = try await lab.post("u2")
             try await lab.settle(late, named)
@@ -148,14 +148,14 @@ import Testing
             #expect(try await lab.boundOrders() == [])
             #expect(try await lab.grants == ["32 u1"])
             #expect(try await lab.number("select count(*) from events") == 1)
-            // Of another app or environment: nobody's, and a person looks.
+            // A receipt of another app or environment gets no owner: a person has to decide.
             let foreign = try await lab.post("u1", app: "other")
             try await lab.settle(foreign, .purchase("1"))
             #expect(try await lab.outcomes(foreign) == ["1": "held id_collision"])
             let sandbox = try await lab.post("u1")
             try await lab.settle(sandbox, .purchase("1", in: "Sandbox"))
             #expect(try await lab.outcomes(sandbox) == ["1": "held id_collision"])
-            // Who only knows the id is told nothing of another's.
+            // A poster who only knows the id learns nothing about another user's purchase.
             for (user, expected) in [("u1", "already_granted imported"), ("u2", "held possession_missing")] {
                 let bare = try await lab.post(user, kind: .identifier, transactionID: "1")
                 try await lab.settle(lab.verdict(bare, .identifier("1", .possessionMissing)))
@@ -187,14 +187,15 @@ import Testing
             _ = try await Self.run(.grants, Self.grants(lines[0], lines[1], lines[2], lines[3]), in: lab)
             #expect(try await lab.evidence(lab.question(period("19", "10"), by: "u9")).first?.chain?.userID == "u2")
             #expect(try await lab.number("select count(*) from ownerships") == 2, "each user's latest")
-            // In another order, in a file of its own: an earlier period of somebody else moves nothing.
+            // The file that comes later holds an earlier period of another user: it does not move the chain.
             _ = try await Self.run(
                 .grants,
                 "transactionId,originalTransactionId,userId,productId,purchasedAt\n15,10,u3,pass,2026-10-01T00:00:00Z\n",
                 in: lab)
             #expect(try await lab.evidence(lab.question(period("19", "10"), by: "u9")).first?.chain?.userID == "u2")
 
-            // Given here to u7, there to u8: both purchases are given, the chain stays where we told everybody it is.
+            // Here u7 was given the purchase, in the former system u8: both purchases stay granted, and the chain stays
+            // with the user whom we have named as its owner.
             let entry = Verdict.Entry.purchase("41", of: "40", kind: .autoRenewable)
             var match = Match(userID: "u7", source: .poster)
             match.takesChain = true
@@ -230,7 +231,7 @@ import Testing
                 #expect(outcome.report.imported == imported && outcome.report.alreadyThere == there)
                 #expect(outcome.told == ["3 conflict userId"])
             }
-            // An account has what it is made of.
+            // An account has the tokens of the users that became part of it.
             try await lab.run("insert into merges (app_id, user_id, into_user_id) values ('game', 'u1', 'account')")
             let merged = try await Self.run(.tokens, "token,userId\n\(taken),account\n", in: lab)
             #expect(merged.report.alreadyThere == 1 && merged.report.conflicts == 0)
@@ -251,7 +252,7 @@ import Testing
             let found = try #require(try await lab.evidence(lab.question(bought, by: "u9")).first?.orders.first)
             #expect(found.id == order && found.userID == "u7" && found.goods == [.init(item: "coin", amount: 60)])
             #expect(found.target == #"{"role": "r"}"#, "\(found.target)")
-            // S2-11: the number of another system is an order's id as well.
+            // S2-11: a number of another system can be an order's id.
             let numbered = """
                 {"orderId": "20261101-coins-7", "userId": "u7", "productId": "coins", "placedAt": "2026-11-01T10:00:00Z", \
                 "priceMilliunits": 6000, "currency": "CNY", "country": "CN"}
@@ -284,7 +285,7 @@ import Testing
                     items: [.init(id: "coins", versions: [version])]
                 )
             ])
-            // Where every test's purchases are bought.
+            // `LedgerLab.bought` is the time of the purchases in every test.
             let file = """
                 userId,bonus,givenAt
                 u1,first,
@@ -315,7 +316,7 @@ import Testing
                     select concat_ws(' ', transaction_id, bonus) from given_bonuses
                     where transaction_id is not null order by 1
                     """) == ["2 monthly", "3 first", "3 monthly"])
-            // It holds nobody after his erasure, and says nothing of him.
+            // After the erasure of the user, the table neither names nor describes the user.
             let erasure = UserErasure(database: lab.database, keys: nil, actor: "ann")
             #expect(try await erasure.erase(erasure.name(of: "u2", app: "game")))
             #expect(try await lab.number("select count(*) from given_bonuses where user_id = 'u2'") == 0)
@@ -325,7 +326,7 @@ import Testing
     @Test("a program that knows nothing of imports grants none of them: it is refused, its neighbours are not")
     func olderProgram() async throws {
         try await LedgerLab.with { lab in
-            // The statement of before there were imports.
+            // The settle statement of a program from before the imports.
             let imported = Statements.importedGrant("i", id: "transaction")
             let sql = Statements.settle.sql.replacing(
                 imported,
@@ -355,7 +356,7 @@ import Testing
             #expect(try await lab.grants == ["9 u1"])
             #expect(
                 try await settle(.purchase("8"), .purchase("7")) == [.granted, .granted], "as its batch is taken apart")
-            // What it had to leave is still open, and the program of now ends it.
+            // The receipt that this program left is still open, and the current program settles it.
             let row = try #require(try await lab.texts("select id::text from receipts where due_at is not null").first)
             let posted = Posted(id: try #require(UUID(uuidString: row)), userID: "u1", appID: "game")
             try await lab.settle(posted, refused[0])
@@ -376,7 +377,7 @@ import Testing
             let name = UserName(appID: "game", key: key)
             let rows = try await lab.database.run(Statements.registeredUsers, [name])
             #expect(UserRegister.reveal(rows, keys) == [name: .id("u1")])
-            // Erased since: a second import does not bring the id back.
+            // The user was erased in the meantime: a second import does not bring the id back.
             let erasure = UserErasure(database: lab.database, keys: keys, actor: "ann")
             #expect(try await erasure.erase(name))
             _ = try await Self.run(.grants, Self.grants("3 3 u1 coins"), in: lab, keys: keys)

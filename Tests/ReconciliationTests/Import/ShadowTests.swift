@@ -10,9 +10,9 @@ import Testing
 @testable import Reconciliation
 @testable import Support
 
-/// Goal: beside the system before, everything is decided as if it counted, and nothing is given; going live takes over what
-/// that system gave, and loses nothing that it missed. Method: a worker's bench between the simulator over real HTTP
-/// and a real ledger, whose configuration goes from shadow to live.
+/// Goal: in shadow, this server decides everything as if it counted, and grants nothing; going live takes over the
+/// former system's grants, and loses no purchase that the former system missed. Method: a worker's bench between the
+/// simulator over real HTTP and a real ledger, whose configuration goes from shadow to live.
 @Suite(.timeLimit(.minutes(8))) struct ShadowTests {
     private static let shadow = "mode: shadow"
 
@@ -33,7 +33,7 @@ import Testing
             #expect(
                 try await lab.lab.texts("select goods::text from v_shadow_decisions")
                     == [#"[{"item": "coin", "amount": 60}]"#])
-            // Refused, and taken back by Apple: said as always, and still not safe to finish.
+            // Rejected proofs and refunds are answered as always, and are still not safe to finish.
             let refused = try await lab.post("e30.e30.e30", by: "u1")
             await processor.settle(refused)
             #expect(try await lab.lab.state(refused)?.hasPrefix("rejected") == true)
@@ -41,7 +41,7 @@ import Testing
                 let view = try #require(try await lab.lab.ledger.view(posted.id))
                 #expect(!ReceiptAnswer(view, finishing: .never).safeToFinish)
             }
-            // It waits for a command, not for the scheduler; another configuration wakes it as little.
+            // The receipt waits for a command, not for the scheduler; another configuration does not wake it either.
             #expect(
                 try await lab.lab.number(
                     "select count(*) from receipts where reason = 'shadow' and due_at > now() + interval '5 days'") == 1
@@ -57,7 +57,7 @@ import Testing
     func decidesAsLive() async throws {
         try await VerifyLab.with { lab in
             let processor = try await lab.processor(try lab.configuration(more: [Self.shadow]))
-            // One open order, two purchases: the second is its poster's by row 10.
+            // There is one open order and two purchases: the second is its poster's by row 10.
             let order = try await lab.lab.place("u1", minutesBefore: 0)
             try await lab.lab.run(
                 "update orders set placed_at = now() - interval '1 minute', pay_by = now() + interval '1 day'")
@@ -67,15 +67,15 @@ import Testing
                 try await lab.decisions().map { $0.split(separator: " ").dropFirst().joined(separator: " ") } == [
                     "u1 open_order \(order.uuidString.lowercased())", "u1 poster",
                 ])
-            // Another user posts the first: it stays whose it was.
+            // Another user posts the first purchase: the owner stays the same.
             await processor.settle(try await lab.post(one, by: "thief"))
             #expect(try await lab.decisions().allSatisfy { $0.contains(" u1 ") })
-            // A token nobody registered, first used by u3.
+            // A token that nobody registered is first used by u3.
             let token = UUID().uuidString
             let first = try await lab.sell { $0.appAccountToken = token }
             let second = try await lab.sell { $0.appAccountToken = token }
             await processor.settle(try await lab.post(first, by: "u3"))
-            // Another user's post of what carries it waits, as it would live; its user's own does not.
+            // Another user's post of a purchase with that token waits, as it would live; u3's own post does not.
             await processor.settle(try await lab.post(second, by: "u4"))
             #expect(try await lab.decisions().last?.hasSuffix("u3 poster") == true)
             await processor.settle(try await lab.post(second, by: "u3"))
@@ -138,11 +138,11 @@ import Testing
             let now = try await lab.post(try await lab.sell(), by: "u1")
             await live.settle(now)
             #expect(try await lab.lab.state(now) == "granted")
-            // Since when it is live is said once.
+            // The time of going live is stored once.
             let since = try await lab.lab.texts("select live_since::text from apps")
             _ = try await lab.processor(try lab.configuration(grantFrom: nil))
             #expect(try await lab.lab.texts("select live_since::text from apps") == since)
-            // Nor does a process that does not judge take it back, started on a file of yesterday.
+            // Nor is it reset by a process that does not judge and was started on yesterday's file.
             var stale = Statements.AppStart(appID: VerifyLab.appID, configurationHash: [1])
             (stale.isLive, stale.judges) = (false, false)
             _ = try await lab.lab.ledger.run(Statements.rememberApp, stale)
@@ -242,7 +242,7 @@ import Testing
             for _ in 0..<6 { sales.append(try await lab.sell()) }
             let ids = sales.map(\.purchase.transactionId)
             for sale in sales.dropLast(2) { await processor.settle(try await lab.post(sale, by: "u1")) }
-            // Held for a person; never posted.
+            // One purchase is held for a person; another was never posted.
             let refused = try await lab.post(sales[4], by: nil)
             await processor.settle(refused)
             #expect(try await lab.lab.state(refused) == "held order_unknown")
@@ -271,7 +271,7 @@ import Testing
             let all = [header] + ids.filter { $0 != ids[4] }.map { line($0, "u1", "coins") }
             let (agreed, none) = try await lab.diff(all, since: .distantPast)
             #expect(none == [] && agreed.isSame && agreed.same == 5)
-            // Of another time nothing is looked for.
+            // Purchases from outside the time span are not compared.
             let (outside, _) = try await lab.diff([header, line(ids[0], "u1", "coins")], since: now)
             #expect(outside.isSame && outside.same == 1)
         }
@@ -299,7 +299,7 @@ extension VerifyLab {
             """)
     }
 
-    /// How much was really given, told, bound, remembered or left to be done at Apple.
+    /// How many grants, events, bindings, tokens and Apple updates were really written.
     fileprivate func given() async throws -> Int {
         try await lab.number(
             """
@@ -325,7 +325,7 @@ extension VerifyLab {
 }
 
 extension ReceiptProcessor {
-    /// As if the message had come.
+    /// Settles it as if the message had come.
     fileprivate func settle(_ posted: Posted) async {
         let message = Array(Pointer(receiptID: posted.id, attempt: 0).text.utf8)
         #expect(await settle(message, redelivered: false) == .done)

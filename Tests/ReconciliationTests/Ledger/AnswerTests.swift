@@ -5,8 +5,8 @@ import Testing
 
 @testable import Ledger
 
-/// Goal: a client is told what became of each of its transactions, in full where they are its own, and nothing of
-/// another's goods.
+/// Goal: a client learns the outcome of each of its transactions, in full if the transaction is its user's, and nothing
+/// about another user's goods.
 @Suite(.timeLimit(.minutes(8))) struct AnswerTests {
     private static let bought = Date(timeIntervalSince1970: 1_800_000_000.5)
 

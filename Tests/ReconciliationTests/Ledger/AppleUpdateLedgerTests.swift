@@ -8,8 +8,8 @@ import Testing
 @testable import Settings
 @testable import Support
 
-/// Goal: what is to be told to Apple is written with the verdict that decides it, for what that verdict does and nothing
-/// else, is taken on by one process at a time and ends once (B3, B5). Method: verdicts and claims on real PostgreSQL.
+/// Goal: an Apple update is written with the verdict that decides it, for that verdict's effects and nothing else; one
+/// process at a time claims it, and it ends once (B3, B5). Method: verdicts and claims on real PostgreSQL.
 @Suite(.timeLimit(.minutes(8))) struct AppleUpdateLedgerTests {
     fileprivate static let policy = {
         var policy = AppPolicy(
@@ -37,7 +37,7 @@ import Testing
             let order = try await lab.place("u1")
             let (first, second) = (try await lab.post("u1"), try await lab.post("u2"))
             #expect(try await lab.settle(first, Self.transaction("t1"), named: order) == .granted)
-            // The same purchase of another poster, who names an order of his own: nothing is his to be told.
+            // Another poster shows the same purchase and names an order of that poster: Apple is not told that order.
             let another = try await lab.place("u2")
             #expect(try await lab.settle(second, Self.transaction("t1"), named: another) == .alreadyGranted)
             let unknown = try await lab.post("u1")
@@ -46,11 +46,11 @@ import Testing
                 try await lab.appleUpdates() == [
                     "t1 finish open", "t1 set_token \(order.uuidString.lowercased()) open", "t2 finish open",
                 ])
-            // Held before, granted now: it is finished once.
+            // The purchase was held before and is granted now: Apple is told once to finish it.
             let again = try await lab.post("u1")
             #expect(try await lab.settle(again, Self.transaction("t2")) == .granted)
             #expect(try await lab.appleUpdates().filter { $0.hasPrefix("t2") } == ["t2 finish open"])
-            // An id that is another app's is held for a person, and is not ours to finish.
+            // An id that belongs to another app is held for a person, and this app does not finish it.
             let elsewhere = try await lab.post("u1", app: "other")
             #expect(try await lab.settle(elsewhere, Self.transaction("t1")) == .held)
             #expect(try await lab.number("select count(*) from apple_updates where app_id = 'other'") == 0)
@@ -110,7 +110,8 @@ import Testing
             #expect(
                 Dictionary(uniqueKeysWithValues: again.map { ($0.transactionID, $0.attempt) })
                     == [first[1].transactionID: 1, second[0].transactionID: 0])
-            // The lease of a process that sleeps has run out: another one has done it since.
+            // The lease of a process that sleeps has run out: another process has made the Apple update in the
+            // meantime.
             try await lab.report(again[0], .refused, .appleRefused)
             try await lab.report(again[0], .open, .appleUnavailable)
             #expect(
@@ -190,7 +191,7 @@ import Testing
                 let entry = Verdict.Entry(transaction: transaction, decision: given, match: match)
                 #expect(try await lab.settle(posted, entry) == .received)
                 #expect(try await lab.appleUpdates().filter { $0.hasPrefix(id) } == [])
-                // An order that was placed since is not what the goods were given by.
+                // An order that was placed later is not the order by which the goods were given.
                 let named = isSame ? order : try await lab.place("u1", minutesBefore: 1)
                 #expect(try await lab.settle(posted, transaction, named: named) == .granted)
                 #expect(
@@ -256,14 +257,16 @@ import Testing
             let lease = Statements.AppleUpdateClaim(lines: [Self.line(.setToken)], limit: 9, lease: .seconds(60))
             let told = try #require(try await lab.database.run(Statements.claimAppleUpdates, lease).first)
 
-            // Nothing was known of him: a token is issued. Whoever tells Apple the old one has lost the Apple update.
+            // The new owner had no token: one is issued. The process that told Apple the old token no longer holds the
+            // Apple update.
             let repairs = Repairs(database: lab.database, actor: "ann")
             #expect(try await repairs.decideOwner("u2", of: "p1", appID: "game", isWrittenBack: true) == "u1")
             let issued = try await lab.texts("select token::text from user_tokens where user_id = 'u2'")
             #expect(issued.count == 1)
             try await lab.report(told, .done, nil)
             #expect(try await lab.appleUpdates() == ["p1 set_token \(issued[0]) open"])
-            // A renewal that Apple sends with the old one is the new owner's all the same, and so is one with the new one.
+            // A renewal that Apple sends with the old token belongs to the new owner all the same, and so does one with
+            // the new token.
             let second = try #require(UUID(uuidString: issued[0]))
             for (id, day, token) in [("p2", 30.0, order), ("p3", 60, second)] {
                 let renewal = period(id, day, token)
@@ -271,13 +274,14 @@ import Testing
                 #expect(try await lab.settle(try await lab.post("u1"), renewal, policy) == .granted)
             }
             #expect(try await lab.grants == ["p1 u1", "p2 u2", "p3 u2"])
-            // Its owner is the same, an earlier period is meant, or the app writes nothing back: Apple is not told.
+            // Apple is not told if the owner stays the same, if an earlier period is named, or if the app writes
+            // nothing back.
             let before = try await lab.appleUpdates()
             #expect(try await repairs.decideOwner("u2", of: "p3", appID: "game", isWrittenBack: true) == "u2")
             #expect(try await repairs.decideOwner("u4", of: "p1", appID: "game", isWrittenBack: true) == "u2")
             #expect(try await repairs.decideOwner("u1", of: "p3", appID: "game", isWrittenBack: false) == "u2")
             #expect(try await lab.appleUpdates() == before)
-            // Back to a user who has a token of the app's own, which goes before his orders.
+            // The chain goes to a user who has a token of the app's own, which goes before the user's orders.
             let own = UUID()
             try await lab.run("insert into user_tokens values ('game', '\(own)', 'u5', 'registered')")
             try await lab.place("u5", product: "pass")
@@ -383,7 +387,7 @@ import Testing
             }
             try await lab.settle(try await lab.post(old), period("p1", 0, order), policy)
             try await lab.settle(try await lab.post(new), period("p2", 30, order), policy)
-            // These tests buy in a time to come.
+            // The purchases of these tests lie in the future.
             try await lab.run("update orders set placed_at = now() - interval '1 hour'")
             let erasure = UserErasure(database: lab.database, keys: keys, actor: "test")
             #expect(try await erasure.erase(erasure.name(of: "u1", app: "game")))
@@ -392,7 +396,7 @@ import Testing
             }
             #expect(
                 try await lab.grants == ["p1 \(old)", "p2 \(old)", "p3 \(new)", "p4 \(new)", "p5 \(new)"])
-            // What he orders and buys once he is back is his.
+            // The orders and purchases that the user makes after coming back belong to the user.
             #expect(try await erasure.readmit("u1", app: "game"))
             let again = try await lab.place(old, product: "pass")
             let bought = Self.transaction("q1") {
@@ -421,7 +425,7 @@ extension LedgerLab {
         try await settle(try await judged(posted, transaction, named: named, policy))[posted.id]
     }
 
-    /// A verdict as a worker makes it: by what the database knows and the policy says.
+    /// A verdict as a worker makes it, from the database's evidence and the policy.
     fileprivate func judged(
         _ posted: Posted, _ transaction: Transaction, named: UUID? = nil,
         _ policy: AppPolicy = AppleUpdateLedgerTests.policy, isOnTrust: Bool = false

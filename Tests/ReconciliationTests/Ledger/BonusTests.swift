@@ -6,9 +6,9 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: a bonus is given once per user and period, with the purchase that is granted first, and is one with its grant
-/// (B6). Method: verdicts through the statement itself, in one batch, against sessions that have not committed, and
-/// many at once; every test ends with all invariants, which hold bonuses against goods.
+/// Goal: a bonus is given once per user and period, with the purchase that is granted first, and is stored with its
+/// grant or not at all (B6). Method: verdicts through the statement itself, in one batch, against sessions that have
+/// not committed, and many at once; every test ends with all invariants, which compare bonuses with goods.
 @Suite(.timeLimit(.minutes(8))) struct BonusTests {
     private static func bonus(_ id: String = "first", _ once: Catalogue.Bonus.Once = .ever) -> Catalogue.Bonus {
         .init(id: id, once: once, goods: [.init(item: "gem", amount: 5)])
@@ -64,7 +64,7 @@ import Testing
                 view.transactions[0].goods == [
                     .init(item: "coin", amount: 60), .init(item: "gem", amount: 5, bonus: "first"),
                 ])
-            // The same again gives nothing more.
+            // The same verdict again gives nothing more.
             #expect(try await lab.settle(try await lab.post(), Self.entry("t1")) == .alreadyGranted)
             #expect(try await Self.given(lab).count == 2)
         }
@@ -155,7 +155,7 @@ import Testing
                 #expect(try await beside?.state == .granted)
             }
             #expect(try await Self.given(lab) == ["t9 u3 first"])
-            // Two of one batch: the one that has the order has the bonus.
+            // Of two verdicts in one batch, the one with the order gets the bonus.
             let another = try await lab.place("u4")
             let verdicts = [
                 lab.verdict(try await lab.post("u4"), .transactions([Self.entry("t4", to: "u4", order: another)])),
@@ -172,9 +172,10 @@ import Testing
             let (first, second, neighbour) = (try await lab.post(), try await lab.post(), try await lab.post("u3"))
             try await lab.withSession { session in
                 try await session.run(.begin)
-                // By a catalogue without the bonus.
+                // The verdict was made with a catalogue without the bonus.
                 try await lab.settle(lab.verdict(first, .transactions([Self.entry("t1", [])])), on: session)
-                // Each may be in a batch with the other or alone; what is refused is written again by the group commit.
+                // Each verdict may be in a batch with the other or alone; the group commit writes a refused verdict
+                // again.
                 async let lost = lab.ledger.settle(lab.verdict(second, .transactions([Self.entry("t1")])))
                 async let beside = lab.ledger.settle(
                     lab.verdict(neighbour, .transactions([Self.entry("t9", to: "u3")])))
@@ -183,7 +184,7 @@ import Testing
                 #expect(try await lost?.state == .alreadyGranted)
                 #expect(try await beside?.state == .granted)
             }
-            // Past the group commit the statement says so itself: nothing of it is written.
+            // Without the group commit, the statement itself reports the conflict and writes nothing.
             try await lab.withSession { session in
                 let (third, fourth) = (try await lab.post("u4"), try await lab.post("u4"))
                 try await session.run(.begin)

@@ -6,8 +6,8 @@ import Testing
 
 @testable import Ledger
 
-/// Goal: a chain is one under both of its original ids, and what is shared has an owner of its own (Ownership, rows
-/// 0d, 4 and 8). Method: purchases through the ledger, and the evidence for what continues them.
+/// Goal: a chain is one chain under both of its original ids, and a shared purchase has an owner of its own (Ownership,
+/// rows 0d, 4 and 8). Method: purchases through the ledger, and the evidence for the purchases that continue them.
 @Suite(.timeLimit(.minutes(8))) struct ChainEvidenceTests {
     private static func period(
         _ id: String, of original: String, day: Double, _ change: (inout Transaction) -> Void = { _ in }
@@ -42,7 +42,7 @@ import Testing
                 try await lab.evidence(lab.question(transaction))[0].chain?.userID
             }
             #expect(try await owner(bundle) == nil)
-            // Granted before ownerships were written down, and since.
+            // One period was granted before the table of ownerships existed, the other one since.
             try await Self.give(Self.period("p1", of: "p1", day: 0), to: "u1", in: lab)
             #expect(try await owner(bundle) == "u1")
             try await Self.give(Self.period("p2", of: "p1", day: 1), to: "u2", takes: true, in: lab)
@@ -53,7 +53,7 @@ import Testing
             var linked = renewal
             linked.previousOriginalID = "p1"
             #expect(try await owner(linked) == "u3", "the later of both names")
-            // Back to the subscription: it names the bundle.
+            // The customer goes back to the subscription: the transaction names the bundle.
             let again = Self.period("p3", of: "p3", day: 41) { $0.previousOriginalID = "b1" }
             #expect(try await owner(again) == "u3")
             #expect(try await owner(Self.period("x", of: "x", day: 41)) == nil)
@@ -74,7 +74,7 @@ import Testing
                 userID: "u1", productID: "plus", runsUntil: LedgerLab.bought + 50 * 86_400)
             #expect(try await chain(bundle) == expected)
             #expect(try await chain(bundle, isPosted: true) == .init(userID: "u1"))
-            // As it was when it was bought, not as it is.
+            // The evidence has the product of the purchase, not the chain's product now.
             let upgrade = Self.period("p2", of: "p1", day: 20) { $0.productID = "plus" }
             #expect(try await chain(upgrade)?.productID == "coins")
             let policy = AppPolicy(
@@ -110,7 +110,8 @@ import Testing
             try await lab.settle(posted, policy.judge(next, claim: claim, evidence: evidence))
             #expect(try await lab.grants == ["s1 u1", "s2 u1"])
             #expect(try await lab.outcomes(posted) == ["s2": "granted owned_by_another_user"])
-            // The poster keeps his copy for a day; nobody is told of a dispute about what is a family's.
+            // The poster keeps the client's copy for a day; nobody is told of a dispute about a purchase that is shared
+            // in a family.
             #expect(try await lab.number("select count(*) from outcomes where safe_at is not null") == 1)
             #expect(try await lab.number("select count(*) from events where type = 'ownership.disputed'") == 0)
         }

@@ -7,8 +7,9 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: what no message told us is found: apps in turn, oldest first, by any number of schedulers, never twice, and
-/// never for ever (RetriesAndRescue). Method: due times made by SQL, claims as the scheduler makes them.
+/// Goal: receipts whose messages were lost are found: the scheduler takes apps in turn, oldest first, and any number of
+/// schedulers claim no row twice and no row for ever (RetriesAndRescue). Method: due times made by SQL, claims as the
+/// scheduler makes them.
 @Suite(.timeLimit(.minutes(8))) struct ClaimTests {
     private static func claim(_ apps: [String] = ["game"], _ limit: Int = 1000, lane: Lane = .apple) -> Statements.Claim
     {
@@ -16,7 +17,7 @@ import Testing
             lane: lane, apps: apps, limit: limit, rescueDelay: lane.rescueDelay, rescueDelayMax: .seconds(3600))
     }
 
-    /// Stores so many rows of an app, due since `start`, `start` - 1 … seconds.
+    /// Stores `count` rows of an app, due since `start`, `start` - 1 … seconds.
     private func postDue(_ count: Int, app: String = "game", since start: Int = 1000, in lab: LedgerLab) async throws
         -> [UUID]
     {
@@ -89,7 +90,7 @@ import Testing
                 leases.append(try await lab.leaseSeconds)
                 #expect(try await lab.ledger.run(Statements.claim, Self.claim()) == [], "it is leased")
             }
-            // Jitter adds up to half, and takes up to a quarter off the longest.
+            // Jitter adds up to half of the lease, and takes up to a quarter off the longest lease.
             for (lease, least) in zip(leases, [60, 120, 240, 480, 960, 1920, 2700, 2700]) {
                 #expect((least...min(least * 3 / 2, 3600)).contains(lease), "\(leases)")
             }
@@ -149,7 +150,7 @@ import Testing
                 try await session.run(.begin)
                 try await session.run(
                     Statement<Void, Void>("test.lock", "select from receipts where id = '\(held.id)' for update"))
-                // Waiting for the lock would end in a time-out of these statements, not in an answer.
+                // If these statements waited for the lock, they would end in a time-out, not in an answer.
                 for statement in [Statements.postpone, Statements.reroute] {
                     #expect(try await lab.ledger.run(statement, later) == [neighbour.id])
                 }
@@ -211,7 +212,7 @@ extension LedgerLab {
         get async throws { try await number("select count(*) from receipts where due_at <= now()") }
     }
 
-    /// Of the only receipt.
+    /// The lease of the only receipt.
     fileprivate var leaseSeconds: Int {
         get async throws { try await number("select round(extract(epoch from due_at - now()))::int from receipts") }
     }

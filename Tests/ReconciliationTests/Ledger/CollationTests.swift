@@ -3,8 +3,8 @@ import Testing
 
 @testable import Ledger
 
-/// Goal: a database is right in any locale and after a move to another C library (F24), because nothing that is compared or
-/// indexed goes by the rules of a language. Method: the catalogue of a migrated database.
+/// Goal: a database works in any locale and after a move to another C library (F24), because no comparison and no index
+/// depends on the rules of a language. Method: the catalogue of a migrated database.
 @Suite(.timeLimit(.minutes(2))) struct CollationTests {
     @Test("F24: every text column of a table and every index of text compares by bytes")
     func bytes() async throws {

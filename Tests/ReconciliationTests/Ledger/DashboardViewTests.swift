@@ -6,12 +6,12 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: a view that says "money waits" says so when it does and only then, and shows nobody. Method: purchases written
-/// by the real statements on a database of its own, moved back in time by hand, and what each view says of them.
+/// Goal: a view that says "money waits" says so when money waits and only then, and shows no user. Method: purchases
+/// written by the real statements on a database of its own and moved back in time by SQL, then the rows of each view.
 @Suite(.timeLimit(.minutes(4))) struct DashboardViewTests {
     @Test("S1-1: paid and not granted: what Apple confirmed and nobody got, until it is granted or refunded")
     func paidNotGranted() async throws {
-        // Moved back in time, the rows no longer lie on the day they were counted on.
+        // After the rows are moved back in time, they no longer lie on the day that has counted them.
         try await LedgerLab.with(endsSound: false) { lab in
             let seen = "select concat_ws(' ', transaction_id, state, reason) from v_paid_not_granted order by 1"
             let (held, refunded, granted) = (
@@ -21,19 +21,20 @@ import Testing
             try await lab.settle(refunded, .purchase("t2", .held(.review)))
             try await lab.settle(granted, .purchase("t3"))
             #expect(try await lab.texts(seen) == [], "not yet older than the limit")
-            // By as much as each, so that what was granted at once took these six minutes, however slow the test is.
+            // All receipts move by the same time, so that a purchase that was granted at once took these six minutes,
+            // however slow the test is.
             try await lab.run("update receipts set received_at = received_at - interval '6 minutes'")
             #expect(try await lab.texts(seen) == ["t1 held product_unknown", "t2 held review"])
             try await lab.run("update transactions set revoked_at = now() where transaction_id = 't2'")
             #expect(try await lab.texts(seen) == ["t1 held product_unknown"])
             try await lab.settle(held, .purchase("t1"))
             #expect(try await lab.texts(seen) == [])
-            // And how long that took is seen to the second, by product and by hour.
+            // The view shows that time to the second, by product and by hour.
             let slow = "select count(*) from v_grant_times where seconds between 359 and 420"
             #expect(try await lab.number(slow) == 2)
             #expect(
                 try await lab.number("select sum(grants)::bigint from v_time_to_grant where p50_seconds > 359") == 2)
-            // Of receipts as well that were posted long before.
+            // The view also shows receipts that were posted long before.
             try await lab.run("update receipts set received_at = received_at - interval '3 days'")
             #expect(
                 try await lab.number("select sum(grants)::bigint from v_time_to_grant where p50_seconds > 259200") == 2)
@@ -87,7 +88,7 @@ import Testing
                 #expect(rows.count == 1)
                 #expect(rows.allSatisfy { !$0.contains("anna") && !$0.contains("apple-1") }, "\(rows)")
             }
-            // What another user posted as his.
+            // The purchase of one user was posted by another user.
             try await lab.run("update grants set binding_source = 'record' where transaction_id = 't0'")
             #expect(try await lab.number("select count(*) from v_refund_rate_by_user") == 0)
         }

@@ -8,8 +8,9 @@ import Testing
 @testable import Postgres
 @testable import Reconciliation
 
-/// Goal: each purchase that follows another closely is flagged once, however the grants are cut into steps, whoever
-/// searches and whatever fails meanwhile; and no scheduler searches what another one just did (P6, 0011_sums.sql).
+/// Goal: each purchase that follows another closely is flagged once, in whatever steps and by whatever schedulers the
+/// grants are searched, and whatever fails in the meantime; and no scheduler searches grants that another one has just
+/// searched (P6, 0011_sums.sql).
 @Suite(.timeLimit(.minutes(4))) struct DoubleChargeTests {
     @Test(
         "P6: every pair is flagged, in short steps and in one that finds more than it may at once",
@@ -39,7 +40,7 @@ import Testing
                 try await lab.run(
                     "update \(table) set user_id = 'guest-of-' || user_id where transaction_id like '%-0'")
             }
-            // The accounts' own events were searched long ago.
+            // The events of the accounts are deleted, as if they had been searched long ago.
             try await lab.run("delete from events where transaction_id like '%-1'")
             try await lab.run(
                 """
@@ -88,7 +89,7 @@ import Testing
                 window: DoubleChargeSweep.window)
             #expect(try await lookUps(single) == 2, "one of a product: only when it was bought")
 
-            // Granted now, bought as long ago as one of the old ones: they are a pair.
+            // The purchase is granted now, but was bought close to one of the old purchases: the two are a pair.
             try await lab.run(
                 """
                 update transactions set purchased_at = (
@@ -178,7 +179,7 @@ import Testing
             #expect(try #require(try await behind()).rounded(.down) == 300)
             let sweep = DoubleChargeSweep(ledger: lab.ledger, pause: 0, logger: .silent)
             var batch = DoubleChargeSweep.batchMax
-            // What it told itself are events as well.
+            // The sweep's own events have to be searched as well.
             for _ in 0..<2 { await sweep.sweep(&batch, unlessWithin: .zero) }
             #expect(try await behind() == nil)
         }

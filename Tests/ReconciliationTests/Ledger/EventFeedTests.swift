@@ -8,9 +8,9 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: the app backend's feed tells every grant exactly once, in an order in which a cursor loses nothing, whatever
-/// commits late. Method: eight sessions settle in transactions of random length, the way a slow disk
-/// would; a reader follows by cursor alone.
+/// Goal: the app backend's feed shows every grant exactly once, in an order in which a cursor loses nothing, whatever
+/// commits late. Method: eight sessions settle in transactions of random length, as on a slow disk; a reader follows by
+/// cursor alone.
 @Suite(.timeLimit(.minutes(8))) struct EventFeedTests {
     private static func page(_ cursor: EventCursor, limit: Int = 7, apps: [String] = ["game"]) -> Statements.EventPage {
         .init(apps: apps, after: cursor, limit: limit)
@@ -148,7 +148,7 @@ import Testing
         }
     }
 
-    /// What makes a server another one: it was started at another time.
+    /// Makes the server look like one that was started at another time, which is another era.
     private static func restart(_ lab: LedgerLab) async throws {
         try await lab.run(
             """
@@ -163,7 +163,7 @@ import Testing
             try await lab.settle(try await lab.post("u1"), .purchase("t1"))
             try await lab.until("told") { try await Self.read(lab, .start).count == 1 }
             let seen = try #require(try await Self.read(lab, .start).first?.cursor)
-            // The server went on for a thousand transactions, which its backup does not hold.
+            // The server wrote a thousand transactions more, which its backup does not hold.
             let lost = EventCursor(place: seen.place + 1000, id: seen.id + 1000)
             try await Self.restart(lab)
             #expect(try await Self.read(lab, lost) == [])

@@ -4,8 +4,8 @@ import Testing
 
 @testable import Ledger
 
-/// Goal: no question of whose a purchase is reads a table as a whole. Method: the kept plans of the statements that ask it,
-/// on filled tables, with statistics and with those of empty ones.
+/// Goal: no query for the owner of a purchase reads a whole table. Method: the kept plans of these statements, on
+/// filled tables, with statistics of these and of empty tables.
 @Suite(.timeLimit(.minutes(8))) struct EvidencePlanTests {
     @Test("on filled tables, also behind old statistics, no question reads a table", arguments: [true, false])
     func plan(isAnalyzed: Bool) async throws {

@@ -7,7 +7,7 @@ import Testing
 @testable import Ledger
 @testable import MovingIn
 
-/// Goal: the evidence that a match rests on is what the tables say, whichever statements of a batch tell it. Method: rows of
+/// Goal: the evidence for a match is what the tables contain, whichever statements of a batch read it. Method: rows of
 /// every kind beside rows of other apps, users and products.
 @Suite(.timeLimit(.minutes(8))) struct EvidenceTests {
     private static func transaction(
@@ -25,7 +25,7 @@ import Testing
             let named = try await lab.place("u3")
             let own = try await lab.place("u1", goods: #"[{"item": "coin", "amount": 7}]"#)
             let near = try await lab.place("u4", installation: "device")
-            // What may not be seen: another app's, product's, user's; too late, too early, bound.
+            // Orders that must not be found: of another app, product or user; too late, too early, bound.
             try await lab.place("u1", app: "other")
             try await lab.place("u1", product: "gems")
             try await lab.place("u9")
@@ -35,7 +35,7 @@ import Testing
             try await lab.settle(try await lab.post(), try await lab.matched("t0", by: "u1", order: bound))
             let transaction = Self.transaction {
                 $0.appAccountToken = token
-                // A later one of its chain: its token does not say all.
+                // A later transaction of its chain: the token alone does not decide.
                 $0.originalID = "t0"
             }
             let evidence = try await lab.evidence(
@@ -45,7 +45,7 @@ import Testing
             #expect(Set(evidence[0].orders.map(\.id)) == [token, named, own, near] && evidence[0].orders.count == 4)
             #expect(evidence[0].orders.filter(\.isOnProvenInstallation).map(\.id) == [near])
             #expect(evidence[0].orders.first { $0.id == own }?.goods == [.init(item: "coin", amount: 7)])
-            // An unbound order that the token names decides: nobody else is looked for.
+            // An unbound order that the token names decides: no other order is looked for.
             let decided = try await lab.evidence(
                 lab.question(Self.transaction { $0.appAccountToken = own }, installation: "device"))
             #expect(decided[0].orders.map(\.id) == [own])
@@ -127,10 +127,10 @@ import Testing
                 (rest.orders, expectedRest.orders) = ([], [])
                 #expect(rest == expectedRest, "\(question)")
             }
-            // A batch that is answered by its tokens alone.
+            // All questions of this batch are answered by their tokens alone.
             let simple = try await lab.database.run(Statements.orderOfToken, Array(questions.prefix(4)))
             #expect(simple.map { $0.evidence.orders.map(\.id) } == Array(repeating: [open], count: 4))
-            // Not where a person has decided.
+            // The token does not decide where a person has decided.
             try await lab.run(
                 "insert into support_decisions (app_id, transaction_id, user_id, item) values ('game', 't1', 'guest', 'a')"
             )
@@ -178,7 +178,7 @@ import Testing
             for (index, evidence) in whole.enumerated() where evidence != .none {
                 #expect(known.contains(index), "\(questions[index])")
             }
-            // Whom others became a part of is asked about in full, and of nobody else in vain.
+            // Full questions are asked about users that others became part of, and about no other user in vain.
             let inVain = known.filter { whole[$0] == .none }.map { questions[$0].userID }
             #expect(inVain.allSatisfy { $0 == "u5" } && known.count < questions.count / 2 + questions.count / 4)
         }
@@ -208,7 +208,7 @@ import Testing
             #expect(try await ask("c") == .none, "nobody is known by a tombstone")
             #expect(try await ask("a", isPosted: true) == .none)
             #expect(try await ask("x") == .none)
-            // As the table's row 11 has it, a day later.
+            // Row 11 of the table, a day later.
             let bought = Self.transaction {
                 $0.customerID = "a"
                 $0.showsToken = true
@@ -366,13 +366,13 @@ import Testing
                     try await lab.post(user),
                     .transactions([policy.judge(question.transaction, claim: claim, evidence: evidence)]))
             }
-            // Two devices at once; the later one's evidence is as old as the first one's.
+            // Two devices post at once; the later verdict's evidence is as old as the first one's.
             let (one, other) = (copy("s2"), copy("s3"))
             let evidence = try await lab.evidence(one, other)
             let (first, second) = (try await verdict(one, evidence[0]), try await verdict(other, evidence[1]))
             try await lab.settle(first, second)
             try await lab.settle(second)
-            // And a third, when it was given.
+            // A third device posts after the grant.
             let late = copy("s4")
             try await lab.settle(try await verdict(late, try await lab.evidence(late)[0]))
             #expect(
@@ -411,7 +411,8 @@ import Testing
             #expect(try await give(.period("r1")) == .alreadyGranted)
             #expect(try await give(.period("r2", month: 2, lineItem: "78")) == .alreadyGranted)
 
-            // Bought anew, when the key was made of the refund's date, which Apple corrects.
+            // The item is bought again, from a time when the key was made of the date of the refund, which Apple
+            // corrects.
             let sword = { (id: String, days: Double) in
                 Verdict.Entry.purchase(id, of: "s1", kind: .nonConsumable) { $0.purchasedAt += days * 86_400 }
             }
@@ -459,7 +460,7 @@ import Testing
             )
             #expect(try await mayHave("tokens") == true)
             #expect(try await mayHave("none") == false)
-            // Several at once, and again: each once.
+            // Several rows at once, and again: each is stored once.
             for _ in 0..<2 {
                 try await lab.run(
                     """

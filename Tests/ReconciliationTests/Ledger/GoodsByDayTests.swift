@@ -8,10 +8,10 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: `v_goods_by_day` tells at every moment what the grants themselves tell, and reads few of them
-/// (0011_sums.sql). Method: grants at random times of 16 days and at the edges of each, and the view held against their direct sum in
-/// one snapshot: before anything is summed, after each step, beside other schedulers, while a grant's transaction is
-/// still open, after the clock went back and after a restore.
+/// Goal: `v_goods_by_day` shows at every moment the sums of the grants, and reads few of the grants (0011_sums.sql).
+/// Method: grants at random times of 16 days and at the edges of each day, and the view compared with the grants'
+/// direct sum in one snapshot: before anything is summed, after each step, beside other schedulers, while a grant's
+/// transaction is still open, after the clock went back and after a restore.
 @Suite(.timeLimit(.minutes(4))) struct GoodsByDayTests {
     @Test("the view is the direct sum: after every step, on both sides of every midnight, and what is bought meanwhile")
     func equalsTheDirectSum() async throws {
@@ -47,7 +47,8 @@ import Testing
             try await withThrowingTaskGroup { group in
                 for _ in 0..<5 {
                     group.addTask {
-                        // Until there is nothing left: a step that another one was before finds nothing to do.
+                        // The step is repeated until all grants are summed: a step after another scheduler's step finds
+                        // nothing to do.
                         try await lab.until("not summed in time") {
                             _ = try await lab.ledger.run(Statements.sumGoods, .seconds(7200))
                             _ = try await lab.ledger.run(Statements.sumGoodsAgain, GoodsByDay.margin)
@@ -97,7 +98,8 @@ import Testing
         try await LedgerLab.with(endsSound: false) { lab in
             try await lab.withSession { worker in
                 func run(_ sql: String) async throws { try await worker.run(Statement<Void, Void>("test.late", sql)) }
-                // It has begun, and nothing else yet: what it will grant is after anything that is complete by then.
+                // The transaction has begun, and has done nothing else yet: its grants lie after everything that is
+                // complete by then.
                 try await run("begin")
                 try await run("select now()")
                 _ = try await lab.ledger.run(Statements.lookAheadOfGoods, GoodsByDay.margin)
@@ -108,7 +110,7 @@ import Testing
                 #expect(try await lab.difference() == 0)
                 #expect(try await lab.summed() == 0)
 
-                // It has granted, and its commit waits.
+                // The transaction has granted and has not committed yet.
                 try await run("begin")
                 try await run(LedgerLab.give("late"))
                 _ = try await lab.ledger.run(Statements.lookAheadOfGoods, .zero)
@@ -134,7 +136,7 @@ import Testing
             }
             var random = SeededRandom(announcing: "goods by day, service")
             try await lab.fill(300, &random)
-            // All but the last hours were summed by another one.
+            // Another scheduler has summed all but the last hours.
             _ = try await lab.ledger.run(Statements.lookAheadOfGoods, .seconds(3 * 3600))
             while try await lab.step(.seconds(86_400)) {}
             let isUpToDate =
@@ -145,7 +147,7 @@ import Testing
             }
             #expect(try await lab.difference() == 0)
 
-            // Its clock was a day ahead, and it summed that day as well.
+            // The server's clock was a day ahead, and the scheduler summed that day as well.
             try await lab.run(LedgerLab.give("ahead", at: "now() + interval '20 hours'"))
             try await lab.run(
                 """
@@ -160,7 +162,7 @@ import Testing
                 #expect(try await lab.difference() == 0)
             }
 
-            // A dump in a server that has counted less.
+            // A dump was restored on a server with lower transaction ids.
             try await lab.run(
                 """
                 update goods_by_day_progress set complete_to = summed_to + interval '1 second',
@@ -187,7 +189,7 @@ import Testing
                 """)
             try await lab.run("vacuum analyze grants")
             try await lab.run("set max_parallel_workers_per_gather = 0")
-            /// Of grants, by the scans of the view; whatever a scan threw away counts as well.
+            /// The number of grants that the view's scans read; rows that a scan threw away count as well.
             func read() async throws -> Int {
                 let plan = try await lab.texts("explain (analyze, costs off, timing off) select * from v_goods_by_day")
                 var rows = 0
@@ -203,7 +205,7 @@ import Testing
             #expect(try await read() >= 93_000, "two weeks, as nothing is summed")
             _ = try await lab.ledger.run(Statements.lookAheadOfGoods, GoodsByDay.margin)
             while try await lab.step(.seconds(86_400)) {}
-            // The 25 of five minutes, and what lies in the same pages' range of the index.
+            // The 25 grants of five minutes, and the other grants in the same pages' range of the index.
             let rows = try await read()
             #expect((25...20_000).contains(rows), "\(rows)")
             #expect(try await lab.difference() == 0)
@@ -217,7 +219,7 @@ extension LedgerLab {
         binding_source, granted_at
         """
 
-    /// A grant of this moment.
+    /// SQL that inserts one grant, at `time`.
     fileprivate static func give(_ id: String, at time: String = "now()") -> String {
         """
         insert into grants (\(columns))
@@ -227,8 +229,8 @@ extension LedgerLab {
 
     fileprivate func give(_ id: String) async throws { try await run(Self.give(id)) }
 
-    /// Grants of 16 days, of the last hours and of the last minutes, and the two around each midnight; and purchases
-    /// that Apple took back.
+    /// Inserts grants of 16 days, of the last hours and of the last minutes, and two around each midnight; and
+    /// purchases that Apple took back.
     fileprivate func fill(_ count: Int, _ random: inout SeededRandom) async throws {
         _ = try await texts("select setseed(\(Double.random(in: -1...1, using: &random)))::text")
         try await run(
@@ -255,7 +257,7 @@ extension LedgerLab {
             """)
     }
 
-    /// Rows by which the view and the grants themselves differ, in one snapshot.
+    /// The number of rows by which the view and the grants themselves differ, in one snapshot.
     fileprivate func difference() async throws -> Int {
         try await number(
             """
@@ -278,7 +280,7 @@ extension LedgerLab {
             """)
     }
 
-    /// Grants of the days that the view shows, up to where they are summed.
+    /// The number of grants on the days that the view shows, up to the time to which they are summed.
     fileprivate func granted() async throws -> Int {
         try await number(
             """
@@ -296,7 +298,8 @@ extension LedgerLab {
         try await number("select count(*) from goods_by_day_progress where summed_to = complete_to") == 1
     }
 
-    /// Other tests' transactions count as well, as a database's numbers are its server's.
+    /// Waits until the grants are complete. Other tests' transactions count as well, because transaction ids belong to
+    /// the whole server.
     fileprivate func untilComplete() async throws {
         try await until("a transaction beside did not end") {
             try await number(
@@ -307,7 +310,7 @@ extension LedgerLab {
         }
     }
 
-    /// One step, as soon as it may be made.
+    /// Makes one step, as soon as the step may be made.
     ///
     /// - Returns: whether there is more.
     fileprivate func step(_ span: Duration) async throws -> Bool {

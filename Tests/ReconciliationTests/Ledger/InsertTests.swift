@@ -8,7 +8,7 @@ import Testing
 @testable import Ledger
 
 /// Goal: the same submission is one row, one payload and one count, however often, wherever and how concurrently it is
-/// posted; and what comes back out is what was put in.
+/// posted; and a stored submission is read back unchanged.
 @Suite(.timeLimit(.minutes(8))) struct InsertTests {
     private static func submission(_ number: Int, app: String = "game") -> Submission {
         Submission(

@@ -7,11 +7,11 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: what lies before a span's beginning makes nothing within it look broken, and what is new is judged by the
-/// shortest span, however old the receipt that it is about. Method: every way in which a receipt is written about
-/// twice, with time between: everything stored becomes so much older.
+/// Goal: rows from before the beginning of a span do not make the rows within it look broken, and the shortest span
+/// judges new rows, however old their receipt is. Method: every way in which a receipt is written twice, with time in
+/// between: everything stored is made older.
 @Suite(.timeLimit(.minutes(4))) struct InvariantSpanTests {
-    /// Each longer than one more of the spans that a scheduler checks.
+    /// Each time is longer than one more of the spans that a scheduler checks.
     static let times: [Duration] = [30, 200, 1400, 11_000, 90_000].map { .seconds($0) }
 
     @Test("I1 to I17: sound in every span, whatever of it is older than the span", arguments: times)
@@ -85,8 +85,8 @@ import Testing
 }
 
 extension LedgerLab {
-    /// Time passes: whatever is stored becomes so much older, but for what Apple says. What is open is due as before, as if
-    /// somebody had seen to it.
+    /// Makes everything stored older by `time`, except for the data from Apple. Open rows are due as before, as if a
+    /// scheduler had postponed them.
     fileprivate func pass(_ time: Duration) async throws {
         try await run(
             """

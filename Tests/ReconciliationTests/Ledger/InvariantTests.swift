@@ -7,8 +7,8 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: `makegood check` sees every kind of damage, names it, and cries over nothing else. Method: a sound ledger with
-/// a receipt in every state, one mutation by SQL, and exactly the violations it must cause.
+/// Goal: `makegood check` finds and names every kind of damage, and reports nothing else. Method: a sound ledger with a
+/// receipt in every state, one mutation by SQL, and exactly the violations that the mutation must cause.
 @Suite(.timeLimit(.minutes(8))) struct InvariantTests {
     struct Damage: Sendable, CustomTestStringConvertible {
         let name: String
@@ -269,7 +269,7 @@ import Testing
         """
     }
 
-    /// One receipt in every state. Grants: `mine` (granted, and already granted to a second receipt).
+    /// Stores one receipt in every state. One grant is `mine` (granted, and already granted to a second receipt).
     private func seed(_ lab: LedgerLab) async throws {
         try await lab.settle(try await lab.post(), .purchase("mine"))
         try await lab.settle(try await lab.post(), .purchase("mine"))

@@ -6,15 +6,15 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: no plan that a service made while the tables were empty, and keeps, reads an app's rows for the look-up of one
-/// of them: on the first day of a deployment, or of an app that moves in, everything is written before autovacuum first
-/// comes by (WritingVerdicts).
+/// Goal: a plan that a service made while the tables were empty, and keeps, never reads all rows of an app to look up
+/// one of them: on the first day of a deployment, or of an app that moves in, everything is written before autovacuum
+/// first runs (WritingVerdicts).
 ///
-/// Method: no statistics and no autovacuum. Each statement runs once on the empty database, then 50,000 receipts and
-/// what belongs to them are stored, then it runs again, and the blocks that the server touches for it are counted. What
-/// settling does stands in `SettlePlanTests`.
+/// Method: no statistics and no autovacuum. Each statement runs once on the empty database, then the test stores 50,000
+/// receipts and their other rows, then the statement runs again, and the blocks that the server touches for it are
+/// counted. `SettlePlanTests` covers settling.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct KeptPlanTests {
-    /// The most is 350, for whose a purchase is. Who reads the rows of an app touches 47,000.
+    /// The most is 350, for the query for a purchase's owner. A plan that reads all rows of an app touches 47,000.
     private static let blocksMax = 2000
 
     private struct Probe {
@@ -38,7 +38,7 @@ import Testing
                 select transaction_id, purchase_key, app_id, environment, transaction_id, user_id, product_id, goods,
                   binding_source, order_id, order_id, granted_at, receipt_id from grants
                 """)
-            // The first time a session also reads what the catalogue says of the new day's tables.
+            // In its first run, a session also reads the catalogue's entries of the new day's tables.
             for probe in probes { _ = try await probe.run(lab) }
             for probe in probes {
                 var rows = 0

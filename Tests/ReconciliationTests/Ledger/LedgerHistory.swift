@@ -1,10 +1,10 @@
 import Ledger
 import Postgres
 
-/// How a statement does in a database with years behind it.
+/// Measures a statement in a database with the rows of years.
 extension LedgerLab {
-    /// Blocks of this database that the server reads or finds in memory for `body`. Nobody else is in this database;
-    /// what the count itself costs is in it.
+    /// The blocks of this database that the server reads or finds in memory for `body`, including the blocks for the
+    /// count itself. No other session uses this database.
     func touched(_ body: () async throws -> Void) async throws -> Int {
         let before = try await blocks()
         try await body()
@@ -14,14 +14,14 @@ extension LedgerLab {
     private static let flush = Statement<Void, Void>("test.flush", "select pg_stat_force_next_flush()")
 
     private func blocks() async throws -> Int {
-        // Of both connections: a session tells its numbers by itself once a second.
+        // Both connections are flushed: a session publishes its numbers by itself only once a second.
         _ = try await ledger.run(Self.flush, ())
         try await database.run(Self.flush)
         return try await number(
             "select blks_hit + blks_read from pg_stat_database where datname = current_database()")
     }
 
-    /// 50,000 receipts of one purchase each and what belongs to them, a minute apart; no statistics are taken.
+    /// Stores 50,000 receipts of one purchase each and their other rows, a minute apart, and takes no statistics.
     func fillHistory() async throws {
         for sql in [
             """

@@ -14,7 +14,7 @@ import Testing
 struct LedgerLab: Sendable {
     let url: String
     let ledger: Ledger
-    /// Apart from the ledger's own connections.
+    /// Connects apart from the ledger's own connections.
     let database: Database
     let parking: Parking
 
@@ -22,7 +22,7 @@ struct LedgerLab: Sendable {
         scale: Double = 1, connections: Int = 2, writers: Int = 2, parking: Parking = .init(),
         endsSound: Bool = true, isAlone: Bool = false, _ body: (LedgerLab) async throws -> Void
     ) async throws {
-        // One at a time may want to be alone, or two would wait for each other.
+        // A lab that is alone takes all places. Only one such lab may wait at a time, or two would wait for each other.
         let places = isAlone ? slotsMax : 1
         for _ in 0..<places { await slots.enter() }
         defer { for _ in 0..<places { slots.leave() } }
@@ -38,7 +38,7 @@ struct LedgerLab: Sendable {
         do {
             try await body(lab)
             if endsSound {
-                // By hand, and without the waits between tries.
+                // The check runs without the waits between tries.
                 let violations = try await Invariant.check(lab.database, span: .all, scale: 0)
                 #expect(violations == [])
             }
@@ -52,7 +52,7 @@ struct LedgerLab: Sendable {
         try result.get()
     }
 
-    /// Tests run side by side, and a server has about a hundred sessions for all of them.
+    /// The most labs at a time. Tests run side by side, and a server has about a hundred sessions for all of them.
     private static let slotsMax = 6
     private static let slots = AsyncSemaphore(slotsMax)
 
@@ -64,7 +64,7 @@ struct LedgerLab: Sendable {
         return configuration
     }
 
-    /// Another process: one connection, whose `begin` and `commit` the test writes itself.
+    /// Lends a session that acts as another process: one connection, whose `begin` and `commit` the test writes itself.
     func withSession(_ body: (Database) async throws -> Void) async throws {
         let session = Database(Self.configuration(url), connections: 1, logger: .silent)
         do {
@@ -99,7 +99,7 @@ struct LedgerLab: Sendable {
         Issue.record(what)
     }
 
-    /// Waits until so many sessions of this database wait for a lock.
+    /// Waits until `count` sessions of this database wait for a lock.
     func untilBlocked(_ count: Int = 1) async throws {
         try await until("no session waited for a lock") {
             try await number(
@@ -111,7 +111,7 @@ struct LedgerLab: Sendable {
     }
 }
 
-/// A stored submission, as a test speaks of it.
+/// A stored submission, as the tests name it.
 struct Posted: Sendable, Hashable {
     let id: UUID
     let userID: String?
@@ -144,7 +144,7 @@ extension LedgerLab {
             finding: finding, dueIn: dueIn, call: call)
     }
 
-    /// One settle statement, past the group commit.
+    /// Runs one settle statement, without the group commit.
     @discardableResult
     func settle(_ verdicts: Verdict..., on session: Database? = nil) async throws -> [UUID: ReceiptState] {
         let rows = try await (session ?? database).run(
@@ -159,14 +159,14 @@ extension LedgerLab {
         try await settle(verdict(posted, attempt: attempt, .transactions(entries)))[posted.id]
     }
 
-    /// `granted`, or `held product_unknown`: the receipt as it stands.
+    /// The receipt's state and reason: `granted`, or `held product_unknown`.
     func state(_ posted: Posted) async throws -> String? {
         try await texts(
             "select concat_ws(' ', state, reason) from receipts where id = '\(posted.id)'"
         ).first
     }
 
-    /// By transaction, the same words.
+    /// The state and reason of each outcome, by transaction.
     func outcomes(_ posted: Posted) async throws -> [String: String] {
         let rows = try await database.run(
             Statement<UUID, (String, String)>(
@@ -186,7 +186,7 @@ extension LedgerLab {
 extension Verdict.Entry {
     static let coins = [AppPolicy.Goods(item: "coin", amount: 60)]
 
-    /// A purchase to be granted, unless a decision is given.
+    /// A purchase that is granted, unless a decision is given.
     static func purchase(
         _ id: String, of original: String? = nil, kind: Transaction.Kind = .consumable,
         in environment: String = Transaction.production, signedAt: Date? = nil,
@@ -212,7 +212,7 @@ extension Verdict.Entry {
 }
 
 extension Logger {
-    /// Outages and refusals are what these tests are about: nobody needs to read of them.
+    /// A logger that drops everything: outages and refusals are expected in these tests.
     static var silent: Logger {
         var logger = Logger(label: "tests")
         logger.logLevel = .critical
@@ -221,7 +221,7 @@ extension Logger {
 }
 
 extension Ledger {
-    /// `store`, where only whether it was new matters.
+    /// `store`, for tests that only need to know whether the submission was new.
     func insert(_ submission: Submission) async throws(LedgerError) -> Bool {
         if case .new = try await store(submission) { true } else { false }
     }

@@ -7,8 +7,8 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: a limit is exact, however many come at once, in one batch or in many (S3). Method: real statements on a real database,
-/// from one session and from eight, of which some are ended while they write.
+/// Goal: a limit is exact, however many purchases come at once, in one batch or in many (S3). Method: real statements
+/// on a real database, from one session and from eight, some of which are ended while they write.
 @Suite(.timeLimit(.minutes(4))) struct LimitPlaceTests {
     private static func policy(_ change: (inout AppPolicy) -> Void) -> AppPolicy {
         var policy = AppPolicy(id: "game", grantFrom: .distantPast, makeUpUsersPerCustomer: 0, products: [])
@@ -55,7 +55,7 @@ import Testing
                         "select distinct state || ' ' || reason || ' ' || array_to_string(reasons, ',') from outcomes where state <> 'granted'"
                     )
                         == ["held sandbox limit_sandbox_user"])
-                // Of the app one is left, for another user; and a third user has none.
+                // One place of the app is left, for another user; a third user gets none.
                 for (user, state) in [("u2", ReceiptState.granted), ("u3", .held)] {
                     let posted = try await lab.post(user)
                     let entry = Verdict.Entry.purchase("t-\(user)", in: Transaction.sandbox)
@@ -68,7 +68,7 @@ import Testing
                         "select array_to_string(reasons, ',') from outcomes where transaction_id = 't-u3'") == [
                             "limit_sandbox_app"
                         ])
-                // The next day they have their places.
+                // The next day these purchases get their places.
                 try await lab.run("update limit_places set day = day - 1")
                 let waiting = try await lab.post("u3")
                 let entry = Verdict.Entry.purchase("t-u3", in: Transaction.sandbox)
@@ -178,7 +178,7 @@ import Testing
         ])
     }
 
-    /// `transaction limit,limit` of each purchase that passed a limit of the catalogue.
+    /// `transaction limit,limit` for each purchase that exceeded a limit of the catalogue.
     private static func flagged(_ lab: LedgerLab) async throws -> [String] {
         try await lab.texts(
             "select transaction_id || ' ' || array_to_string(reasons, ',') from outcomes where reasons is not null order by 1"
@@ -187,7 +187,7 @@ import Testing
 
     @Test("R2: what is paid is given beyond the catalogue's limits, and its grant says which it passed")
     func items() async throws {
-        // Grants are moved to the day before.
+        // The test moves grants to the day before.
         try await LedgerLab.with(endsSound: false) { lab in
             func buy(
                 _ id: String, by user: String = "u1", quantity: Int = 1, _ state: ReceiptState = .granted
@@ -200,7 +200,7 @@ import Testing
                 #expect(settled.map(\.state) == [state], "\(id)")
                 return settled.first?.lackingLimit
             }
-            // Given before there were places, to a guest who became part of the account.
+            // The purchase was given before the table of places existed, to a guest who became part of the account.
             try await lab.settle(try await lab.post("guest"), .purchase("old"))
             #expect(try await lab.merge("guest", into: "u1") == .merged)
             #expect(try await buy("a") == nil)
@@ -280,7 +280,7 @@ import Testing
             #expect(try await ask(["more"]) == [.refused])
             #expect(count(try await ask(["more"], by: "u2")) == 1)
             #expect(count(try await ask(["more"], isVouched: true)) == 1)
-            // One that led somewhere makes room for one.
+            // A receipt that led to a grant makes room for one more.
             try await lab.run(
                 "update receipts set state = 'granted', settled_at = now(), due_at = null where transaction_id = '\(taken[0])'"
             )
@@ -328,7 +328,7 @@ import Testing
                 let placed = try await withThrowingTaskGroup(of: (UUID?, Bool).self) { group in
                     for tap in taps {
                         group.addTask {
-                            // With another order of the same user before it, in the same batch.
+                            // Another order of the same user stands before it in the same batch.
                             var other = NewOrder.example(Int.random(in: 2000..<1_000_000))
                             other.userID = "tapper"
                             let both = try await OrderBatch.place([other, tap], in: lab.database)
@@ -392,7 +392,8 @@ import Testing
                     "select max(c) from (select count(distinct user_id) c from grants where environment = 'Production' group by customer_id) u"
                 )
                     <= 2)
-            // No gaps, so that a number is the count; and nobody waits for another who has no place himself.
+            // Places have no gaps, so that a number is the count; and no purchase waits for another one that has no
+            // place itself.
             #expect(
                 try await lab.number(
                     "select count(*) from (select max(n) m, count(*) c from limit_places group by app_id, limit_name, holder, day) p where m <> c"

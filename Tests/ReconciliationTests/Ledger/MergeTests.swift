@@ -8,9 +8,9 @@ import Testing
 @testable import Ledger
 @testable import Settings
 
-/// Goal: an account that became part of another is the other, in everything, whatever was written before, is written at
-/// the same moment or comes afterwards. Method: merges one by one and many at once, and what orders, tokens, chains,
-/// grants and posts of the old id mean then; every test ends with all invariants.
+/// Goal: an account that became part of another account counts as that account everywhere, whether rows are written
+/// before, during or after the merge. Method: merges one by one and many at once, then the meaning of orders, tokens,
+/// chains, grants and posts of the old id; every test ends with all invariants.
 @Suite(.timeLimit(.minutes(8))) struct MergeTests {
     @Test("once, again, in a row, in a circle, elsewhere: each merge has its word, and is audited once")
     func words() async throws {
@@ -32,7 +32,7 @@ import Testing
             #expect(try await lab.ids("b") == ["a", "b", "c", "d"])
             #expect(try await lab.ids("e") == ["e"])
             #expect(try await lab.merge("a", into: "x", app: "other") == .merged, "another app's user")
-            // One person's ids are looked up one by one.
+            // The ids of one person are looked up one by one.
             for number in 4..<Statements.idsPerPersonMax {
                 #expect(try await lab.merge("m\(number)", into: "c") == .merged)
             }
@@ -79,7 +79,7 @@ import Testing
                 Verdict.Entry(transaction: first.transaction, decision: first.decision, match: match))
             #expect(try await lab.merge("guest", into: "account") == .merged)
 
-            // Row 1: his own, whoever of the two posts it.
+            // Row 1: the purchase is the poster's own, whichever of the two ids posts it.
             for user in ["account", "guest"] {
                 let posted = try await lab.post(user)
                 let row = try #require(try await lab.ledger.fetch(posted.id))
@@ -88,7 +88,7 @@ import Testing
                 #expect(try await lab.outcomes(posted) == ["t1": "already_granted"])
             }
             #expect(try await lab.grants == ["p1 guest", "t1 guest"], "grants never change")
-            // His order, token and subscription speak for the account.
+            // The guest's order, token and subscription count for the account.
             func ask(_ id: String, _ change: (inout Transaction) -> Void = { _ in }) async throws -> Evidence {
                 try await lab.evidence(
                     lab.question(Verdict.Entry.purchase(id, .held(.review), change).transaction, by: "account"))[0]
@@ -110,7 +110,7 @@ import Testing
             #expect(try await lab.texts("select user_id from grants where transaction_id = 't2'") == ["account"])
             #expect(try await lab.texts("select user_id from events where transaction_id = 't2'") == ["account"])
             #expect(try await lab.boundOrders() == ["\(order.uuidString.lowercased()) t2 guest coins"])
-            // Lists and sums.
+            // The lists and sums of the account include the guest.
             let ids = try await lab.ids("guest")
             let page = Statements.PurchasePage(appID: "game", userIDs: ids, before: .newest, limit: 10)
             let list = PurchaseList(
@@ -146,7 +146,7 @@ import Testing
                 decision: .grant(goods: Verdict.Entry.coins, source: .userToken), match: match)
             try await lab.withSession { session in
                 try await session.run(.begin)
-                // It has not committed when the merge does.
+                // The session has not committed when the merge commits.
                 try await lab.settle(lab.verdict(posted, .transactions([owned])), on: session)
                 #expect(try await lab.merge("guest", into: "account") == .merged)
                 try await session.run(.commit)
@@ -154,7 +154,7 @@ import Testing
             #expect(try await lab.grants == ["p1 guest"])
             let next = Verdict.Entry.purchase("p2", of: "chain", kind: .autoRenewable).transaction
             #expect(try await lab.evidence(lab.question(next, by: "x"))[0].chain?.userID == "account")
-            // Matched before the merge: by its poster, by its owner.
+            // Both verdicts were matched before the merge: one by its poster, the other by its owner.
             #expect(try await lab.write(before, .purchase("t1")) == nil)
             let anothers = Verdict.Entry(
                 transaction: Verdict.Entry.purchase("t2").transaction,
@@ -165,7 +165,7 @@ import Testing
             #expect(after.userID == "account" && after.attempt == before.attempt)
             #expect(try await lab.write(after, .purchase("t1")) == .granted)
             #expect(try await lab.grants == ["p1 guest", "t1 account"])
-            // The row stays as it was posted.
+            // The row keeps the user who posted it.
             #expect(try await lab.texts("select user_id from receipts where id = '\(early.id)'") == ["guest"])
         }
     }
@@ -177,7 +177,7 @@ import Testing
             try await lab.settle(try await lab.post("account"), .purchase("t2"))
             #expect(try await lab.merge("guest", into: "account") == .merged)
             let erasure = UserErasure(database: lab.database, keys: nil, actor: "ann")
-            // What the guest bought is the account's by now.
+            // The guest's purchases belong to the account by now.
             let guest = erasure.name(of: "guest", app: "game")
             #expect(try await !erasure.erase(guest))
             #expect(try await erasure.account(of: guest) == "account")
@@ -193,7 +193,7 @@ import Testing
                 try await lab.number("select count(*) from audits where details::text ~ 'guest|account'") == 0)
             #expect(try await lab.merge("new", into: tombstone) == .erased)
             #expect(try await lab.merge(tombstone, into: "new") == .erased)
-            // Who comes back is himself.
+            // A user who comes back after the erasure is again the same user.
             let again = try await lab.post("guest")
             #expect(try await lab.ledger.fetch(again.id)?.userID == "guest")
 
@@ -276,12 +276,12 @@ extension LedgerLab {
         try await database.run(Statements.idsOfPerson, UserName(appID: "game", key: user)).sorted()
     }
 
-    /// As a worker writes it.
+    /// A verdict as a worker writes it.
     fileprivate func verdict(of row: StoredReceipt, _ entry: Verdict.Entry) -> Verdict {
         verdict(Posted(id: row.id, userID: row.userID, appID: row.appID), .transactions([entry]))
     }
 
-    /// Nil: no verdict was written.
+    /// Returns nil if no verdict was written.
     fileprivate func write(_ row: StoredReceipt, _ entry: Verdict.Entry) async throws -> ReceiptState? {
         try await settle(verdict(of: row, entry))[row.id]
     }

@@ -7,9 +7,9 @@ import Testing
 @testable import Ledger
 @testable import Support
 
-/// Goal: what runs on passes to whoever shows it only by the app's policy, once, bounded and told to both; goods are never
-/// given again and grants never change (P10, Ownership, row 1). Method: verdicts through the statement itself, one by
-/// one, in one batch and many at once; what is told is what stands in events and answers.
+/// Goal: a subscription passes to another user who shows it only by the app's policy, once, within limits, and both
+/// users are told; goods are never given again and grants never change (P10, Ownership, row 1). Method: verdicts
+/// through the statement itself, one by one, in one batch and many at once; then the events and answers.
 @Suite(.timeLimit(.minutes(8))) struct MoveTests {
     private static func period(
         _ id: String, day: Double = 0, _ policy: AppPolicy.Transfer? = .transfer
@@ -68,7 +68,7 @@ import Testing
             #expect(
                 try await lab.texts("select array_to_string(reasons, ',') from outcomes where reasons is not null")
                     == ["transferred"])
-            // Afterwards, whatever the policy: it is the one's and not the other's.
+            // After the move, whatever the policy, the purchase belongs to the new owner and not to the former one.
             for (user, words) in [
                 ("u2", "already_granted transferred"), ("u1", "already_granted owned_by_another_user"),
             ] {
@@ -76,7 +76,7 @@ import Testing
                 try await lab.settle(again, Self.period("p1", nil))
                 #expect(try await lab.outcomes(again) == ["p1": words])
             }
-            // Its next period is found to be the new owner's.
+            // Its next period is found to belong to the new owner.
             let next = Self.period("p2", day: 30).transaction
             #expect(
                 try await lab.evidence(lab.question(next, by: "u1"))[0].chain == .init(userID: "u2", isMoved: true))
@@ -98,7 +98,7 @@ import Testing
                         == ["p1": "already_granted " + (isMoved ? "transferred" : "owned_by_another_user")], "\(number)"
                 )
                 if isMoved { owner = claimant }
-                // Back at once: not today.
+                // The chain does not move back on the same day.
                 let back = try await lab.post(owner == "u1" ? "u2" : "u1")
                 try await lab.settle(back, Self.period("p1"))
                 #expect(try await lab.outcomes(back) == ["p1": "already_granted owned_by_another_user"], "\(number)")
@@ -128,7 +128,7 @@ import Testing
             #expect(try await lab.settle(held, Self.period("p1", .hold)) == .held)
             #expect(try await lab.state(held) == "held transfer_review")
             #expect(try await lab.outcomes(held) == ["p1": "held transfer_review"])
-            // Judged again under another policy.
+            // The receipt is judged again under another policy.
             #expect(try await lab.settle(held, Self.period("p1", .transfer)) == .alreadyGranted)
             #expect(try await lab.outcomes(held) == ["p1": "already_granted transferred"])
             #expect(try await Self.told(lab).count == 2)
@@ -152,12 +152,12 @@ import Testing
                 #expect(try await lab.settle(held, Self.period("p1", .hold)) == .alreadyGranted)
                 #expect(try await lab.outcomes(held) == ["p1": "already_granted \(words)"])
             }
-            // It stays with its owner: nobody is told.
+            // The chain stays with its owner: nobody is told.
             #expect(try await repairs.decideOwner("u2", of: "p1", appID: "game") == "u2")
             #expect(try await Self.told(lab).count == 2)
             #expect(try await Self.owners(lab) == ["p1 0 u1 poster", "p1 1 u2 support", "p1 2 u2 support"])
             #expect(try await lab.number("select count(*) from audits where action = 'support.own'") == 2)
-            // Goods that are used up are nobody's to move.
+            // Consumables cannot be moved.
             try await lab.settle(try await lab.post("u1"), .purchase("c1"))
             #expect(try await repairs.decideOwner("u2", of: "c1", appID: "game") == nil)
         }
@@ -212,7 +212,8 @@ import Testing
         }
         try await LedgerLab.with { lab in
             try await lab.settle(try await lab.post("u1"), Self.owned("p1", by: "u1"))
-            // Matched while the chain was his, so that it takes nothing; written together.
+            // The purchase was matched while the chain was u1's, so that it takes nothing; both verdicts are written
+            // together.
             let claim = lab.verdict(try await lab.post("u2"), .transactions([Self.period("p1")]))
             let bought = lab.verdict(try await lab.post("u1"), .transactions([Self.period("p2", day: 30, nil)]))
             #expect(try await lab.settle(claim, bought).count == 2)
@@ -220,7 +221,7 @@ import Testing
             #expect(try await Self.owners(lab) == ["p1 0 u1 poster", "p1 1 u2 transfer"])
             #expect(try await chain(lab, 60) == .init(userID: "u1"))
         }
-        // Renewed for whom it was moved to, under whatever id of his, it stays moved.
+        // If it is renewed for the user to whom it was moved, under whatever id of that user, it stays moved.
         try await LedgerLab.with { lab in
             try await lab.settle(try await lab.post("u1"), Self.owned("p1", by: "u1"))
             try await lab.settle(try await lab.post("u2"), Self.period("p1"))

@@ -8,7 +8,7 @@ import Testing
 
 /// Orders of a ledger's lab, as rows.
 extension LedgerLab {
-    /// Places an order, so many minutes before the purchases of ``Verdict/Entry/purchase(_:of:kind:in:signedAt:_:_:)``.
+    /// Places an order, `minutesBefore` the purchases of ``Verdict/Entry/purchase(_:of:kind:in:signedAt:_:_:)``.
     @discardableResult
     func place(
         _ userID: String, app: String = "game", product: String = "coins", minutesBefore: Double = 5,
@@ -55,7 +55,7 @@ extension LedgerLab {
         try await EvidenceQuestion.answers(to: questions, in: database)
     }
 
-    /// A purchase that is to be given by an order, matched by whatever the database knows of it.
+    /// A purchase that is granted by an order, matched by the evidence in the database.
     func matched(
         _ id: String, by userID: String, order: UUID, _ change: (inout Match) -> Void = { _ in }
     ) async throws -> Verdict.Entry {
@@ -71,7 +71,7 @@ extension LedgerLab {
             match: match)
     }
 
-    /// `order transaction user product`, by transaction; of those that are bound.
+    /// `order transaction user product` of each bound order, by transaction.
     func boundOrders() async throws -> [String] {
         try await texts(
             """

@@ -5,8 +5,8 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: what a client says of an installation, a token or a record is evidence only as far as this server or Apple's own
-/// data stands behind it. Method: rows of each kind in a real database, asked for as a worker asks.
+/// Goal: an installation, a token or a record that a client names is evidence only as far as this server or Apple's own
+/// data confirms it. Method: rows of each kind in a real database, queried as a worker queries them.
 @Suite(.timeLimit(.minutes(4))) struct OwnershipEvidenceTests {
     private static func transaction(_ change: (inout Transaction) -> Void = { _ in }) -> Transaction {
         var transaction = Verdict.Entry.purchase("t1").transaction
@@ -42,7 +42,8 @@ import Testing
             #expect(try await isProven() == false)
             try await lab.run("update installations set revoked_at = null, app_id = 'other'")
             #expect(try await isProven() == false)
-            // What is no installation of ours is noted for nobody, and proves nothing: a client's text of before.
+            // An id that is no installation of this server is noted for no user, and proves nothing: it is a client's
+            // text from before.
             try await lab.run("delete from installation_customers")
             try await lab.run("delete from installations")
             try await show("c1")
@@ -119,7 +120,7 @@ import Testing
             let late = try await place(2)
             #expect(try await installationOfPost() == "device")
             #expect(try await installationOfPost(app: "other") == nil, "the token is not that app's")
-            // It counts no more.
+            // The installation's token has expired.
             try await lab.run("update installation_tokens set expires_at = now()")
             let tooLate = try await place(3)
             #expect(try await installationOfPost() == nil)
@@ -162,7 +163,7 @@ import Testing
             #expect(
                 try await lab.texts("select user_id || ' ' || transaction_id from granted_tokens order by 1")
                     == ["thief b", "u1 c"])
-            // Of before: on which purchase nobody knows.
+            // The row is from a time before the purchase was stored with it.
             try await lab.run("update granted_tokens set transaction_id = null")
             #expect(try await remembered() == [])
         }
@@ -214,7 +215,8 @@ import Testing
                     #expect(view.isDisputed == (source.isProof ? nil : true), "\(source)")
                     #expect((view.safeAt == nil) == source.isProof, "\(source)")
                 }
-                // The day is the first showing's, and each of the two is told once.
+                // The day is counted from the first time that the purchase was shown, and each of the two users is told
+                // once.
                 #expect(
                     try await lab.number("select count(distinct safe_at) from outcomes where transaction_id = '\(id)'")
                         == (source.isProof ? 0 : 1), "\(source)")
@@ -231,7 +233,7 @@ import Testing
             #expect(
                 try await lab.number(
                     "select count(*) from outcomes where transaction_id = 'bare' and safe_at is not null") == 0)
-            // Held for a token of another's: both, and nobody owns it.
+            // The purchase is held because its token is another user's: both users are told, and nobody owns it.
             let waiting = try await lab.post("claimant")
             let held = Verdict.Entry(
                 transaction: Verdict.Entry.purchase("held").transaction, decision: .held(.tokenDisputed),

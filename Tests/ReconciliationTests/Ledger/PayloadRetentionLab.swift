@@ -14,7 +14,7 @@ extension Statements.RetentionStep {
 }
 
 extension Verdict.Entry {
-    /// A renewal of a chain; nil: a consumable.
+    /// A renewal of the chain `original`; if that is nil, a consumable.
     static func subscription(
         _ id: String, of original: String? = nil, expiresInDays: Int?
     ) -> Verdict.Entry {
@@ -26,7 +26,8 @@ extension Verdict.Entry {
 }
 
 extension LedgerLab {
-    /// Shifts a receipt into the past, with its payload, which lies in that day's partition unless it had none.
+    /// Moves a receipt into the past, with its payload, which lies in that day's partition unless the partition is
+    /// missing.
     func age(_ posted: Posted, days: Int, inPartition: Bool = true) async throws {
         if inPartition { try await makePartition(daysAgo: days) }
         try await run(
@@ -38,7 +39,7 @@ extension LedgerLab {
             "update stored_payloads set received_on = received_on - \(days) where receipt_id = '\(posted.id)'")
     }
 
-    /// As `create_payload_partitions` made it on that day.
+    /// Makes a partition as `create_payload_partitions` made it on that day.
     private func makePartition(daysAgo days: Int) async throws {
         try await run(
             """
@@ -55,7 +56,7 @@ extension LedgerLab {
             """)
     }
 
-    /// Many receipts of one day in one statement, past the ledger.
+    /// Stores many receipts of one day in one statement, without the ledger.
     func fill(_ count: Int, ended state: String?, daysAgo days: Int) async throws {
         try await makePartition(daysAgo: days)
         let settled = state == nil ? "null" : "now() - interval '\(days) days'"
@@ -74,8 +75,8 @@ extension LedgerLab {
             """)
     }
 
-    /// Steps until there is nothing more to do at once and no day is due. A drop gives up where somebody, autovacuum or
-    /// a slow commit, holds the day for 100 ms; the service comes again a minute later, we do at once.
+    /// Runs retention until there is nothing more to do at once and no day is due. A drop gives up if autovacuum or a
+    /// slow commit holds the day for 100 ms; the service tries again a minute later, this function at once.
     func retain(asking: [String] = ["asking"]) async throws {
         for _ in 0..<1000 {
             let step = try await ledger.run(Statements.retainPayloads, .test(asking: asking)).first
@@ -86,8 +87,8 @@ extension LedgerLab {
         Issue.record("retention does not come to an end")
     }
 
-    /// What `body` measured, and how long a commit of one row, which waits for nobody's lock, took beside it at most:
-    /// so long the machine itself made everybody wait.
+    /// Runs `body` and, beside it, commits of one row that wait for no lock. Returns the duration that `body` measured
+    /// and the longest of these commits: for so long the machine itself made everybody wait.
     func besideStalls(
         _ body: () async throws -> Duration
     ) async throws -> (measured: Duration, stall: Duration) {
@@ -111,13 +112,13 @@ extension LedgerLab {
         return (measured, try await pulse.value)
     }
 
-    /// As if the time of every kept payload had come.
+    /// Makes every kept payload due for another look.
     func lookAgain(asking: [String] = ["asking"]) async throws {
         try await run("update kept_payloads set kept_until = now()")
         try await retain(asking: asking)
     }
 
-    /// `day`, the reason it is kept for, or `gone`.
+    /// The place of a payload: `day`, the reason for which it is kept, or `gone`.
     func place(_ id: UUID) async throws -> String {
         try await texts(
             """
@@ -127,7 +128,7 @@ extension LedgerLab {
         ).first ?? ""
     }
 
-    /// Days since the oldest day that has a partition.
+    /// The days since the oldest day that has a partition.
     func oldestDay() async throws -> Int? {
         let days = try await ledger.run(
             Statement<Void, Int>(
@@ -136,7 +137,7 @@ extension LedgerLab {
         return days.first
     }
 
-    /// Everything that stays when a payload goes.
+    /// All facts that stay when a payload goes.
     var records: [String] {
         get async throws {
             try await texts(
@@ -146,18 +147,19 @@ extension LedgerLab {
         }
     }
 
-    /// The invariants that do not hold, and how often: states and dates that were made by hand break some.
+    /// The invariants that do not hold, and how often: states and dates that the tests set by SQL break some.
     var broken: [String] {
         get async throws { try await Invariant.check(database, span: .all).map { "\($0.id) \($0.count)" } }
     }
 
-    /// By its hash, which outlives it.
+    /// Whether the receipt holds this payload, by its hash, which outlives the payload.
     func isPosted(_ payload: String, as id: UUID) async throws -> Bool {
         let hash = try await texts("select encode(payload_sha256, 'hex') from receipts where id = '\(id)'").first
         return SHA256.hash(data: Data(payload.utf8)).map { String(format: "%02x", $0) }.joined() == hash
     }
 
-    /// No open receipt has lost its proof. The other invariants do not hold where states and dates are made by hand.
+    /// Checks that no open receipt has lost its proof. Other invariants do not hold where tests set states and dates by
+    /// SQL.
     func expectSound() async throws {
         let violations = try await Invariant.check(database, span: .all)
         #expect(violations.filter { $0.id == "I15" } == [])

@@ -9,10 +9,10 @@ import Testing
 @testable import Settings
 @testable import Support
 
-/// Goal: payloads leave when their day is old enough, those that must stay longer stay for exactly as long as their
-/// reason, hashes and facts stay for ever, and none of it is noticed by ingest (S3-47, P17).
+/// Goal: payloads go when their day is old enough, payloads with a reason to stay longer stay for exactly as long as
+/// that reason, hashes and facts stay for ever, and ingest is not disturbed (S3-47, P17).
 ///
-/// Method: real rows whose dates are shifted into the past, in partitions of those days; then single steps of retention
+/// Method: real rows whose dates are moved into the past, in partitions of those days; then single steps of retention
 /// by the function that the scheduler calls.
 @Suite(.timeLimit(.minutes(8))) struct PayloadRetentionTests {
     static let days = 90
@@ -50,7 +50,7 @@ import Testing
                 try await lab.age(posted, days: 120)
                 expected[posted.id] = reason
             }
-            // The older receipt of a chain goes, the newest stays, although it granted nothing.
+            // The older receipt of a chain goes; the newest stays, although it granted nothing.
             let old = try await lab.post()
             try await lab.settle(old, .subscription("c1", of: "c", expiresInDays: -20))
             try await lab.age(old, days: 130)
@@ -69,7 +69,7 @@ import Testing
             let (records, broken) = (try await lab.records, try await lab.broken)
             try await lab.retain()
             for (id, reason) in expected { #expect(try await lab.place(id) == reason, "\(id)") }
-            // To the letter: hashes, decoded facts, verdicts, grants, events; and every invariant as before.
+            // Hashes, decoded facts, verdicts, grants and events are unchanged, and every invariant holds as before.
             #expect(try await lab.records == records)
             #expect(records.count { $0.hasPrefix("transaction ") } > 8)
             #expect(try await lab.broken == broken)
@@ -114,7 +114,8 @@ import Testing
                     where original_transaction_id = '\(chain)'
                     """)
             }
-            // Renewed since, by a source that is no receipt: what counts is the last expiry of the chain.
+            // The chain was renewed in the meantime, by a source that is not a receipt: the last expiry of the chain
+            // counts.
             let notified = try await lab.post(kind: .signedTransaction)
             try await lab.settle(notified, .subscription("b2", of: "b", expiresInDays: 20))
             try await lab.lookAgain(asking: ["asking", "soon"])
@@ -126,7 +127,7 @@ import Testing
             #expect(try await lab.place(asked.id) == "gone", "the app has credentials now")
             #expect(try await lab.number("select count(*) from kept_chains") == 1)
 
-            // A receipt that is only judged now takes the chain over.
+            // A receipt that is only judged now becomes the chain's newest.
             let newer = try await lab.post()
             try await lab.settle(newer, .subscription("b2", of: "b", expiresInDays: 20))
             try await lab.age(newer, days: 95)
@@ -145,7 +146,7 @@ import Testing
             let granted = try await lab.post()
             try await lab.settle(granted, .purchase("t1"))
             for posted in [open, granted] { try await lab.age(posted, days: 100) }
-            // The whole step, and then no commit.
+            // The session runs the whole step, and then does not commit.
             try await lab.withSession { session in
                 try await session.run(Statement<Void, Void>("test.begin", "begin"))
                 let step = try #require(try await session.run(Statements.retainPayloads, .test()).first)
@@ -160,7 +161,7 @@ import Testing
             }
             #expect(try await lab.place(open.id) == "day")
             #expect(try await lab.place(granted.id) == "day")
-            // Moved, and then somebody reads for long: a dump, say.
+            // The payload is moved, and then another session reads for long, for example a dump.
             try await lab.withSession { reader in
                 try await reader.run(Statement<Void, Void>("test.begin", "begin"))
                 try await reader.run(Statement<Void, Void>("test.read", "select count(*) from payloads"))
@@ -193,7 +194,7 @@ import Testing
                 try await lab.age(posted, days: 200)
                 old.append(posted)
             }
-            // Of three payloads two are judged to go.
+            // Two of the three payloads may go.
             _ = try await lab.ledger.run(Statements.retainPayloads, .test(batch: 2))
             #expect(try await lab.number("select count(*) from payload_passes") == 1)
             let reopened = try #require(old.map(\.id).min { $0.uuidString < $1.uuidString })
@@ -203,7 +204,7 @@ import Testing
             #expect(try await lab.place(reopened) == "open")
             let payload = try #require(try await lab.ledger.fetch(reopened)).proof.payload
             #expect(try await lab.isPosted(payload, as: reopened))
-            // The others are gone: nobody can judge them, and the command says so.
+            // The other payloads are gone: these receipts cannot be judged, and the command says so.
             let counts = try await repairs.countRejected("game", reason: nil, since: nil)
             #expect(counts == [.init(reason: "wrong_app", count: 2, withoutPayload: 2)])
             #expect(try await repairs.rejudge("game", reason: nil, since: nil) == 0)
@@ -223,7 +224,7 @@ import Testing
                 for _ in 0..<8 {
                     group.addTask {
                         var dropped: [String] = []
-                        // Who finds another one at work gets nothing, and may often come at that moment.
+                        // A step that finds another one at work does nothing, and that may happen often.
                         for _ in 0..<20_000 {
                             let step = try await lab.ledger.run(Statements.retainPayloads, .test(batch: 20)).first
                             if let day = step?.droppedDay { dropped.append(day) }
@@ -291,7 +292,7 @@ import Testing
                     #expect(result?.judged ?? 0 <= PayloadRetention.batchMax, "no step takes more than its batch")
                     slowest = max(slowest, ContinuousClock.now - step)
                     steps += 1
-                    // 101, and more where autovacuum holds the day for a moment and the drop gives up.
+                    // It takes 101 steps, and more if autovacuum holds the day for a moment and the drop gives up.
                     try #require(steps <= 1000)
                 }
                 let took = ContinuousClock.now - start
@@ -314,7 +315,8 @@ import Testing
                 try await lab.age(posted, days: days, inPartition: false)
             }
             #expect(try await lab.number("select count(*) from payloads_default") == 3)
-            // Today's lie there too, so today gets no partition; the days to come do, one a call while old ones lie there.
+            // Today's payloads lie there too, so today gets no partition; the days to come get theirs, one with each
+            // call while old payloads lie there.
             _ = try await lab.post()
             _ = try await lab.ledger.run(Statements.createPayloadPartitions, 2)
             #expect(try await lab.number("select count(*) from payload_days") == 1)
@@ -335,7 +337,7 @@ import Testing
             try await lab.fill(2000, ended: nil, daysAgo: 0)
             try await lab.fill(2000, ended: nil, daysAgo: 100)
             try await lab.retain()
-            // Not of the days to come: what is empty may be read whole.
+            // The tables of the days to come are not analyzed: an empty table may be read whole.
             for table in ["receipts", "kept_payloads"] { try await lab.run("analyze \(table)") }
             func plan(_ days: Int) async throws -> String {
                 let ids =

@@ -7,8 +7,8 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: proofs that share a header are stored with it once, and every proof is read back verbatim, whoever stored it
-/// and whatever happens to the header. Method: the real insert and fetch statements.
+/// Goal: a header that several proofs share is stored once, and every proof is read back verbatim, whichever process
+/// stored it and whatever happens to the header. Method: the real insert and fetch statements.
 @Suite("Headers that proofs share")
 struct ProofHeadersTests {
     private static func header(_ name: Character, bytes: Int = 3000) -> String {
@@ -46,7 +46,7 @@ struct ProofHeadersTests {
             #expect(try await lab.ledger.fetch(posted[4].receiptID)?.hasPayload == false)
             #expect(try await lab.ledger.fetch(posted[0].receiptID)?.proof == posted[0].proof)
             #expect(try await lab.number("select count(*) from changed_proofs(3600)") == 2, "and it is noticed")
-            // Nor is half a proof kept: retention stops before it drops the day.
+            // Retention does not keep half a proof either: it stops before it drops the day.
             await #expect(throws: PostgresError.self) {
                 try await lab.run(
                     "select keep_payloads('payloads_default', array(select id from receipts), array[]::text[])")
@@ -102,7 +102,7 @@ struct ProofHeadersTests {
         #expect(posts(10_000, ProofHeaders.sightingsMin) != nil)
         let shared = (0..<100).filter { posts($0, ProofHeaders.sightingsMin) != nil }
         #expect(shared.count == ProofHeaders.few)
-        // Apple's new certificates among forgeries: they come again and again.
+        // The header of Apple's new certificates comes again and again, among forgeries.
         for round in 0..<40 {
             for number in 0..<200 { _ = post(20_000 + round * 200 + number) }
             for _ in 0..<20 { _ = post(-1) }

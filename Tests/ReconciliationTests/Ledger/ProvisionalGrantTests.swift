@@ -8,8 +8,9 @@ import Testing
 @testable import Intake
 @testable import Ledger
 
-/// Goal: what is given on trust is given once, within its limits, and ends by Apple's word alone: confirmed, or taken
-/// back with one event (B10). Method: histories of verdicts on real PostgreSQL, each ending with every invariant checked.
+/// Goal: a purchase on trust is given once, within its limits, and only Apple's answer ends it: confirmed, or taken
+/// back with one event (B10). Method: histories of verdicts on real PostgreSQL, each ending with every invariant
+/// checked.
 @Suite(.timeLimit(.minutes(8))) struct ProvisionalGrantTests {
     private static let given = Decision.provisional(goods: Verdict.Entry.coins, source: .poster)
     private static let refundedAt = Date(timeIntervalSince1970: 1_800_000_100)
@@ -26,7 +27,7 @@ import Testing
             #expect(try await lab.number("select attempt from receipts") == 0)
             #expect(try await lab.grants == ["t1 u1"])
             #expect(try await lab.number("select count(*) from attempts") == 0)
-            // Apple stays away: its tries are counted, and what the receipt waits for stays in sight.
+            // Apple stays away: the tries are counted, and the receipt keeps the reason for which it waits.
             let away = Verdict.Finding.receipt(.open(.appleUnavailable))
             try await lab.settle(lab.verdict(posted, away))
             #expect(try await lab.state(posted) == "received unconfirmed")
@@ -70,7 +71,7 @@ import Testing
                 try await lab.texts(
                     "select concat_ws(' ', user_id, body ->> 'reason', body -> 'goods' -> 0 ->> 'amount') from events where type = 'purchase.revoked'"
                 ) == ["u1 refunded 60"])
-            // Whatever date Apple gives the refund, it is told once.
+            // Whatever date Apple gives the refund, the user is told once.
             let id = DerivedID.event(appID: "game", transactionID: "t1", type: "purchase.revoked")
             #expect(
                 try await lab.number(
@@ -109,7 +110,7 @@ import Testing
             #expect(try await lab.place(posted, "t1") == [])
             #expect(try await lab.settle(posted, .purchase("t1", Self.given)) == .received)
             #expect(try await lab.grants == [])
-            // Apple is back before the place was used: an ordinary grant, and the place is only counted.
+            // Apple is back before the place was used: an ordinary grant is written, and the place is only counted.
             #expect(try await lab.settle(other, .purchase("t1")) == .granted)
             #expect(try await lab.settle(posted, .purchase("t1")) == .alreadyGranted)
             #expect(try await lab.texts("select state from v_provisional") == [])
@@ -123,7 +124,7 @@ import Testing
             try await lab.settle(first, word(.rejected(.refunded), 10, true))
             let late = try await lab.post(kind: .signedTransaction)
             _ = try await lab.place(late, "t2")
-            // What a receipt lists has no date: any refund on record answers it.
+            // A purchase in a receipt has no date of signing: any stored refund answers it.
             let undated = Verdict.Entry.purchase("t2", Self.given)
             for entry in [word(Self.given, -10, false), undated] {
                 #expect(try await lab.settle(late, entry) == .received)
@@ -218,7 +219,8 @@ import Testing
                     posted, attempt: 1, .purchase("t1", Self.given), .purchase("t2", .open(.appleUnavailable)),
                     .purchase("t2b", Self.given), .purchase("t3", Self.given), .purchase("t4", .held(.review)),
                     .purchase("t5", .open(.appleUnavailable)), .purchase("t6", .held(.productUnknown))) == .received)
-            // Beside it only what nothing was said of: a receipt is not safe to finish for what was given alone.
+            // Beside the purchase on trust, the verdict writes only the outcomes that had none before: a receipt is not
+            // safe to finish because of the purchase on trust alone.
             #expect(
                 try await lab.outcomes(posted)
                     == told.merging([
@@ -250,7 +252,7 @@ import Testing
             #expect(try await lab.grants == ["t1 u1", "t2 u2"])
             #expect(try await Invariant.check(lab.database, span: .all, scale: 0) == [])
             #expect(try await lab.ledger.fetch(ours.id)?.isOnTrust == true)
-            // Even now nothing ends it but Apple's word.
+            // Even now only Apple's answer ends it.
             #expect(try await lab.settle(ours, .purchase("t2")) == .held)
             #expect(try await lab.settle(lab.verdict(ours, given)) == [ours.id: .received])
             #expect(try await lab.outcomes(ours)["t1"] == "granted unconfirmed")
@@ -374,7 +376,7 @@ import Testing
             try await lab.settle(trusted, .purchase("t6"))
             #expect(try await lab.history("u1").purchases == 2, "confirmed")
             #expect(try await lab.history("u1", purchasesMax: 1).purchases == 1)
-            // Apple says of a granted one, by whatever way, that it was refunded.
+            // Apple says of a granted purchase, in whatever way, that it was refunded.
             try await lab.run("update transactions set revoked_at = now() where transaction_id = 't1'")
             #expect(try await lab.history("u1").hasRefund)
             #expect(try await !lab.history("u2").hasRefund)
@@ -462,7 +464,7 @@ import Testing
 }
 
 extension LedgerLab {
-    /// Takes places for purchases of this receipt; the ids of those that have theirs.
+    /// Takes places for purchases of this receipt. Returns the ids of the purchases that have one.
     fileprivate func place(
         _ posted: Posted, _ ids: String..., limits: AppPolicy.Provisional = .init(perUserPerDay: 100, perAppPerDay: 100)
     ) async throws -> [String] {

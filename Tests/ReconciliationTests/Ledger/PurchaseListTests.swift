@@ -6,11 +6,12 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: a user who posts one proof over and over makes no list dear. Method: 2,000 receipts of one purchase, the newest
-/// written last, and the blocks that the server touches for the largest page of them.
+/// Goal: a user who posts one proof over and over does not make lists expensive. Method: 2,000 receipts of one
+/// purchase, the newest written last, and the blocks that the server touches for the largest page of them.
 @Suite(.serialized, .timeLimit(.minutes(4))) struct PurchaseListTests {
     private static let posts = 2000
-    /// Five or so: an outcome, a receipt by its key. Each post compared with each of the page would be a hundred times that.
+    /// About five are needed: an outcome, a receipt by its key. If each post were compared with each of the page, it
+    /// would be a hundred times that.
     private static let blocksOfPostMax = 15
 
     @Test("what was posted 2,000 times is listed once, with the newest post, at the price of one look each")
@@ -45,7 +46,7 @@ import Testing
             let listed = try #require(places.first?.topUps.first)
             #expect(listed.transactionId == "t1" && listed.productId == "coins" && listed.state == .rejected)
             #expect(listed.receiptId?.uuidString == "00000000-0000-8000-8000-00000000\(Self.posts)")
-            // The pages after it know of the newest post too.
+            // The next pages also take the newest post into account.
             let last = try #require(places.last?.cursor)
             let next = Statements.PurchasePage(appID: "game", userIDs: ["u1"], before: last, limit: 201)
             let older = try await lab.ledger.run(Statements.postedPurchases, next)

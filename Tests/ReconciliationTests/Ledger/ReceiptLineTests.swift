@@ -8,11 +8,11 @@ import Testing
 @testable import Settings
 @testable import Support
 
-/// Goal: one proof of one user is one row, which goes by the newest of what its posts say beside it, keeps a bounded number
-/// of that, and is not judged by words that are older. Method: posts of one proof against a real ledger, in tables of what is
-/// said one after the other.
+/// Goal: one proof of one user is one row; it follows the newest line of its posts, keeps a bounded number of lines,
+/// and is not judged by older lines. Method: posts of one proof against a real ledger, in tables of lines that are
+/// posted one after the other.
 @Suite(.timeLimit(.minutes(8))) struct ReceiptLineTests {
-    /// What one post says.
+    /// The line of one post.
     struct Words: Sendable {
         var order: String?
         var transaction: String?
@@ -31,7 +31,7 @@ import Testing
     struct Row: Sendable, CustomTestStringConvertible {
         let name: String
         let said: [Words]
-        /// Order, transaction, item, server, and how often something else was said.
+        /// Order, transaction, item, server, and how often the line changed.
         let row: String
         let lines: Int
 
@@ -160,7 +160,7 @@ import Testing
             try await lab.settle(held, .purchase("t1", .held(.productUnknown)))
             #expect(try await nudge() == 0, "once a minute")
             try await lab.settle(held, .purchase("t1"))
-            // Not sound: a receipt that ended after its verdict.
+            // The test makes a receipt end after its verdict, which breaks an invariant.
             try await lab.run("update receipts set judged_at = now() - interval '1 hour'")
             #expect(try await nudge() == 0, "ended, and received, are left alone")
         }
@@ -324,7 +324,7 @@ import Testing
                     == (isProtected ? 1 : 0))
             #expect(try await lab.number("select count(*) from receipt_lines where order_id = 'b'") == 2)
             if !isProtected {
-                // Who was erased is not heard of again.
+                // No line of an erased user is stored.
                 #expect(
                     try await lab.ledger.say(Words(order: "c").submission("ended", name.key), linesMax: 16) == .same)
                 #expect(try await lab.number("select count(*) from receipt_lines where order_id = 'c'") == 0)
@@ -334,7 +334,7 @@ import Testing
 }
 
 extension LedgerLab {
-    /// The same verdict about what is said now.
+    /// The same verdict, for the newest line.
     fileprivate func current(_ verdict: Verdict) async throws -> Verdict {
         let row = try #require(try await ledger.fetch(verdict.receiptID))
         var current = Verdict(

@@ -3,17 +3,17 @@ import Purchases
 
 @testable import Ledger
 
-/// What the ledger must say, row by row.
+/// The rows that the ledger must have.
 struct MachineModel {
     struct Row: Equatable {
         var state = ReceiptState.received
         var attempt = 0
         var rescues = 0
         var reason: String?
-        /// What the newest post named while the row was open, and how often something else was said than before.
+        /// The order that the newest post named while the row was open, and how often the line changed.
         var order: String?
         var lines = 0
-        /// By transaction; what became of a grant on trust is part of the word.
+        /// The outcomes by transaction; the fate of a grant on trust is part of the text.
         var outcomes: [String: String] = [:]
     }
 
@@ -26,7 +26,7 @@ struct MachineModel {
     /// Transaction to receipt.
     var grants: [String: UUID] = [:]
     var facts: [String: Facts] = [:]
-    /// Transaction to the receipt that has its place among what may be given on trust.
+    /// For each transaction, the receipt that holds its place in the limits of trust.
     var places: [String: UUID] = [:]
     /// By transaction: `unconfirmed`, `confirmed` or `revoked`.
     var trusted: [String: String] = [:]
@@ -57,7 +57,7 @@ struct MachineModel {
                 states.append(
                     outcome.state == "granted" ? (outcome.counts, outcome.reason) : (outcome.state, outcome.reason))
                 let before = row.outcomes[entry.transaction.id]
-                // Beside what it gives, trust speaks only of what nothing was said of.
+                // Beside its grants, a verdict on trust writes only outcomes that had none before.
                 if isBridge, outcome.state != "granted", before != nil || outcome.state == "already_granted" {
                     continue
                 }
@@ -78,7 +78,7 @@ struct MachineModel {
                 }
             }
         case .receipt(.rejected(let reason)):
-            // Takes nothing back.
+            // A rejection of the whole receipt takes no grant back.
             let kept = row.outcomes.values.filter { $0.contains("granted") }
             states =
                 kept.isEmpty
@@ -109,12 +109,13 @@ struct MachineModel {
         rows[id] = row
     }
 
-    /// Whether it gave on trust: that ends by Apple's word alone, and so does the receipt.
+    /// Whether this receipt gave on trust and still waits: only Apple's answer ends the grant, and so the receipt.
     private func waits(_ id: UUID) -> Bool {
         trusted.contains { $0.value == "unconfirmed" && grants[$0.key] == id }
     }
 
-    /// - Returns: `counts`: what a granted one counts as among its neighbours, where it waits for Apple's word.
+    /// - Returns: `counts`: the state by which a granted transaction counts for its receipt while it waits for Apple's
+    ///   answer.
     private mutating func judge(
         _ entry: Verdict.Entry, for id: UUID, signedAt: Int
     ) -> (state: String, reason: String?, counts: String) {
@@ -147,7 +148,7 @@ struct MachineModel {
         }
     }
 
-    /// What a verdict says of a grant on trust of the same receipt: only Apple's own word about it ends it.
+    /// The outcome of a verdict on a grant on trust of the same receipt: only Apple's own answer about it ends it.
     private mutating func answer(
         _ entry: Verdict.Entry, _ decision: Decision
     ) -> (state: String, reason: String?, counts: String) {

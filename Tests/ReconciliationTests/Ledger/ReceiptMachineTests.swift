@@ -7,14 +7,12 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: whatever is posted, named beside it, delivered, delivered twice, rescued, refunded, reopened, given on trust while Apple is away,
-/// whichever worker dies or comes late:
-/// each row of the ledger is what a page of plain Swift says it is, no transaction is granted twice, and once faults
-/// stop everything ends.
+/// Goal: whatever is posted, named beside it, delivered, delivered twice, rescued, refunded, reopened, given on trust
+/// while Apple is away, and whichever worker dies or comes late, each row of the ledger is the row that a page of plain
+/// Swift computes, no transaction is granted twice, and once faults stop everything ends.
 ///
 /// Method: 300 worlds of two receipts of two users over three transactions; in each 40 random commands, one after the
-/// other, on the real database and on the model, compared after each. The other half, many at once, is
-/// `SettleRandomTests`.
+/// other, on the real database and on the model, compared after each. `SettleRandomTests` covers many commands at once.
 @Suite(.timeLimit(.minutes(8))) struct ReceiptMachineTests {
     @Test("every command leaves the row that the model has")
     func agreesWithTheModel() async throws {
@@ -40,7 +38,7 @@ import Testing
     }
 }
 
-/// One world: the ledger, its model, and the workers that have read a row and not written their verdict yet.
+/// One world: the ledger, its model, and the workers that have read a row and have not written their verdict yet.
 private struct MachineWorld {
     enum Command: CaseIterable {
         case post, say, take, crash, finish, strike, rescue, refund, reverse, configure, reopen, appleAway, rootsWrong,
@@ -49,7 +47,7 @@ private struct MachineWorld {
 
     private struct Hand {
         let receipt: StoredReceipt
-        /// What may be given on trust, before the finding is written.
+        /// The purchases that may be given on trust, before the finding is written.
         let trusted: [Verdict.Entry]
         let finding: Verdict.Finding
         let signedAt: Int
@@ -103,7 +101,7 @@ private struct MachineWorld {
         case .finish:
             if let hand = hands.indices.randomElement(using: &random) { try await finish(hands.remove(at: hand)) }
         case .strike:
-            // A message that points at the row, or at what it was.
+            // The message points at the row's current attempt or at the one before.
             let id = submissions[Int.random(in: 0..<2, using: &random)].submission.receiptID
             let attempt = max(0, (model.rows[id]?.attempt ?? 0) - Int.random(in: 0...1, using: &random))
             for _ in 0..<Int.random(in: 1...4, using: &random) {
@@ -130,7 +128,8 @@ private struct MachineWorld {
         }
     }
 
-    /// Faults are over: each receipt is posted and judged once more. What held rows waited for is there.
+    /// Ends all faults, then posts and judges each receipt once more. The products and settings that held rows waited
+    /// for are there.
     mutating func rest(_ random: inout SeededRandom) async throws {
         (isAppleAway, areRootsWrong) = (false, false)
         policy.products = ["coins": .init(id: "coins", kind: .consumable, goods: Verdict.Entry.coins)]
@@ -175,7 +174,7 @@ private struct MachineWorld {
                 bind: { [.text($0)] },
                 read: { row throws(PostgresError) in (try row.text(0), try row.text(1)) }), app)
         #expect(Dictionary(trusted, uniquingKeysWith: { first, _ in first }) == model.trusted)
-        // Why an ended row ended is the business of `SettleRuleTests`.
+        // `SettleRuleTests` tests why an ended row ended.
         func known(_ row: MachineModel.Row) -> MachineModel.Row {
             var row = row
             if row.state.isEnded { row.reason = nil }
@@ -219,7 +218,7 @@ private struct MachineWorld {
             Hand(
                 receipt: row, trusted: isAppleAway && isTrusting ? entries(posted, row) : [],
                 finding: finding(posted, row), signedAt: clock))
-        // A duplicate of the message is with another worker.
+        // Another worker has a duplicate of the message.
         if Int.random(in: 0..<4, using: &random) == 0, let hand = hands.last { hands.append(hand) }
     }
 
@@ -245,7 +244,7 @@ private struct MachineWorld {
         }
     }
 
-    /// As the bench writes it: what is owed stays owed.
+    /// Writes the finding as the bench writes it: a purchase on trust stays unconfirmed.
     private mutating func finish(_ hand: Hand) async throws {
         let row = hand.receipt
         try await trust(hand)
@@ -270,7 +269,7 @@ private struct MachineWorld {
         model.settle(row.id, attempt: row.attempt, lines: row.lines, finding, signedAt: hand.signedAt)
     }
 
-    /// Places first, then the grants that have one; the others are open.
+    /// Takes places first, then grants the purchases that have one; the others stay open.
     private mutating func trust(_ hand: Hand) async throws {
         let wanted = hand.trusted.filter(\.decision.gives).map(\.transaction)
         guard !wanted.isEmpty else { return }
@@ -280,7 +279,7 @@ private struct MachineWorld {
                 .init(
                     receiptID: hand.receipt.id, appID: app, transactions: wanted,
                     limits: .init(perUserPerDay: 9, perAppPerDay: 9))))
-        // What was granted before needs none.
+        // A purchase that was granted before needs no place.
         for transaction in wanted where model.places[transaction.id] == nil && model.grants[transaction.id] == nil {
             model.places[transaction.id] = hand.receipt.id
         }

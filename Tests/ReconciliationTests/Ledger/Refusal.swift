@@ -1,7 +1,7 @@
 import Ledger
 import Service
 
-/// What some roles must be refused with 42501.
+/// A statement that some roles must be refused with 42501.
 struct Refusal: Sendable {
     let roles: [DatabaseRole]
     let sql: String
@@ -15,7 +15,7 @@ struct Refusal: Sendable {
     private static let everybody = DatabaseRole.allCases
 
     static let all = [
-        // Nothing is deleted, by nobody.
+        // No role may delete.
         Refusal(everybody, "delete from receipts"),
         Refusal(everybody, "delete from stored_payloads"),
         Refusal(everybody, "delete from proof_headers"),
@@ -25,7 +25,7 @@ struct Refusal: Sendable {
         Refusal(everybody, "delete from halts"),
         Refusal(everybody, "delete from audits"),
         Refusal(everybody, "truncate tallies"),
-        // A grant stays what it is, and only a worker writes one.
+        // A grant never changes, and only a worker writes one.
         Refusal(everybody, "update grants set user_id = 'thief'"),
         Refusal(everybody, "update grants set goods = '[]'"),
         Refusal(
@@ -35,11 +35,11 @@ struct Refusal: Sendable {
               quantity, goods, binding_source)
             values ('1', '1', 'game', 'Production', 'thief', gen_random_uuid(), 'p', 1, '[]', 'poster')
             """),
-        // Scheduler and support keep the books, which compare owners, and bonuses with goods; ingest and support tell a
-        // purchase's timeline.
+        // Scheduler and support check the invariants, which compare owners, and bonuses with goods; ingest and support
+        // tell a purchase's timeline.
         Refusal([.dashboard], "select user_id from grants"),
         Refusal([.dashboard], "select goods from grants"),
-        // A bonus is given by a worker, once, and stays.
+        // A worker gives a bonus, once, and the bonus never changes.
         Refusal(everybody, "delete from given_bonuses"),
         Refusal(everybody, "update given_bonuses set user_id = 'thief'"),
         Refusal(
@@ -47,7 +47,7 @@ struct Refusal: Sendable {
             "insert into given_bonuses (app_id, user_id, bonus, period, transaction_id, goods) values ('game', 'u', 'b', '', '1', '[]')"
         ),
         Refusal(everybody, "insert into ordering_apps values ('game')"),
-        // Whose a held purchase is says a person, and nobody else.
+        // A support decision is written by a person, through support, and never deleted.
         Refusal(everybody, "delete from support_decisions"),
         Refusal(
             [.ingest, .worker, .scheduler, .all, .dashboard],
@@ -56,7 +56,7 @@ struct Refusal: Sendable {
         Refusal([.ingest, .scheduler, .support, .dashboard], "select customer_id from grants"),
         Refusal([.ingest, .scheduler, .support, .dashboard], "select customer_id from transactions"),
         Refusal(everybody, "update events set user_id = 'thief'"),
-        // An order is promised once; whose a token is is said once.
+        // An order's promise is written once, and so is a token's user.
         Refusal(everybody, "update orders set user_id = 'thief'"),
         Refusal(everybody, "update orders set goods = '[]'"),
         Refusal(everybody, "update orders set reserved_for = '1'"),
@@ -67,7 +67,7 @@ struct Refusal: Sendable {
         Refusal(
             [.ingest, .worker, .scheduler, .dashboard], "insert into catalogues values ('game', 9, '{}', now(), 'x')"),
         Refusal([.scheduler, .dashboard], "select details from orders"),
-        // Who says what was given elsewhere owns the schema.
+        // Only the owner of the schema writes the grants of another system.
         Refusal(
             everybody,
             "insert into imported_grants values ('1', 'game', 'Production', '1', 'thief', 'coins', now(), now())"),
@@ -81,7 +81,7 @@ struct Refusal: Sendable {
         Refusal([.ingest, .scheduler, .support, .dashboard], "select customer from history_walks"),
         Refusal(everybody, "update history_walks set customer = 'other'"),
         Refusal(everybody, "update tallies set app_id = 'other'"),
-        // A row begins as received: ingest does not say what became of it.
+        // A row begins as received: ingest does not write an outcome.
         Refusal([.ingest], "update receipts set state = 'granted'"),
         Refusal([.ingest], "update receipts set settled_at = now()"),
         Refusal([.ingest], "update receipts set lane = 'local'"),
@@ -100,7 +100,7 @@ struct Refusal: Sendable {
         Refusal(
             [.worker, .scheduler, .support, .dashboard],
             "insert into proof_headers (sha256, header) values (sha256('x'), 'x')"),
-        // Who needs no proof reads none.
+        // A role that needs no proof reads none.
         Refusal([.ingest, .scheduler, .support, .dashboard], "select body from payloads"),
         Refusal(everybody, "select body from stored_payloads"),
         Refusal(everybody, "select body from payloads_default"),
@@ -111,7 +111,7 @@ struct Refusal: Sendable {
         Refusal([.scheduler, .support, .dashboard], "select body from kept_payloads"),
         Refusal([.ingest, .worker, .dashboard], "select changed_proofs(60)"),
         Refusal([.scheduler, .dashboard], "select facts from transactions"),
-        // The clear ids of protected users: delivery, which ingest serves, and support read them; nobody rewrites one.
+        // The clear ids of protected users: delivery, which ingest serves, and support read them; no role rewrites one.
         Refusal([.worker, .scheduler, .dashboard], "select sealed from users"),
         Refusal([.scheduler, .dashboard], "select user_key from users"),
         Refusal(everybody, "update users set sealed = null"),
@@ -133,14 +133,14 @@ struct Refusal: Sendable {
         Refusal([.dashboard], "select * from audits"),
         Refusal([.dashboard], "select * from halts"),
         Refusal([.dashboard], "select * from schema_migrations"),
-        // What needs the owner's rights is for those who do it.
+        // Functions that run with the owner's rights are open only to the roles that need them.
         Refusal([.ingest, .worker, .support, .dashboard], "select create_payload_partitions(1)"),
         Refusal([.ingest, .scheduler, .dashboard], "select end_halt('game', '*', '*', 'operator')"),
         Refusal([.ingest, .scheduler, .support, .dashboard], "select end_stale_halts('game', '{}')"),
-        // What people did stays, and no service writes it.
+        // The audit of people's actions stays, and no service changes it.
         Refusal(everybody, "update audits set actor = 'somebody else'"),
         Refusal(services + [.dashboard], "insert into audits (actor, action, details) values ('a', 'b', '{}')"),
-        // Nobody but the owner changes the schema, or history.
+        // Only the owner changes the schema or the history of migrations.
         Refusal(everybody, "create table mine (id int)"),
         Refusal(everybody, "create temporary table mine (id int)"),
         Refusal(everybody, "alter table receipts add column mine int"),

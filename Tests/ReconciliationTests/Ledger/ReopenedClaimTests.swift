@@ -7,9 +7,9 @@ import Testing
 @testable import Ledger
 @testable import Support
 
-/// Goal: what was refused because another user has it is judged anew by the next post of the same bytes, once a person, a
-/// merge or another policy may have made it the poster's, and only then (P10, Ownership, row 1). Method: verdicts
-/// through the statement itself, and the door over real HTTP.
+/// Goal: a purchase that was refused because it belongs to another user is judged anew by the next post of the same
+/// bytes, once a person, a merge or another policy may have made it the poster's, and only then (P10, Ownership, row
+/// 1). Method: verdicts through the statement itself, and ingest over real HTTP.
 @Suite(.timeLimit(.minutes(8))) struct ReopenedClaimTests {
     private static func period(_ policy: AppPolicy.Transfer? = nil, of owner: String? = nil) -> Verdict.Entry {
         let purchase = Verdict.Entry.purchase("p1", of: "first", kind: .autoRenewable)
@@ -47,7 +47,8 @@ import Testing
             #expect(try await lab.settle(claim, attempt: 1, Self.period()) == .alreadyGranted)
             #expect(try await lab.outcomes(claim) == ["p1": "already_granted transferred"])
             #expect(try await !lab.reopen(claim))
-            // Whom it was taken from may ask as well, and is told whose it is; his grant stays his receipt's.
+            // The former owner may post it as well, and is told that it belongs to another user; the grant stays with
+            // the former owner's receipt.
             let second = try await lab.post("u1")
             try await lab.settle(second, Self.period())
             #expect(try await lab.outcomes(second) == ["p1": Self.others])
@@ -61,7 +62,7 @@ import Testing
             try await lab.settle(try await lab.post("u1"), .purchase("c1"))
             let coins = try await lab.post("u2")
             try await lab.settle(coins, .purchase("c1"))
-            // What his post brought to the other one, by the other's token.
+            // This post gave a purchase to the other user, by that user's token.
             var match = Match(userID: "u1", source: .userToken, reasons: [.tokenRegistered])
             match.takesChain = false
             let purchase = Verdict.Entry.purchase("c2")
@@ -93,7 +94,7 @@ import Testing
             #expect(try await lab.reopen(claim, moves: true))
             #expect(try await lab.settle(claim, attempt: 1, Self.period(.transfer)) == .alreadyGranted)
             #expect(try await lab.outcomes(claim) == ["p1": "already_granted transferred"])
-            // Goods that are used up move by no policy.
+            // Consumables move by no policy.
             try await lab.settle(try await lab.post("u1"), .purchase("c1"))
             let coins = try await lab.post("u2")
             try await lab.settle(coins, .purchase("c1"))
@@ -106,7 +107,7 @@ import Testing
 
     @Test("P10: posted again after a move it is a claim of that moment, not of its first post")
     func claimedAgain() async throws {
-        // Its receipt is older than the books of its day.
+        // The test moves the receipt back in time, past the day that has counted it.
         try await LedgerLab.with(endsSound: false) { lab in
             try await lab.settle(try await lab.post("u1"), Self.period(of: "u1"))
             let submission = Submission(appID: "game", userID: "u2", proof: .receipt("QUJD"), transactionID: "p1")

@@ -7,8 +7,8 @@ import Testing
 @testable import Ledger
 @testable import Support
 
-/// Goal: what people do by command finds exactly what they named, may be repeated, and is audited; halts stop and free
-/// what they should (RetriesAndRescue).
+/// Goal: a command of a person finds exactly the receipts that the person named, may be repeated, and is audited; a
+/// halt stops the right calls, and its end frees them (RetriesAndRescue).
 @Suite(.timeLimit(.minutes(8))) struct RepairTests {
     private func reject(_ reason: Reason, app: String = "game", in lab: LedgerLab) async throws -> Posted {
         let posted = try await lab.post(app: app)
@@ -52,7 +52,7 @@ import Testing
         try await LedgerLab.with { lab in
             let posted = try await reject(.untrustedRoot, in: lab)
             _ = try await Repairs(database: lab.database, actor: "ann").rejudge("game", reason: nil, since: nil)
-            // A slow worker, still with the old roots.
+            // A slow worker judges with the old roots.
             try await lab.settle(lab.verdict(posted, attempt: 0, .receipt(.rejected(.untrustedRoot))))
             #expect(try await lab.state(posted) == "received")
         }
@@ -90,7 +90,7 @@ import Testing
             let last = try await lab.post()
             let dropped = try await lab.post()
             let question = try await lab.post(kind: .identifier)
-            // The oldest first, as a command takes them.
+            // The command takes the oldest first.
             try await lab.run(
                 """
                 update receipts set state = 'rejected', reason = 'untrusted_root', due_at = null,
@@ -209,7 +209,8 @@ import Testing
             #expect(try await due() == [])
             #expect(try await start("game", 2) == first)
             #expect(try await due() == ["game"])
-            // Judged again by a process that has not taken the new configuration; it wakes the row when it does.
+            // A process that has not loaded the new configuration judges the receipt again; the process wakes the row
+            // when it loads it.
             try await lab.settle(held, .purchase("t1", .held(.productUnknown)))
             #expect(try await due() == [])
             let late = Statements.AppStart(appID: "game", configurationHash: [2], isChanged: true)

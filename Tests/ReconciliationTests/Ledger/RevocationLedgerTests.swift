@@ -6,8 +6,9 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: the database says of what Apple ended what the program says of it (Ownership, rows 0a and 0a'), and what is on
-/// record answers older proofs. Method: every combination of Apple's words as a row; then the rows' text, case by case.
+/// Goal: the database and the program read the end of a purchase in the same way (Ownership, rows 0a and 0a'), and a
+/// stored end answers older proofs. Method: every combination of Apple's fields as a row; then the rows' text, case by
+/// case.
 @Suite(.timeLimit(.minutes(8))) struct RevocationLedgerTests {
     @Test("every combination of Apple's words means the same in SQL")
     func agreement() async throws {
@@ -27,7 +28,7 @@ import Testing
                   unnest(array[null, false, true]) is_upgraded, unnest(array[null, now()]) revoked_at,
                   unnest(array[true, false]) is_signed
                 """)
-            // Half of them were followed by another product of their chain.
+            // Another product of the chain followed half of these purchases.
             try await lab.run(
                 """
                 insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, quantity,
@@ -74,7 +75,7 @@ import Testing
 
     private static let endedAt = LedgerLab.bought + 100
 
-    /// As Apple signed it then.
+    /// A period with the fields that Apple signed at that time.
     private static func period(
         _ id: String, signed seconds: Double,
         _ decision: Decision = .grant(goods: Verdict.Entry.coins, source: .poster),
@@ -114,7 +115,7 @@ import Testing
     @Test("row 0a': the end that a proof shows itself was judged, whatever is on record of it")
     func judgedEnd() async throws {
         try await LedgerLab.with { lab in
-            // Nothing explained it then.
+            // At that time nothing explained the end of the period.
             try await lab.settle(
                 try await lab.post("u1"), Self.period("t1", signed: 200, .rejected(.refunded), isEnded: true))
             try await lab.run("update outcomes set decided_at = now() - interval '1 hour'")
@@ -128,7 +129,8 @@ import Testing
                 match: Match(userID: "u2", source: .poster, reasons: [.endedByUpgrade]))
             try await lab.settle(posted, explained)
             #expect(try await lab.outcomes(posted) == ["t1": "granted"])
-            // A grant of what was refunded breaks an invariant; one of what is explained by now does not.
+            // A grant of a refunded purchase breaks an invariant; a grant of a purchase whose end is explained by now
+            // does not.
             try await lab.run("update transactions set signed_at = now() - interval '1 minute'")
             func broken() async throws -> [String] {
                 try await Invariant.check(lab.database, span: .all, scale: 0).map(\.invariant)
@@ -160,13 +162,13 @@ import Testing
             #expect(try await ask(restore(60, 150)) == .refunded)
             #expect(try await ask(restore(60, 300)) == nil, "signed after the refund was told")
             #expect(try await ask(restore(101, nil)) == nil, "bought after the refund")
-            // Another restore, of which Apple said later that it stands.
+            // This is another restore; Apple said later that it stands.
             try await lab.settle(
                 try await lab.post("u1"),
                 .purchase("s3", of: "s1", kind: .nonConsumable, signedAt: LedgerLab.bought + 400, .held(.review)))
             #expect(try await ask(restore(60, nil)) == nil)
 
-            // Of a subscription only the same period.
+            // For a subscription, only the same period counts.
             try await lab.settle(
                 try await lab.post("u1"),
                 Self.period("p1", signed: 200, .rejected(.refunded), isEnded: true) { $0.originalID = "p0" })

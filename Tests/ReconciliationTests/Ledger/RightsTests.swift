@@ -10,9 +10,9 @@ import Testing
 @testable import Settings
 @testable import Support
 
-/// Goal: each role does its service's work and nothing else. Method: the real script on a database
-/// of its own; every statement of each service runs as its role, and a table of what must be refused with 42501. The
-/// roles belong to the server and stay there; their rights go with the database.
+/// Goal: each role can do its service's work and nothing else. Method: the real script on a database of its own; every
+/// statement of each service runs as its role, and a table of statements must be refused with 42501. The roles belong
+/// to the server and stay there; their rights go with the database.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct RightsTests {
     private static let script = RoleScript(prefix: "makegood")
 
@@ -31,7 +31,8 @@ import Testing
     ) async throws {
         var url = try #require(URLComponents(string: lab.url))
         url.user = script.name(role)
-        // A dashboard's transactions are read-only, which our services take for a standby.
+        // A dashboard's transactions are read-only, so that the services' connection settings would take the server for
+        // a standby.
         url.queryItems = [URLQueryItem(name: "target_session_attrs", value: "any")]
         let database = Database(
             LedgerLab.configuration(try #require(url.string)), connections: 1, logger: .silent)
@@ -57,7 +58,8 @@ import Testing
                 """)
             #expect(Set(Rights.all.map { $0.object.replacing(", ", with: ",") }) == Set(objects))
             #expect(Rights.all.count == objects.count)
-            // With the owner's rights only where nobody can slip another table under it, and for nobody by default.
+            // A function runs with the owner's rights only if no role can put another table under its names, and no
+            // role may call it by default.
             let definers = try await lab.texts(
                 """
                 select proname || ' ' || array_to_string(proconfig, ',') || ' ' || coalesce(array_to_string(proacl, ','), '=X')
@@ -332,7 +334,8 @@ import Testing
             try await Self.make(in: lab)
             for role in DatabaseRole.allCases {
                 try await Self.with(role, in: lab) { database in
-                    // The limit of a dashboard is its role's default; whoever lifts it still has no right.
+                    // A dashboard's read-only limit is a default of its role; a session that lifts it still has no
+                    // right.
                     try await database.run(
                         Statement<Void, Void>("test.write", "set default_transaction_read_only = off"))
                     for refusal in Refusal.all where refusal.roles.contains(role) {
@@ -345,7 +348,7 @@ import Testing
                     }
                 }
             }
-            // By the catalogue, for every table there is or will be.
+            // The check reads the catalogue, and so covers every table, future ones too.
             let excess = try await lab.texts(
                 """
                 select r || ' ' || c.relname || ' ' || p from unnest(array[\
@@ -364,7 +367,7 @@ import Testing
             "purchase.granted", "purchase.confirmed", "purchase.revoked", "ownership.disputed", "anything.else",
             "ownership.gained", "ownership.lost", "purchase.possible_double_charge",
         ]
-        // The events stand alone here: no purchase belongs to them.
+        // The test writes events without purchases.
         try await LedgerLab.with(endsSound: false) { lab in
             try await Self.make(in: lab)
             for (role, expected) in [
@@ -416,14 +419,14 @@ import Testing
                   (('kept_payloads', 'body'), ('receipts', 'details'), ('receipts', 'payload_sha256'),
                    ('transactions', 'facts'))
                 """)
-            // One member of each: the app's version and the storefront (B15; DashboardViewTests). Refunds are counted by what
-            // ended the purchase, and no member is shown.
+            // One member of each column is shown: the app's version and the storefront (B15; DashboardViewTests).
+            // Refunds are counted by the end of the purchase, and no member of it is shown.
             #expect(
                 Set(shown) == [
                     "v_grant_times reads receipts.details", "v_grant_times reads transactions.facts",
                     "v_refund_rate_by_user reads transactions.facts", "v_storefronts reads transactions.facts",
                 ])
-            // The question finds what there is to find.
+            // The query finds a column that a view does show.
             let found = try await columns("(t.relname, a.attname) = ('kept_payloads', 'reason')")
             #expect(found == ["v_kept_payloads reads kept_payloads.reason"])
         }
@@ -466,7 +469,7 @@ import Testing
             try await lab.run("grant select (details) on receipts to makegood_support")
             try await lab.run("grant select on payloads to public")
             #expect(try await Self.script.existing(in: lab.database) == DatabaseRole.allCases)
-            // As `makegood migrate` does it, for the roles that are there.
+            // The rights are set as `makegood migrate` sets them, for the roles that exist.
             try await Self.run(Self.script.rights(of: DatabaseRole.allCases), in: lab)
             #expect(
                 try await lab.texts(

@@ -6,8 +6,8 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: whatever one user has due, others' receipts are claimed beside it and not behind it. Method: due rows made by
-/// SQL, claims as the scheduler makes them.
+/// Goal: however many receipts of one user are due, others' receipts are claimed beside them and not behind them.
+/// Method: due rows made by SQL, claims as the scheduler makes them.
 @Suite(.timeLimit(.minutes(8))) struct SchedulerFeedTests {
     private static let flood = 2000
     private static let others = 20
@@ -20,7 +20,8 @@ import Testing
         return Set(claimed.map(\.id))
     }
 
-    /// Rows of the local lane; `whose` is SQL of `user_id, order_id` for number n, which is due so many seconds more ago.
+    /// Stores rows of the local lane; `whose` is SQL of `user_id, order_id` for number n, and each row has been due for
+    /// `seconds` more than its number.
     private func fill(_ count: Int, _ whose: String, dueFor seconds: Int, in lab: LedgerLab) async throws {
         try await lab.run(
             """
@@ -50,9 +51,9 @@ import Testing
             let first = try await claim(2 * Self.others, in: lab)
             #expect(first.count == 2 * Self.others)
             #expect(first.isSuperset(of: others))
-            // The rest of the turns, the oldest first.
+            // The rest of the places goes to the oldest rows.
             #expect(first.subtracting(others).isSubset(of: oldest))
-            // What came alone goes on alone.
+            // If only one user's rows are left, they are claimed alone.
             #expect(try await claim(600, in: lab).count == 600)
             var left = Self.flood - Self.others - 600
             while left > 0 {

@@ -8,9 +8,9 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: one purchase binds an order once, decided in the database (B7).
-/// Method: verdicts with orders through the statement itself, one by one, in one batch, and against sessions that hold
-/// what they want; then many at once. Every test ends with all invariants, which hold orders against grants.
+/// Goal: one purchase binds an order once, decided in the database (B7). Method: verdicts with orders through the
+/// statement itself, one by one, in one batch, and against sessions that hold the rows that the verdicts need; then
+/// many at once. Every test ends with all invariants, which compare orders with grants.
 @Suite(.timeLimit(.minutes(8))) struct SettleOrderTests {
     @Test("S3-13: the grant names its order, the order its purchase, the event both, the outcome why")
     func bound() async throws {
@@ -30,7 +30,7 @@ import Testing
             #expect(
                 try await lab.texts("select binding_source || ' ' || array_to_string(reasons, ',') from outcomes")
                     == ["named_order order_named"])
-            // The same again, and judged again: nothing moves.
+            // The same verdict again, or another receipt of the purchase, changes nothing.
             #expect(try await lab.settle(posted, entry) == nil)
             let later = try await lab.post("u1")
             #expect(try await lab.settle(later, entry) == .alreadyGranted)
@@ -98,7 +98,7 @@ import Testing
             #expect(view.state == .alreadyGranted && view.reason == "owned_by_another_user")
             #expect(view.transactions.map(\.state) == ["already_granted"])
             #expect(view.transactions.map(\.isOwn) == [false] && view.transactions.allSatisfy { $0.goods == nil })
-            // His own post is told that it is his.
+            // The owner's own post is told that the purchase is the owner's.
             let own = try await lab.post("u2")
             #expect(try await lab.settle(own, .purchase("t1")) == .alreadyGranted)
             #expect(try await lab.ledger.view(own.id)?.transactions.map(\.isOwn) == [true])
@@ -201,12 +201,12 @@ import Testing
                     try await lab.untilBlocked()
                     let crossed = await error(of: secondThen, on: other)
                     #expect([await waiting, crossed].compactMap(\.self) == [.serialization])
-                    // What was refused has rolled back with it.
+                    // The refused statement has rolled back its transaction.
                     try await one.run(.commit)
                     try await other.run(.commit)
                 }
             }
-            // As the group commit does: the same again, whatever became of it.
+            // The group commit would do this: write the same verdicts again, whatever became of them.
             try await lab.settle(first)
             try await lab.settle(second)
             #expect(try await lab.boundOrders().count == 2)
@@ -298,7 +298,7 @@ import Testing
     @Test("note 2: a token's proof for another than whom it was given to is told to both, once; nothing moves")
     func disputed() async throws {
         try await LedgerLab.with { lab in
-            // By proof, so that showing it is no dispute yet.
+            // The grant has a proof, so that showing the purchase is no dispute yet.
             var given = Verdict.Entry.purchase("t1")
             given = Verdict.Entry(
                 transaction: given.transaction, decision: .grant(goods: Verdict.Entry.coins, source: .support),
@@ -373,7 +373,7 @@ import Testing
                 try await lab.texts("select concat_ws(' ', transaction_id, first_transaction_id) from v_double_charges")
                     == ["t2 t1"])
 
-            // By their times alone: ten minutes are close, whatever came first; a second more is not.
+            // Only the times of purchase count: ten minutes are close, whichever came first; a second more is not.
             for (id, user, seconds) in [
                 ("a2", "u2", 600.0), ("a1", "u2", 0), ("b1", "u3", 0), ("b2", "u3", 601), ("c", "u4", 0),
             ] {
@@ -406,7 +406,7 @@ import Testing
             var work: [(Posted, Transaction)] = []
             for index in 0..<60 {
                 let transaction = Verdict.Entry.purchase("t\(index)").transaction
-                // One in four is claimed by two users.
+                // Two users claim one purchase in four.
                 work.append((try await lab.post("u\(index % 6)"), transaction))
                 if index % 4 == 0 { work.append((try await lab.post("u\((index + 1) % 6)"), transaction)) }
             }
@@ -429,7 +429,7 @@ import Testing
         }
     }
 
-    /// As a worker does it: matches, writes, and matches again what was not written.
+    /// As a worker does it: matches, writes, and matches again the verdicts that were not written.
     private static func settle(
         _ posted: Posted, _ transaction: Transaction, _ policy: AppPolicy, _ lab: LedgerLab
     ) async throws {

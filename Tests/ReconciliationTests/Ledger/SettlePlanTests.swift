@@ -6,21 +6,22 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: the settle statement costs the same in a backlog as in a quiet hour: a plan must not depend on when the
-/// statistics were taken (WritingVerdicts: 3,600 ms instead of 27 ms with 38,000 open rows).
+/// Goal: the settle statement costs the same in a backlog as in a quiet hour: a plan must not depend on the time at
+/// which the statistics were taken (WritingVerdicts: 3,600 ms instead of 27 ms with 38,000 open rows).
 ///
 /// Method: statistics of a quiet hour (20,000 ended receipts, none open), or of empty tables, or none; autovacuum off;
-/// then 100,000 open rows. With an index of the open rows whose predicate is the guard's, the quiet hour's statistics
-/// say that it is empty, and every look-up by id walks all of it. Counted are the blocks that the server touches for a
-/// batch, for time is the machine's: the trap is a thousand times as many. Plans are kept from the first batch on, as
-/// services keep them.
+/// then 100,000 open rows. If an index of the open rows has the guard's predicate, the quiet hour's statistics say that
+/// this index is empty, and every look-up by id walks all of it. The test counts the blocks that the server touches for
+/// a batch, because time depends on the machine: a bad plan touches a thousand times as many. Sessions keep their plans
+/// from the first batch on, as services keep them.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct SettlePlanTests {
     private static let batches = 8
     private static let batchRows = 256
-    /// Of a verdict, and of a claimed row: 82 to 113, and 25. The bounds are twice that.
+    /// The bounds are about twice the measured blocks: 82 to 113 for a verdict, 25 for a claimed row.
     private static let blocksOfVerdictMax = 200
     private static let blocksOfClaimMax = 50
-    /// 10 by its token alone, 16 where everything is asked; an index of the app has hundreds of leaves here.
+    /// A question takes 10 blocks by its token alone, 16 if everything is asked; an index of the app has hundreds of
+    /// leaves here.
     private static let blocksOfQuestionMax = 60
 
     enum Statistics: CaseIterable { case quietHour, emptyTables, none }
@@ -313,7 +314,7 @@ import Testing
             """)
     }
 
-    /// 100,000 open rows of two apps; answers enough ids of them.
+    /// Stores 100,000 open rows of two apps. Returns enough of their ids.
     private func fill(_ lab: LedgerLab) async throws -> [UUID] {
         try await lab.run(
             """

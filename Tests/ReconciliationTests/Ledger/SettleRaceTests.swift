@@ -8,7 +8,7 @@ import Testing
 @testable import Ledger
 
 /// Goal: the races of WritingVerdicts, one by one, on real PostgreSQL. Method: the rival is the same statement in a
-/// transaction of another session, left open until the server says that ours waits for it.
+/// transaction of another session, which stays open until the server reports that the tested statement waits for it.
 @Suite(.timeLimit(.minutes(8))) struct SettleRaceTests {
     @Test("P4: the winner commits while we wait: the first statement leaves the row, the next names the owner")
     func winnerCommits() async throws {
@@ -127,7 +127,7 @@ import Testing
                 try await session.run(.begin)
                 try await session.run(
                     Statement<Void, Void>("test.lock", "select from receipts where id = '\(locked.id)' for update"))
-                // Waiting for the lock would end in a time-out of this statement, not in an answer.
+                // If this statement waited for the lock, it would end in a time-out, not in an answer.
                 let settled = try await lab.settle(
                     lab.verdict(locked, .transactions([.purchase("t1")])),
                     lab.verdict(neighbour, .transactions([.purchase("t2")])))
@@ -248,7 +248,7 @@ extension Statement where Parameters == Void, Row == Void {
 }
 
 extension Ledger {
-    /// One settle statement with all of them.
+    /// Runs one settle statement with all of these verdicts.
     func settleTogether(_ verdicts: [Verdict]) async throws -> [UUID: ReceiptState] {
         let rows = try await database.run(Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
         return Dictionary(uniqueKeysWithValues: rows.map { ($0.receiptID, $0.state) })

@@ -7,14 +7,14 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: whatever races, dies or is said twice, each purchase is granted once, to a receipt that showed it, and every
-/// receipt tells the truth about it (WritingVerdicts).
+/// Goal: whatever races, dies or is delivered twice, each purchase is granted once, to a receipt that showed it, and
+/// every receipt has the right outcome of it (WritingVerdicts).
 ///
-/// Method: 240 receipts of 0 to 12 transactions over 80 ids, a quarter of them restores of others, and a quarter periods
-/// whose restores name no billing event, of six users, judged each by one to three of eight writers in random order and
-/// batches of 1 to 40, 5 % of the verdicts transient, while sessions are ended every 50 to 150 ms. In the first phase two
-/// products are not configured and purchases are held; in the second they are. After each phase the database is asked
-/// whether all of it fits.
+/// Method: 240 receipts of 0 to 12 transactions over 80 ids, a quarter of them restores of others, and a quarter
+/// periods whose restores name no billing event, of six users, judged each by one to three of eight writers in random
+/// order and batches of 1 to 40, 5 % of the verdicts transient, while sessions are ended every 50 to 150 ms. In the
+/// first phase two products are not configured and purchases are held; in the second they are. After each phase,
+/// queries check that all rows agree.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct SettleRandomTests {
     @Test("eight writers, ended sessions, transient verdicts", arguments: [1, 2, 3, 4] as [UInt64])
     func random(seed: UInt64) async throws {
@@ -33,7 +33,7 @@ import Testing
     }
 }
 
-/// What was submitted and what Apple would say of it.
+/// The submissions, and Apple's answers about them.
 struct SettleWorld: Sendable {
     enum Phase: Sendable { case productsMissing, productsConfigured }
 
@@ -132,7 +132,7 @@ struct SettleWorld: Sendable {
         }
     }
 
-    /// As a worker does it: reads, judges, writes, and reads again whatever was not written.
+    /// As a worker does it: reads, judges, writes, and reads again the rows that were not written.
     private func settle(
         _ receipt: Receipt, through ledger: Ledger, _ phase: Phase, _ lab: LedgerLab, _ random: SeededRandom
     ) async throws {
@@ -179,7 +179,7 @@ struct SettleWorld: Sendable {
         return try await body()
     }
 
-    /// Ends a random session of the writers every 50 to 150 ms; answers how many.
+    /// Ends a random session of the writers every 50 to 150 ms. Returns how many.
     private static func endSessions(of lab: LedgerLab, _ random: SeededRandom) async throws -> Int {
         var random = random
         var ended = 0
@@ -267,7 +267,7 @@ extension SettleWorld {
         #expect(try await lab.number("select count(*) from receipts") == receipts.count)
         #expect(
             try await lab.number("select count(*) from outcomes") == receipts.map(\.transactions.count).reduce(0, +))
-        // Nothing that may be granted is left over, and nothing else was.
+        // Every purchase that may be granted is granted, and no other.
         let keys = receipts.flatMap(\.transactions).filter {
             if case .grant = Self.decide($0, phase) { true } else { false }
         }.map { $0.periodKey ?? $0.purchaseKey }

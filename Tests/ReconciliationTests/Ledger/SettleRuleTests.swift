@@ -7,7 +7,7 @@ import Testing
 
 @testable import Ledger
 
-/// Goal: what one verdict makes of its receipt, its transactions and what was granted before (RetriesAndRescue;
+/// Goal: a verdict has the right effect on its receipt, its transactions and earlier grants (RetriesAndRescue;
 /// Ownership, rows 1 and 0b). Method: small histories of verdicts, each ending with every invariant checked.
 @Suite(.timeLimit(.minutes(8))) struct SettleRuleTests {
     @Test("S1-31: what can be granted is granted at once; the rest once its product is configured")
@@ -43,7 +43,7 @@ import Testing
         try await LedgerLab.with { lab in
             let posted = try await lab.post()
             try await lab.settle(posted, .purchase("t1"), .purchase("t2", .held(.productUnknown)))
-            // Apple says of the same receipt, ten minutes later, that its account is gone (21010).
+            // Ten minutes later, Apple answers about the same receipt that its account is gone (21010).
             let settled = try await lab.settle(lab.verdict(posted, .receipt(.rejected(.accountNotFound))))
             #expect(settled == [posted.id: .granted])
             #expect(try await lab.outcomes(posted) == ["t1": "granted", "t2": "rejected account_not_found"])
@@ -135,7 +135,7 @@ import Testing
             #expect(
                 try await lab.texts("select distinct granted_as from outcomes where granted_as is not null order by 1")
                     == ["a0", "a1", "a2"])
-            // Both in one receipt, and in one batch.
+            // Both purchases are in one receipt, and in one batch.
             let posted = try await lab.post("u1")
             let (named, bare) = (
                 Verdict.Entry.period("x", month: 9, lineItem: "9"), Verdict.Entry.period("y", month: 9)
@@ -158,7 +158,7 @@ import Testing
                 let posted = try await lab.post(user)
                 #expect(try await lab.settle(posted, coins("t2", 60)) == .held)
                 #expect(try await lab.outcomes(posted) == ["t2": "held review"])
-                // A worker that knows of the grant says so itself; what else it is held for stays.
+                // A worker that knows of the grant decides so itself; any other reason to hold the purchase stays.
                 #expect(try await lab.settle(posted, coins("t2", 60).with(.held(.review))) == .held)
                 #expect(try await lab.outcomes(posted) == ["t2": "held review"])
             }

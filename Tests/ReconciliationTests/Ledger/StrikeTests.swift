@@ -5,8 +5,8 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: a payload that kills its worker is parked, and a row that nobody had a chance to answer is not.
-/// Method: strikes and claims against a real database, as a worker and a scheduler make them.
+/// Goal: a payload that kills its worker is parked, and a row that no worker had a chance to judge is not. Method:
+/// strikes and claims against a real database, as a worker and a scheduler make them.
 @Suite struct StrikeTests {
     @Test("P28: eight deaths with a message park its row and move its attempt on; a verdict in between forgives")
     func deaths() async throws {
@@ -21,7 +21,7 @@ import Testing
             #expect(try await lab.ledger.strike(next) == 0)
             #expect(try await lab.state(posted) == "parked never_worked")
             #expect(try await lab.ledger.strike(next) == nil, "old messages kill nobody")
-            // Woken, it needs one death more, not eight.
+            // After the row is woken, one more death parks it, not eight.
             #expect(try await lab.ledger.strike(Pointer(receiptID: posted.id, attempt: 2)) == 0)
             #expect(try await lab.number("select attempt from receipts") == 3)
         }
@@ -57,7 +57,8 @@ import Testing
                 #expect(rows == [ClaimedReceipt(id: posted.id, attempt: 0, isNewlyParked: false)])
             }
             #expect(try await lab.state(posted) == "received")
-            // While its message lies in a queue that nobody takes from, it is not published again; a new row is.
+            // While the row's message lies in a queue without consumers, the scheduler does not publish the row again;
+            // it publishes a new row.
             let new = try await lab.post()
             try await lab.run("update receipts set due_at = now()")
             var rows: [UUID] = []

@@ -8,9 +8,9 @@ import Testing
 @testable import Settings
 @testable import Support
 
-/// Goal: a person's word gives a held purchase to whom he names by the statement that gives everything, once, and is
-/// refused with its reason where nothing is held that a word could help (B4). Method: verdicts on real PostgreSQL,
-/// judged by what the database knows as a worker judges them.
+/// Goal: a support decision gives a held purchase to the named user by the statement that gives everything, once, and
+/// is refused with its reason if no purchase is held that a decision could help (B4). Method: verdicts on real
+/// PostgreSQL, judged by the evidence in the database as a worker judges them.
 @Suite(.timeLimit(.minutes(8))) struct SupportDecisionTests {
     private static func supportDecision(
         _ id: String, to user: String = "u9", app: String = "game", item: String? = nil, canAsk: Bool = true
@@ -26,7 +26,8 @@ import Testing
 
     @Test("B4: every reason that a word helps is decided, every other one is refused by its name")
     func reasons() async throws {
-        // Nothing is held for each of them: it was not given on trust.
+        // The purchases are held for every reason, also for that of a purchase on trust, although none is on trust: an
+        // invariant does not hold.
         try await LedgerLab.with(endsSound: false) { lab in
             let repairs = Repairs(database: lab.database, actor: "ann")
             for reason in Reason.allCases {
@@ -51,7 +52,7 @@ import Testing
 
     @Test("B4: granted, imported, refunded, shared, another app's, ended, open, unknown: each is refused by its name")
     func refusals() async throws {
-        // One proof is taken away.
+        // The test deletes one proof.
         try await LedgerLab.with(endsSound: false) { lab in
             try await lab.settle(try await lab.post("u1"), .purchase("granted"))
             try await lab.run(
@@ -150,7 +151,7 @@ import Testing
             #expect(try await lab.texts("select type || ' ' || user_id from events") == ["purchase.granted u3"])
             #expect(try await repairs.give(Self.supportDecision("t1", to: "u4")).outcome == .granted)
             #expect(try await lab.number("select count(*) from audits where action = 'support.give'") == 3)
-            // Whoever posts it next is answered by the grant.
+            // The next poster of the purchase is answered by the grant.
             let own = try await lab.post("u3")
             #expect(try await lab.judge(own, "t1", userID: "u3") == .alreadyGranted)
         }
@@ -177,7 +178,7 @@ import Testing
                     }
                     for posted in held { group.addTask { await lab.work(posted, id) } }
                 }
-                // As the scheduler would, until they have ended.
+                // The receipts are judged as the scheduler would have them judged, until they have ended.
                 for posted in held { await lab.work(posted, id) }
             }
             #expect(try await lab.number("select count(*) from receipts where settled_at is null") == 0)
@@ -266,9 +267,9 @@ extension LedgerLab {
         id: "game", grantFrom: .distantPast, makeUpMaxAge: .zero,
         products: [.init(id: "coins", kind: .consumable, goods: Verdict.Entry.coins)])
 
-    /// Judges the purchase as a worker does, by what the database knows now.
+    /// Judges the purchase as a worker does, by the evidence in the database now.
     ///
-    /// - Parameter userID: the poster that the verdict sees; without one only a person's word names anybody.
+    /// - Parameter userID: the poster that the verdict sees; if nil, only a support decision names a user.
     fileprivate func judge(
         _ posted: Posted, _ id: String, attempt: Int = 0, userID: String? = "u1"
     ) async throws -> ReceiptState? {
@@ -280,7 +281,7 @@ extension LedgerLab {
         return try await settle(judged, attempt: attempt, entry)
     }
 
-    /// As a worker with a message: the row as it is, until its verdict stands.
+    /// Acts as a worker with a message: judges the row as it is, until a verdict is written.
     fileprivate func work(_ posted: Posted, _ id: String) async {
         for _ in 0..<20 {
             guard let row = try? await ledger.fetch(posted.id), !row.state.isEnded else { return }

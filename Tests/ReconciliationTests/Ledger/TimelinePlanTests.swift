@@ -7,7 +7,7 @@ import Testing
 @testable import Support
 
 /// Goal: a timeline and a page of purchases cost the same in a database of ten years: key look-ups, whatever the plan
-/// (B14). Method: 50,000 receipts and what belongs to them; every plan with its values, by EXPLAIN, and then the plans
+/// (B14). Method: 50,000 receipts and their other rows; every plan with its values, by EXPLAIN, and then the plans
 /// without them (`force_generic_plan`), by PostgreSQL's own count of whole tables that were read.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct TimelinePlanTests {
     private static let tables = [
@@ -19,7 +19,7 @@ import Testing
     func plans() async throws {
         try await LedgerLab.with(connections: 1, endsSound: false) { lab in
             try await lab.fillHistory()
-            // And not autovacuum, later: what it does for a BRIN index counts as reading the table.
+            // Otherwise autovacuum would come later: its work on a BRIN index counts as reading the table.
             try await lab.run("vacuum (analyze)")
             let receipt = try #require(
                 try await lab.texts("select receipt_id::text from grants where transaction_id = 't777'").first
@@ -78,7 +78,7 @@ import Testing
         #expect(whole == [], "\(statement.name):\n\(plan.joined(separator: "\n"))")
     }
 
-    /// How often each of the tables was read from its beginning.
+    /// The tables that were read from their beginning, and how often.
     private func wholeReads(_ lab: LedgerLab) async throws -> [String] {
         try await lab.run("select pg_stat_force_next_flush()")
         return try await lab.texts(

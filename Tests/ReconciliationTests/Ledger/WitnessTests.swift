@@ -6,8 +6,9 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: held against what the clients and the App Store know, every lie is seen and named, and the truth is not.
-/// Method: a sound ledger with its journal, sales and calls; one change by SQL; exactly the violations it must cause.
+/// Goal: compared with the data of the clients and the App Store, every false row is found and named, and no true row
+/// is. Method: a sound ledger with its journal, sales and calls; one change by SQL; exactly the violations that the
+/// change must cause.
 @Suite(.timeLimit(.minutes(8))) struct WitnessTests {
     typealias Lie = InvariantTests.Damage
 
@@ -106,8 +107,9 @@ import Testing
             """, "posted_payloads"),
     ]
 
-    /// As in `InvariantTests`, with a refund that was granted before it, a post whose answer was lost, and one that was
-    /// refused. Apple was asked twice at the same time about the first receipt: production, then sandbox.
+    /// Stores the rows of `InvariantTests`, with a refund of a purchase that was granted before, a post whose answer
+    /// was lost, and one that was refused. Apple was asked twice at the same time about the first receipt: production,
+    /// then sandbox.
     private func seed(_ lab: LedgerLab) async throws -> Witness {
         try await lab.settle(try await lab.post(), .purchase("mine"))
         try await lab.settle(try await lab.post(), .purchase("mine"))
@@ -181,7 +183,7 @@ import Testing
 }
 
 extension LedgerLab {
-    /// What clients would have written down, in the order of the posts, had they posted what is stored.
+    /// The journal that clients would have written, in the order of the posts, had they posted the stored receipts.
     fileprivate func journal() async throws -> [Witness.JournalEntry] {
         try await database.run(
             Statement<Void, Witness.JournalEntry>(

@@ -5,8 +5,8 @@ import Testing
 @testable import Encoding
 @testable import Ledger
 
-/// Goal: orders are placed by the batch, and each is one order however often its placing is written. Method: the ledger
-/// on a real database, past HTTP.
+/// Goal: orders are placed by the batch, and each is one order however often its statement is repeated. Method: the
+/// ledger on a real database, without HTTP.
 @Suite(.timeLimit(.minutes(5))) struct OrderLedgerTests {
     @Test("a batch whose outcome is unknown is written again: every order is there once, and is its own")
     func repeating() async throws {
@@ -32,7 +32,7 @@ import Testing
             }
             let placed = try await OrderBatch.place([two, NewOrder.example(2)], in: lab.database)
             #expect(placed[0]?.view.id == one.id && placed[0]?.isNew == false && placed[1]?.isNew == true)
-            // One key at the same time from two sides is one order, decided in the database.
+            // Two requests with one key at the same time make one order, decided in the database.
             var keyed = [NewOrder.example(3), NewOrder.example(4)]
             for index in keyed.indices { keyed[index].idempotencyKey = "k" }
             let both = try await OrderBatch.place(keyed, in: lab.database)
@@ -67,7 +67,7 @@ import Testing
     @Test(
         "erasing where nothing is protected: orders and reports have the tombstone, tokens and what was sent are gone")
     func erasing() async throws {
-        // An order is bound here without its purchase.
+        // The test binds an order without a purchase.
         try await LedgerLab.with(endsSound: false) { lab in
             let (waiting, bound) = (NewOrder.example(1), NewOrder.example(2))
             var others = NewOrder.example(3)
@@ -96,13 +96,14 @@ import Testing
                     try await lab.number(
                         "select count(*) from \(table) t where user_id <> 'u2' and t::text like '%u1%'") == 0,
                     "\(table)")
-                // Who comes back uses the same tokens: they are nobody's until then.
+                // Rows of the tombstone remain, except for tokens: a user who comes back uses the same tokens, which
+                // belong to nobody until then.
                 let buried = try await lab.number(
                     "select count(*) from \(table) where user_id like 'erased\\_%'")
                 #expect((buried > 0) == (table != "user_tokens"), "\(table)")
                 #expect(try await lab.number("select count(*) from \(table) where user_id = 'u2'") == 1, "\(table)")
             }
-            // The one that waits still says where its goods go; the one that was served does not.
+            // The waiting order keeps its target; the order that was served does not.
             let targets = try await lab.texts(
                 "select target ->> 'server' from orders where user_id like 'erased%' and target <> '{}'")
             #expect(targets == ["s1"])
@@ -114,7 +115,7 @@ import Testing
 extension NewOrder {
     static var example: NewOrder { example(0) }
 
-    /// An order of `u1` of its own number: another number is another tap.
+    /// An order of `u1` with its own number: another number is another purchase attempt.
     static func example(_ number: Int) -> NewOrder {
         NewOrder(
             id: UUID(), appID: "game", userID: "u1", productID: "coins", item: "coins", quantity: 1, channel: "apple",

@@ -6,13 +6,12 @@ import Service
 import TestServers
 import Testing
 
-/// Goal: an order is taken before the payment, freezes what it promises, and tells its user what became of it (S2-5,
-/// B6, S3-29). Method: real HTTP, then the rows as they are in the database; what a worker would write is written by
-/// hand.
+/// Goal: an order is stored before the payment, freezes its promise, and tells its user its outcome (S2-5, B6, S3-29).
+/// Method: real HTTP, then the rows as they are in the database; the test writes a worker's rows by SQL.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(5))) struct OrderTests {
     private static let product = "com.example.game.coins6"
 
-    /// A user nobody else has.
+    /// A user that no other test uses.
     private static func user() -> String { "u-\(UUID().uuidString.prefix(8))" }
 
     private static func body(_ user: String, _ more: String = "") -> String {
@@ -104,11 +103,11 @@ import Testing
             #expect(ids.count == 7)
             let other = try await intake.order(Self.body(Self.user()))
             #expect(try other.status == 201 && ids.insert(Self.id(other)).inserted)
-            // Bound: the next tap is the next purchase.
+            // The order is bound: the next request is the next purchase.
             try await intake.grant(first, "t-\(first)")
             let second = try await intake.order(Self.body(user))
             #expect(try second.status == 201 && ids.insert(Self.id(second)).inserted)
-            // Some seconds later: never a hard block.
+            // Some seconds later a new order is possible: there is never a hard block.
             try await intake.execute("update orders set placed_at = placed_at - interval '10 s'")
             let third = try await intake.order(Self.body(user))
             #expect(try third.status == 201 && ids.insert(Self.id(third)).inserted)
@@ -140,21 +139,21 @@ import Testing
             try await intake.execute("update orders set placed_at = placed_at - interval '1 day'")
             let again = try await intake.order(Self.body(user, #","transactionId":"\#(transaction)""#))
             #expect(try again.status == 200 && Self.id(again) == Self.id(first))
-            // Paid is paid: what is not sold here any more is an order all the same.
+            // A paid purchase is always accepted: a product that is no longer sold gets an order all the same.
             let unknown =
                 #"{"userId":"\#(user)","productId":"com.example.gone","quantity":3,"transactionId":"\#(UUID())"}"#
             #expect(try await intake.order(unknown).status == 201)
-            // The purchase was bound to another order meanwhile: that one is the answer.
+            // The purchase was bound to another order in the meantime: the answer is that order.
             let bound = try await intake.order(Self.body(user, #","quantity":5"#))
             let late = UUID().uuidString
             try await intake.grant(try Self.id(bound), late)
             let told = try await intake.order(Self.body(user, #","transactionId":"\#(late)""#))
             #expect(try told.status == 200 && Self.id(told) == Self.id(bound) && told["state"] == .string("granted"))
-            // With a key that was never used too.
+            // The answer is the same with a key that was never used.
             let keyed = #","transactionId":"\#(late)","idempotencyKey":"\#(UUID())""#
             let toldAgain = try await intake.order(Self.body(user, keyed))
             #expect(try toldAgain.status == 200 && Self.id(toldAgain) == Self.id(bound))
-            // Somebody else's is no answer for this user.
+            // Another user does not get this user's order.
             let stranger = try await intake.order(Self.body(Self.user(), #","transactionId":"\#(late)""#))
             #expect(try stranger.status == 201 && Self.id(stranger) != Self.id(bound))
         }
@@ -189,10 +188,10 @@ import Testing
             #expect(listed.text.contains(id))
             let timeline = try await intake.get("/v1/orders/\(id)/explain", key: IntakeFixture.supportKey)
             #expect(timeline["state"] == .string("granted"), "\(timeline.text)")
-            // Who was given nothing by it has an order that is open.
+            // A user to whom the purchase was not given has an open order.
             let stranger = try await intake.order(Self.body(Self.user(), #","transactionId":"\#(transaction)""#))
             #expect(stranger.status == 201 && stranger["state"] == .string("open"))
-            // The dashboards see each as it is; where its user is erased, nothing says where he plays.
+            // The dashboards see each order as it is; after the erasure of its user, nothing says where the user plays.
             let strangers = try Self.id(stranger)
             #expect(
                 try await intake.count(
@@ -204,7 +203,7 @@ import Testing
             let erasure = UserErasure(database: intake.ledger.database, keys: nil, actor: "ann")
             #expect(try await erasure.erase(UserName(appID: "game", key: user)))
             #expect(try await intake.count("select count(*) from orders where id = '\(id)' and target = '{}'") == 1)
-            // No receipt brought it, and the books say so.
+            // No receipt belongs to this grant, so the grant would violate the invariants.
             try await intake.execute("delete from grants where transaction_id = '\(transaction)'")
         }
     }
@@ -316,7 +315,7 @@ import Testing
             #expect(try await intake.get("/v1/orders/\(id)")["state"] == .string("open"))
             try await intake.execute("update orders set pay_by = now() - interval '1 s' where id = '\(id)'")
             #expect(try await intake.get("/v1/orders/\(id)")["state"] == .string("expired"))
-            // A worker found its purchase while a client waits.
+            // A worker grants the purchase while a client waits.
             async let waiting = intake.get("/v1/orders/\(id)?wait=20")
             try await Task.sleep(for: .milliseconds(300))
             try await intake.grant(id, "t-\(id)")
@@ -336,7 +335,7 @@ import Testing
             let right = try Self.id(try await intake.order(Self.body(user, #","quantity":2"#)))
             let transaction = "t-\(right)"
             var receipts: [String] = []
-            // S1-18: one with the order alone, one with the user; a client may write the id in capitals.
+            // S1-18: one post names the order alone, one also names the user; a client may write the id in capitals.
             for body in [
                 #"{"orderId":"\#(named)","receipt":"QUJD"}"#,
                 #"{"userId":"\#(user)","orderId":"\#(named.uppercased())","receipt":"REVG"}"#,
@@ -435,7 +434,7 @@ extension RunningIntake {
         try await send("POST", "/v1/orders", key: key, body: body)
     }
 
-    /// The purchase of this order is granted, which binds it.
+    /// Grants a purchase by this order, which binds it.
     func grant(_ order: String, _ transaction: String) async throws {
         try await execute(
             """

@@ -7,7 +7,8 @@ import Testing
 @testable import Ledger
 @testable import Support
 
-/// Goal: whatever an app saw go wrong is kept and closes nothing (S0-20, P3, S4-22). Method: real HTTP, then the rows.
+/// Goal: any failure that an app reports is kept and closes nothing (S0-20, P3, S4-22). Method: real HTTP, then the
+/// rows.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(3))) struct ReportTests {
     private static func user() -> String { "u-\(UUID().uuidString.prefix(8))" }
 
@@ -92,7 +93,7 @@ import Testing
             let account = Self.user()
             let foreign = try await intake.report(#"{"kind":"failed"}"#, order: id, key: gateway.token(account))
             #expect(foreign.status == 404)
-            // Unless that account is what the user became.
+            // It works once the user has become part of that account.
             try await intake.execute(
                 "insert into merges (app_id, user_id, into_user_id) values ('game', '\(user)', '\(account)')")
             let own = try await intake.report(#"{"kind":"cancelled"}"#, order: id, key: gateway.token(account))
@@ -113,7 +114,7 @@ import Testing
             let tooMany = try await intake.report(#"{"kind":"error"}"#, order: id)
             #expect(tooMany.status == 429 && tooMany.headers["retry-after"] != nil)
             #expect(try await intake.report(#"{"kind":"failed"}"#, order: id).status == 200, "known is known")
-            // Those that name nobody share a bound of their own, by app.
+            // Reports without a user share a bound of their own, by app.
             try await intake.execute(
                 """
                 insert into client_reports (id, app_id, kind, details)

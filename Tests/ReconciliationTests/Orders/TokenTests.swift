@@ -22,12 +22,12 @@ import Testing
             let taken = try await intake.send("PUT", "/v1/users/\(stranger)/tokens/\(token)")
             #expect(taken.status == 409 && taken["code"] == .string("token_taken") && !taken.text.contains(user))
             #expect(try await intake.count("select count(*) from user_tokens where user_id = '\(stranger)'") == 0)
-            // What an account had that became part of this one is its own.
+            // The account has the tokens of the users that became part of it.
             let account = Self.user()
             try await intake.execute(
                 "insert into merges (app_id, user_id, into_user_id) values ('game', '\(user)', '\(account)')")
             #expect(try await intake.send("PUT", "/v1/users/\(account)/tokens/\(token)").status == 200)
-            // Another app is another world.
+            // Another app has its own tokens.
             let other = try await intake.send(
                 "PUT", "/v1/users/\(stranger)/tokens/\(token)?appId=other", key: IntakeFixture.bothAppsKey)
             #expect(other.status == 201)

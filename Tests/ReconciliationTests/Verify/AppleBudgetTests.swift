@@ -9,9 +9,10 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: Apple's calls are not a player's to spend: what is known here, what is no proof and what Apple has answered
-/// before costs no call, however often and under whatever names it is posted. Method: a worker's bench between the
-/// simulator over real HTTP and a real ledger; each row is judged once an hour for a day, and the simulator counts.
+/// Goal: no player can use up the calls to Apple: facts that the database holds, texts that are no proof and questions
+/// that Apple has answered before cost no call, however often and under whatever names they are posted. Method: a
+/// worker's bench between the simulator over real HTTP and a real ledger; each row is judged once an hour for a day,
+/// and the simulator counts the calls.
 @Suite(.timeLimit(.minutes(8))) struct AppleBudgetTests {
     enum Flood: String, CaseIterable, Sendable, CustomTestStringConvertible {
         case staleProofUnderManyOrders, confirmedProofUnderManyOrders, staleProofOfManyUsers
@@ -20,7 +21,7 @@ import Testing
 
         var testDescription: String { rawValue }
 
-        /// Of a day, and what the receipts end as.
+        /// The calls of a day, and the final states of the receipts.
         fileprivate var expected: (calls: Int, states: [String]) {
             switch self {
             case .staleProofUnderManyOrders, .confirmedProofUnderManyOrders, .receiptUnderManyOrders: (1, ["granted"])
@@ -51,7 +52,7 @@ import Testing
             }
             for hour in 0..<24 {
                 for post in posts { try await lab.judge(post.receiptID, processor) }
-                // What needs its payload stays on the payload's day.
+                // A receipt that needs its payload stays on the payload's day.
                 if posts.allSatisfy({ $0.proof == .identifier }), hour < 23 { try await lab.age(hours: 1) }
             }
             #expect(lab.store.calls().count == flood.expected.calls)
@@ -95,7 +96,7 @@ import Testing
             for _ in 0..<5 { try await lab.judge(post.receiptID, processor) }
             #expect(try await lab.lab.grants == [])
             lab.store.clearFaults()
-            // Another worker, whose breaker knows of no outage.
+            // Another worker's breaker knows of no outage.
             try await lab.judge(post.receiptID, try await lab.processor(try lab.configuration()))
             #expect(try await lab.lab.grants == ["\(sale.purchase.transactionId) owner"])
         }
@@ -159,7 +160,7 @@ extension VerifyLab {
         }
     }
 
-    /// A minute ago.
+    /// Places an order, a minute ago.
     @discardableResult
     fileprivate func placeOrder(_ user: String) async throws -> UUID {
         let id = try await lab.place(user)
@@ -167,21 +168,21 @@ extension VerifyLab {
         return id
     }
 
-    /// Signed two hours ago.
+    /// A proof that was signed two hours ago.
     private func staleProof() async throws -> Proof {
         let milliseconds = { (ago: TimeInterval) in Int64((Date.now.timeIntervalSince1970 - ago) * 1000) }
         let sale = try await sell { $0.purchaseDate = milliseconds(7300) }
         return .signedTransaction(try store.sign(sale.purchase.transactionId, signedDate: milliseconds(7200)))
     }
 
-    /// As if its message had come, and the one of the queue that it is sent on to.
+    /// Judges the receipt as if its message had come, and then the message of the queue to which the receipt is moved.
     fileprivate func judge(_ id: UUID, _ processor: ReceiptProcessor) async throws {
         for _ in 0..<2 {
             let row = try #require(try await lab.ledger.fetch(id))
             guard !row.state.isEnded else { return }
             let message = Array(Pointer(receiptID: id, attempt: row.attempt).text.utf8)
             #expect(await processor.settle(message, redelivered: false) == .done)
-            // Sent on, it is looked at again.
+            // If the receipt was moved to another lane, it is judged again.
             guard try await lab.ledger.fetch(id)?.lane != row.lane else { return }
         }
     }

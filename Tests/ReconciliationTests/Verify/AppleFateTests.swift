@@ -4,8 +4,9 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: three fates, one switch (RetriesAndRescue): what Apple explains is believed, what it does not explain is tried
-/// again. Method: every case of the error and every code of AppleFacts 3.7 and 5.2, written down a second time.
+/// Goal: there are three fates, one switch (RetriesAndRescue): errors that Apple explains are believed, other errors
+/// are tried again. Method: every case of the error and every code of AppleFacts 3.7 and 5.2, written down a second
+/// time.
 @Suite struct AppleFateTests {
     private static let until = Date(timeIntervalSince1970: 1_800_000_000)
 

@@ -2,12 +2,12 @@ import AppleGateway
 import TestRandom
 import Testing
 
-/// Goal: one probe at a time finds out whether a host is back, no probe is lost, and what was asked before an outage says
-/// nothing about what came after it. Method: histories by hand, then random ones. Time is a parameter.
+/// Goal: one probe at a time finds out whether a host is back, no probe is lost, and calls from before an outage do not
+/// count after it. Method: histories by hand, then random ones. Time is a parameter.
 @Suite struct AppleHostStateTests {
     private static let start = ContinuousClock.now
 
-    /// Open, with this many calls still out that were asked before.
+    /// A host whose breaker is open, with `out` calls under way from before the outage.
     private static func open(out: Int = 0) -> (AppleHostState, [Int]) {
         var host = AppleHostState(callsMax: 100, scale: 1)
         let left = (0..<out).map { _ in host.begin() }

@@ -7,8 +7,8 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: what Apple answers to an Apple update ends it, waits or is tried again, as AppleFacts 3.3 and 3.7 say. Method: every
-/// code by the sentence about it, and every error that brings no code.
+/// Goal: Apple's answer to an Apple update ends the update, lets it wait or has it tried again, as AppleFacts 3.3 and
+/// 3.7 say. Method: every code by the sentence about it, and every error without a code.
 @Suite struct AppleUpdateFateTests {
     private static func fate(_ error: AppStoreError, code: Int64? = nil, isAsked: Bool = true) -> AppleUpdateFate {
         let call = ServiceCall(
@@ -24,18 +24,18 @@ import Testing
     @Test("AppleFacts 3.3: what endpoints 13 and 15 answer")
     func codes() {
         for (code, expected) in [
-            // Unknown for good, perhaps: another app's token, or just sold.
+            // The id may stay unknown, because it is another app's, or may be new.
             (4_040_010, .notFound), (4_040_005, .notFound),
-            // Apple's group of what is to be tried again, and what it says of 5000000.
+            // Apple's group of errors to be tried again, and Apple's advice about 5000000.
             (4_040_002, .retry(.appleAnswer)), (4_040_004, .retry(.appleAnswer)), (4_040_006, .retry(.appleAnswer)),
             (5_000_001, .retry(.appleAnswer)), (5_000_000, .retry(.appleAnswer)),
             (4_290_000, .wait(.appleUnavailable)),
-            // No such id, no such kind of purchase, nothing that another try changes.
+            // The id or the kind of purchase is wrong, and another try changes nothing.
             (4_000_006, .refused(.appleRefused)), (4_000_048, .refused(.appleRefused)),
             (4_000_183, .refused(.appleRefused)), (4_000_185, .refused(.appleRefused)),
             (4_000_187, .refused(.appleRefused)), (4_000_000, .refused(.appleRefused)),
             (4_040_001, .refused(.appleRefused)),
-            // A person may mend it; Apple may say what we do not know.
+            // A person may correct the first; the other is a code that the program does not know.
             (4_040_003, .retry(.appleAnswer)), (4_999_999, .retry(.appleAnswer)),
         ] as [(Int64, AppleUpdateFate)] {
             #expect(Self.fate(code) == expected, "\(code)")

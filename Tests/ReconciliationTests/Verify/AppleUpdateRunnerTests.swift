@@ -9,9 +9,9 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: Apple is told what is due, through the governor, again until it takes it or says why never, and nobody is told
-/// that an app has switched off (B3, B5). Method: a runner between the simulator over real HTTP and a real ledger, round
-/// by round; the store's own record of what backends told it is the witness.
+/// Goal: due Apple updates are sent, through the governor, again until Apple accepts them or gives a final reason, and
+/// none is sent that an app has switched off (B3, B5). Method: a runner between the simulator over real HTTP and a real
+/// ledger, round by round; the store's own record of the calls is the witness.
 @Suite(.timeLimit(.minutes(8))) struct AppleUpdateRunnerTests {
     private static let finishing = ["finishAtApple: afterGrant"]
 
@@ -30,7 +30,7 @@ import Testing
             #expect(filings.allSatisfy { $0.transactionId == sale && $0.environment == .production })
             #expect(filings.compactMap(\.appAccountToken) == [token.uuidString.lowercased()])
             #expect(try await lab.appleUpdates() == ["finish done 1", "set_token done 1"])
-            // Repairs: a fresh purchase comes first.
+            // These calls are repairs: calls for a fresh purchase come first.
             #expect(
                 try await lab.lab.texts(
                     "select endpoint from call_budgets where repair_leased > 0 and fresh_leased = 0 order by 1")
@@ -183,7 +183,7 @@ extension VerifyLab {
             callsMax: 16, logger: .silent)
     }
 
-    /// As a verdict leaves it, beside its grant or what it holds.
+    /// Writes an Apple update as a verdict leaves it, beside its grant or its held purchase.
     fileprivate func owe(
         _ transactionID: String, _ kind: AppleUpdate.Kind, _ token: UUID? = nil, isHeld: Bool = false
     ) async throws {
@@ -203,7 +203,7 @@ extension VerifyLab {
         try store.fault(fault)
     }
 
-    /// Its time has come.
+    /// Makes the open Apple updates due.
     fileprivate func passes() async throws {
         try await lab.run("update apple_updates set due_at = now() where due_at is not null")
     }

@@ -10,16 +10,17 @@ import Testing
 @testable import Reconciliation
 @testable import Settings
 
-/// Goal: who has a purchase that its buyer and a thief show at the same moment follows from the rules, whosever verdict is
-/// written first: by proof the buyer, else whoever came first, and then the other keeps a copy and both are told.
-/// Method: both posts are judged on a real ledger before either verdict is written. Then both verdicts go into one settle
-/// statement, or two sessions write one each and commit in either order; what is left open is judged again, as a scheduler
-/// sees to it.
+/// Goal: if a buyer and a thief show a purchase at the same moment, the rules decide the owner, whichever verdict is
+/// written first: with a proof the buyer, else the first poster, and then the other keeps a copy and both are told.
+/// Method: both posts are judged on a real ledger before either verdict is written. Then both verdicts go into one
+/// settle statement, or two sessions write one each and commit in either order; a receipt that stays open is judged
+/// again, as the scheduler would have it judged.
 @Suite(.timeLimit(.minutes(8))) struct BothAtOnceTests {
-    /// What speaks for the buyer.
+    /// The evidence for the buyer.
     fileprivate enum Means: CaseIterable {
         case nothing, openOrder, orderToken, registeredToken
-        /// A renewal in the buyer's chain; a token that the buyer alone was given purchases with; shared by another customer.
+        /// A renewal in the buyer's chain; a token with which the buyer alone was given purchases; a purchase that
+        /// another customer shares.
         case renewal, rememberedToken, shared
 
         var isProof: Bool { [.orderToken, .registeredToken, .renewal].contains(self) }
@@ -30,7 +31,7 @@ import Testing
     fileprivate enum Theft: CaseIterable {
         case nothing, ownOrder, victimsOrder, recordOfVictim
 
-        /// The thief's own post says that it is not the thief's.
+        /// Whether the thief's own post says that the purchase is not the thief's.
         var namesVictim: Bool { self == .victimsOrder || self == .recordOfVictim }
     }
 
@@ -94,7 +95,8 @@ private struct Desk {
             return
         }
         let owner = words[0]
-        // The token is another's word: without an order of the thief's own the thief's post waits for the buyer's.
+        // The token points to another user: without an order of the thief's own, the thief's post waits for the
+        // buyer's.
         let isHeld = means == .rememberedToken && theft == .nothing
         if means.isProof || theft.namesVictim || isHeld || way == .victimCommitsFirst {
             #expect(owner == victim, about)
@@ -115,8 +117,8 @@ private struct Desk {
 
         let told = try await ledger.texts(
             "select type || ' ' || user_id from events where transaction_id = '\(id)' order by 1")
-        // A record names the buyer by itself, so that nobody claims it against anybody. What is shared is nobody's own: the
-        // loser keeps the copy, and nobody is told.
+        // A record itself names the buyer, so that there is no dispute. A shared purchase is nobody's own: the loser
+        // keeps the copy, and nobody is told.
         let isDisputed = !source.isProof && source != .record && source != .shared
         #expect(
             told == (isDisputed ? ["ownership.disputed \(thief)", "ownership.disputed \(victim)"] : [])
@@ -124,7 +126,7 @@ private struct Desk {
             about)
     }
 
-    /// What both have in the database, the sale, and the two posts of it.
+    /// Stores the evidence of both users, the sale, and the two posts of it.
     private func post(
         _ means: BothAtOnceTests.Means, _ theft: BothAtOnceTests.Theft, _ victim: String, _ thief: String
     ) async throws -> (sale: Sale, hers: UUID, his: UUID) {
@@ -152,7 +154,7 @@ private struct Desk {
             token = used
         case .nothing, .openOrder, .orderToken, .registeredToken, .shared: break
         }
-        // Known here, by something that does not fit.
+        // The victim is known here, by an order that does not fit the purchase.
         if theft == .recordOfVictim { try await place(victim, product: "gems", minutesAgo: 2) }
         let named: UUID? =
             switch theft {
@@ -177,7 +179,7 @@ private struct Desk {
         return (sale, hers.receiptID, his.receiptID)
     }
 
-    /// What the user bought and was given three days ago.
+    /// Gives the user a purchase of three days ago.
     ///
     /// - Returns: its transaction id.
     @discardableResult
@@ -206,7 +208,7 @@ private struct Desk {
         return order
     }
 
-    /// As a worker finds it now, and does not write it yet.
+    /// The verdict that a worker would write now; it is not written yet.
     private func verdict(_ receipt: UUID) async throws -> Verdict {
         let row = try #require(try await ledger.ledger.fetch(receipt))
         guard case .finding(let finding) = await receiptVerifier.examine(row, for: app) else {
@@ -231,7 +233,8 @@ private struct Desk {
         }
     }
 
-    /// The second is written while the first is not committed yet; where both give the purchase, it waits for the first.
+    /// Writes the second verdict while the first is not committed yet; if both give the purchase, the second waits for
+    /// the first.
     private func write(_ first: Verdict, before second: Verdict, _ about: Comment) async throws {
         try await ledger.withSession { session in
             try await session.run(.begin)

@@ -2,8 +2,9 @@ import AppleGateway
 import TestRandom
 import Testing
 
-/// Goal: the breaker opens when asking is in vain, finds out with one call, and never stays open longer than its pause.
-/// Method: a table of histories; then random ones against a second, slow reading of the rule. Time is a parameter.
+/// Goal: the breaker opens when calls are in vain, finds out with one call whether they succeed again, and never stays
+/// open longer than its pause. Method: a table of histories; then random ones against a second, slow version of the
+/// rule. Time is a parameter.
 @Suite struct BreakerTests {
     private static let start = ContinuousClock.now
 
@@ -77,7 +78,7 @@ import Testing
         breaker.tick(now + .seconds(60))
         breaker.record(failed: false, at: now + .seconds(60))
         #expect(breaker.state == .closed)
-        // Nothing of the outage is remembered: it takes twenty calls again, and the first pause is the shortest.
+        // The outage is forgotten: opening takes twenty calls again, and the first pause is the shortest.
         let again = now + .seconds(61)
         for _ in 0..<19 { breaker.record(failed: true, at: again) }
         #expect(breaker.state == .closed)

@@ -9,7 +9,8 @@ import Testing
     private static let slice = CallSlice(callsPerSecond: 50)
     private static let start = ContinuousClock.now
 
-    /// An account that leased so much of a slice, of which 100 ms were left, by an answer that took so long.
+    /// An account that leased so many calls of a slice by an answer that took so long, when 100 ms of the slice were
+    /// left.
     private static func account(leased: Int, wanted: Int, took: Duration) -> CallLease {
         var account = CallLease()
         account.keep(to: slice)
@@ -43,13 +44,14 @@ import Testing
         }
     }
 
-    /// Slices of 250 ms, each leased and used up at once until so many calls were made; the questions of each.
+    /// Runs through slices of 250 ms; each is leased and used up at once until so many calls were made. Returns the
+    /// questions of each slice.
     private static func questions(using calls: [Int], of slice: CallSlice, othersLeave: Int) -> [[Int]] {
         var account = CallLease()
         account.keep(to: slice)
         return calls.enumerated().map { number, used in
             let begin = start + slice.length * number
-            // Whoever comes says so, until an answer is there.
+            // Every caller begins the slice, until an answer is there.
             for _ in 0..<3 { account.beginSlice(begin) }
             var (asked, leased): ([Int], Int) = ([], 0)
             for _ in 0..<used {
@@ -106,7 +108,7 @@ import Testing
                         leased += given
                     }
                     guard accounts[index].leavesAt != nil else {
-                        // In the first nobody knows what is to come.
+                        // In the first slice nobody knows the demand yet.
                         if number > 0 { Issue.record("slice \(number): worker \(index) has no call") }
                         break
                     }

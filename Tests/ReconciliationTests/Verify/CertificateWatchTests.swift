@@ -10,8 +10,8 @@ import Testing
 @testable import Reconciliation
 @testable import Settings
 
-/// Goal: the end of a certificate is told in time, by a number for alarms and once a day in words (P17). Method: the
-/// certificates of a simulated App Store, looked at from the years in which they end.
+/// Goal: the operator learns of the end of a certificate in time, by a number for alarms and by a line once a day
+/// (P17). Method: the certificates of a simulated App Store, looked at from the years in which they end.
 @Suite struct CertificateWatchTests {
     private static let day: TimeInterval = 86_400
 

@@ -2,8 +2,9 @@ import AppleGateway
 import TestRandom
 import Testing
 
-/// Goal: a host gets as many calls at once as it bears: quickly where all is well, few where it is in trouble, and Apple's
-/// daily errors cost nothing. Method: tables of answers, a small model of a host in rounds, random histories.
+/// Goal: a host gets as many calls at once as it can take: it soon gets many if all is well, it gets few if it is in
+/// trouble, and Apple's daily errors cost nothing. Method: tables of answers, a small model of a host in rounds, random
+/// histories.
 @Suite struct ConcurrencyLimitTests {
     /// `.` went well, `x` failed; the limit is used to the full.
     private static func limit(_ answers: String, from limit: ConcurrencyLimit = .init(callsMax: 64)) -> ConcurrencyLimit

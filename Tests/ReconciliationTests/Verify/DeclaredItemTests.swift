@@ -10,9 +10,9 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: a purchase of a store product that is sold as several items waits until somebody says which one it was, and
-/// nothing is given by a catalogue that the worker does not know (S3-14). Method: a worker's bench between the
-/// simulator and a real ledger; submissions stored as the door stores them.
+/// Goal: if a store product is sold as several items, its purchase waits until somebody names the item, and nothing is
+/// given by a catalogue that the worker does not know (S3-14). Method: a worker's bench between the simulator and a
+/// real ledger; submissions stored as ingest stores them.
 @Suite(.timeLimit(.minutes(8))) struct DeclaredItemTests {
     private static func catalogue(default item: String? = nil) -> Catalogue {
         Catalogue(
@@ -96,16 +96,17 @@ import Testing
             #expect(try await lab.lab.ledger.insert(posted))
             try await shop.settle(posted.receiptID)
             #expect(try await shop.state(posted) == "held item_unknown")
-            // P9: the row that found its owner is on record, though it is held.
+            // P9: the row of Ownership that found the owner is stored, though the purchase is held.
             #expect(try await lab.lab.texts("select binding_source from outcomes") == ["poster"])
             let held = try #require(try await lab.lab.ledger.view(posted.receiptID))
             #expect(ReceiptAnswer(held, finishing: .held).safeToFinish, "P2: the facts are stored, the debt is ours")
-            // An item that is not sold there helps nobody, and does not stand in the way of the next.
+            // An item that is not sold there does not free the purchase, and does not stand in the way of the next
+            // item.
             for (item, state) in [("axe", "held item_unknown"), ("sword", "granted")] {
                 let again = Submission(
                     appID: VerifyLab.appID, userID: "u1", proof: posted.proof, declared: Declaration(item: item))
                 #expect(try await lab.lab.ledger.say(again, linesMax: 16) == .taken)
-                // At once; what follows within a minute waits for it.
+                // The first item makes the receipt due at once; the next item within a minute waits for that minute.
                 #expect(
                     try await lab.lab.number(
                         "select ceil(extract(epoch from due_at - now()) / 60)::int from receipts where state = 'held'")
@@ -188,7 +189,7 @@ import Testing
             try await shop.sell(Self.catalogue())
             let said = shop.submission(try await lab.sell().signedTransaction, Declaration(item: "shield"))
             #expect(try await lab.lab.ledger.insert(said))
-            // To Apple's queue.
+            // Moves the receipt to Apple's queue.
             try await shop.settle(said.receiptID)
             var slow = FaultRequest(.latency, on: .transactionInfo)
             slow.milliseconds = 2000
@@ -219,7 +220,7 @@ import Testing
             #expect(
                 try await lab.lab.number("select count(*) from receipts where due_at <= now() + interval '8 minutes'")
                     == 1)
-            // A new configuration does not make it readable.
+            // A new configuration does not make the catalogue readable.
             try await shop.apps.update(try lab.configuration(), ledger: lab.lab.ledger)
             try await shop.settle(posted.receiptID)
             #expect(try await lab.lab.grants == [])

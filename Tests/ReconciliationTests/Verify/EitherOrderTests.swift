@@ -8,14 +8,14 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: what nobody posted (as a notification brings it) and what the client posts of one purchase, in either order and
-/// at the same time, end with one grant, to the right account, by its order (P11, S3-3, B7). Method: two submissions of
-/// one signed transaction, one of them without a user, through two workers' benches on a real ledger, many rounds;
-/// whatever is left open is judged again as the scheduler would.
+/// Goal: a submission without a user (as a notification brings it) and the client's post of the same purchase, in
+/// either order and at the same time, end with one grant, to the right account, by its order (P11, S3-3, B7). Method:
+/// two submissions of one signed transaction, one of them without a user, through two workers' benches on a real
+/// ledger, many rounds; a receipt that stays open is judged again as the scheduler would have it judged.
 @Suite(.timeLimit(.minutes(8))) struct EitherOrderTests {
     fileprivate enum Turn: CaseIterable { case clientFirst, clientLast, together, bothAtOnceTwice }
 
-    /// What ties the purchase to its user.
+    /// The evidence that ties the purchase to its user.
     fileprivate enum Tie: CaseIterable { case token, openOrder, nothing }
 
     @Test("P11: a purchase that nobody posted and its client's post: one grant, to its owner, in whatever order")
@@ -26,7 +26,7 @@ import Testing
             ]
             for tie in Tie.allCases {
                 for turn in Turn.allCases {
-                    // Once is luck; those in turn cannot differ.
+                    // Races need several rounds; submissions in turn always end in the same way.
                     for round in 0..<(turn == .together || turn == .bothAtOnceTwice ? 12 : 2) {
                         try await lab.check(tie, turn, benches, "\(tie) \(turn) \(round)")
                     }
@@ -51,7 +51,7 @@ extension VerifyLab {
         }
         let sale = try await sell { $0.appAccountToken = tie == .token ? order.uuidString.lowercased() : nil }
         let proof = Proof.signedTransaction(sale.signedTransaction)
-        // Nobody: the order that is named is none of ours.
+        // The first submission has no user: it names an order that this server does not know.
         let found = Submission(appID: Self.appID, userID: nil, orderID: "none-\(UUID())", proof: proof)
         let posted = Submission(appID: Self.appID, userID: user, proof: proof)
         for submission in [found, posted] { #expect(try await lab.ledger.insert(submission)) }
@@ -70,7 +70,7 @@ extension VerifyLab {
                 }
             }
         }
-        // What waits is judged again, as the scheduler sees to it.
+        // A receipt that waits is judged again, as the scheduler would have it judged.
         for submission in [found, posted] {
             let row = try #require(try await lab.ledger.fetch(submission.receiptID))
             if !row.state.isEnded { await benches[0].judge(row.id, row.attempt) }

@@ -10,8 +10,8 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: a receipt with hundreds of purchases causes no storm of calls (B9), whoever posts it how often, and nothing in
-/// it is granted on less than Apple's word. Method: receipts of up to a thousand purchases of one customer, the
+/// Goal: a receipt with hundreds of purchases causes no storm of calls (B9), whoever posts it and however often, and
+/// nothing in it is granted without Apple's answer. Method: receipts of up to a thousand purchases of one customer, the
 /// simulator's list of calls, and the real ledger that all workers share.
 @Suite(.timeLimit(.minutes(8))) struct HistoryWalkTests {
     private static let page = 20
@@ -31,7 +31,7 @@ import Testing
                 return
             }
             #expect(Set(entries.map(\.transaction.id)) == Set(ids) && entries.count == 1000)
-            // And the grants answer, to the owner and to anybody else.
+            // Later posts are answered by the grants, for the owner and for any other user.
             for (user, expected) in [
                 ("u0", Set(["already_granted"])), ("u1", ["already_granted owned_by_another_user"]),
             ] {
@@ -55,8 +55,8 @@ import Testing
             #expect(calls.contains { $0.transactionIds == [ids[7]] }, "the one that the poster means comes first")
             #expect(calls.count { $0.service == .history } == 300 / Self.page)
             #expect(calls.count == 300 / Self.page + ReceiptPlan.lookUpsMax)
-            // Another receipt, another user, another worker: the facts are there, and fresh. (Those looked up by
-            // their ids were in the history as well.)
+            // It is another receipt, another user and another worker: the facts are stored, and fresh. (The purchases
+            // that were looked up by their ids were in the history as well.)
             let other = lab.row(.receipt(try lab.receipt(ids.reversed())))
             #expect(Seen(await lab.receiptVerifier().examine(other, for: app)) == .entries(.all(ids, .coins)))
             #expect(lab.store.calls().count == calls.count)
@@ -117,7 +117,7 @@ import Testing
             let app = try await lab.app(legacyReceipts: "serverApi")
             let ids = try await lab.sell(500)
             let row = lab.row(.receipt(try lab.receipt(ids)))
-            // Our own limit breaks it off after three pages.
+            // The limiter breaks the walk off after three pages.
             let left = Mutex(3)
             let dry = Governor(
                 lease: { question in
@@ -128,7 +128,8 @@ import Testing
                             left -= 1
                             return left >= 0
                         }
-                    // A whole slice: of a shorter one a busy machine may find the end before it makes the call.
+                    // The answer grants a whole slice: a busy machine may find the end of a shorter one before it makes
+                    // the call.
                     let calls = isHistory ? (mayCall ? 1 : 0) : question.wanted
                     return .init(calls: calls, endsIn: .milliseconds(250), stoppedFor: .zero)
                 }, stop: { _, _ in }, logger: .silent)
@@ -141,7 +142,7 @@ import Testing
             #expect(lab.store.calls().count { $0.service == .history } == 3)
             #expect(entries.count { $0.decision == .coins } >= 3 * Self.page)
             #expect(entries.count { $0.decision == .open(.historyPending) } >= 500 - 3 * Self.page - 5)
-            // Nobody knows that the reader is gone before its lease ends.
+            // Until its lease ends, nobody knows that the reader is gone.
             #expect(Seen(await lab.receiptVerifier().examine(row, for: app)).waitsForHistory)
             try await lab.lab.run("update history_walks set busy_until = now()")
             let before = lab.store.calls().count
@@ -157,7 +158,7 @@ import Testing
     func unlisted() async throws {
         try await VerifyLab.with { lab in
             let app = try await lab.app(legacyReceipts: "serverApi")
-            // Each of another customer: no history has more than one.
+            // Each purchase is of another customer: no history has more than one.
             var ids: [String] = []
             for _ in 0..<12 { ids.append(try await lab.sell().purchase.transactionId) }
             let posted = try await lab.lab.post()
@@ -235,7 +236,7 @@ import Testing
                 ])
             #expect(try await lab.lab.number("select count(*) from transactions") == 2)
 
-            // The page comes when somebody else reads on.
+            // The page comes when another worker already reads on.
             try await lab.lab.run("delete from history_walks")
             let row = lab.row(.receipt(try lab.receipt(try await lab.sell(50))))
             let app = try await lab.app(legacyReceipts: "serverApi")
@@ -257,7 +258,7 @@ import Testing
 
     @Test("what waits for the history is open and no attempt; what was tried is one; parking counts tries alone")
     func attempts() async throws {
-        // Received earlier than its day counts.
+        // The test moves the receipt back in time, past the day that has counted it.
         try await LedgerLab.with(endsSound: false) { lab in
             let posted = try await lab.post()
             let pending = Verdict.Entry.purchase("t2", .open(.historyPending))

@@ -8,8 +8,8 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: only the pointer of a row's own attempt has it judged: a stale one jumps no backoff, and neither does one that
-/// somebody made up. Method: a row between attempts, messages written by hand, and a simulator that counts.
+/// Goal: a worker judges a row only for the pointer of the row's own attempt: a stale pointer skips no backoff, and
+/// neither does a forged one. Method: a row between attempts, messages written by hand, and a simulator that counts.
 @Suite(.timeLimit(.minutes(8))) struct PointerTests {
     @Test("a pointer below or above the row's attempt is passed: no call, no strike, the row as it was")
     func others() async throws {

@@ -179,7 +179,7 @@ import Testing
             let app = try await lab.app(environments: ["Production", "Sandbox"])
             for (age, attempt, expected) in [
                 (0.0, 0, Seen.retry(.notFoundYet)), (86_000, 100, .retry(.notFoundYet)),
-                // A day of halts or of our own outage: Apple was hardly asked.
+                // After a day of halts or of an outage of this server, Apple was hardly asked.
                 (86_500, 0, .retry(.notFoundYet)), (864_000, 6, .retry(.notFoundYet)),
                 (86_500, 7, .whole(.rejected(.notFound))), (864_000, 100, .whole(.rejected(.notFound))),
             ] {
@@ -210,7 +210,7 @@ import Testing
             let row = lab.row(.identifier, transactionID: id, isVouched: true)
             #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .entries([id: .coins]))
             #expect(lab.store.calls().map(\.environment) == [.production, .sandbox])
-            // Production did not look, so the sandbox's word is not the last one, however old the question is.
+            // Production did not look the id up, so the sandbox's answer is not final, however old the question is.
             let unknown = lab.row(
                 .identifier, transactionID: "999999999999999", isVouched: true, attempt: 100, age: 864_000)
             #expect(Seen(await lab.receiptVerifier().examine(unknown, for: app)) == .retry(.notFoundYet))

@@ -8,8 +8,9 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: what the App Store says of a purchase that it ended decides, however it says it (Ownership, rows 0a and 0a').
-/// Method: one subscription, ended in each of the ways that the App Store knows, by signed transaction and by receipt.
+/// Goal: the App Store's answer about a purchase that it ended decides, in whatever form it comes (Ownership, rows 0a
+/// and 0a'). Method: one subscription, ended in each of the ways that the App Store knows, by signed transaction and by
+/// receipt.
 @Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierRevocationTests {
     private static let given = Decision.grant(goods: [.init(item: "pass", amount: 1)], source: .poster)
 
@@ -91,7 +92,7 @@ import Testing
                 let ended = try #require(entries.first { $0.transaction.id == basic.transactionId })
                 #expect(ended.decision == (seconds == 0 ? Self.given : .rejected(.refunded)))
                 #expect((ended.match?.reasons.contains(.endedByUpgrade) ?? false) == (seconds == 0))
-                // Apple's signed word has a mark for upgrades, and does not show it.
+                // Apple's signed transaction has a field for upgrades, which is not set here.
                 #expect(try await Self.entry(lab, basic.transactionId, app).decision == .rejected(.refunded))
             }
         }

@@ -9,8 +9,8 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: a signed transaction is Apple's word where it is one, is confirmed where the app wants it, and every defect
-/// has its reason. Method: the simulated App Store signs, forges and is asked; its call log says how often.
+/// Goal: a signed transaction is believed if Apple signed it, is confirmed if the app wants that, and every defect has
+/// its reason. Method: the simulated App Store signs, forges and is asked; its call log says how often.
 @Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierSignedTests {
     @Test("P26: a signed transaction is granted without a call")
     func granted() async throws {
@@ -102,7 +102,7 @@ import Testing
                 (.hard, .init(leaf: .good, manner: .signed), granted),
             ] as [(OCSPMode, ResponderRequest, Seen)] {
                 try lab.store.set(request)
-                // Each knows of no answer yet.
+                // Each app is new and has no answer of a responder yet.
                 let app = try await lab.app(ocsp: mode)
                 #expect(Seen(await receiptVerifier.examine(row, for: app)) == expected, "\(mode)")
             }
@@ -137,7 +137,7 @@ import Testing
             let seen = Seen(await lab.receiptVerifier().examine(lab.row(proof, lane: .apple), for: app))
             #expect(seen == .entries([sale.purchase.transactionId: .coins]))
             #expect(lab.store.calls().map(\.transactionIds) == [[sale.purchase.transactionId]])
-            // What is not granted anyway needs no call.
+            // A purchase that is not granted anyway needs no call.
             let unknown = try await lab.sell { $0.productId = "unknown" }
             let held = Seen(
                 await lab.receiptVerifier().examine(lab.row(.signedTransaction(unknown.signedTransaction)), for: app))

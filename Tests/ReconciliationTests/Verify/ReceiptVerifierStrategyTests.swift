@@ -9,9 +9,9 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: a legacy receipt is judged as the app's strategies say, in order; a receipt that was forged asks Apple nothing,
-/// and no service that cannot answer keeps a purchase from the next. Method: the simulator over real HTTP, its list of
-/// calls, and a real ledger.
+/// Goal: a legacy receipt is judged by the app's strategies, in order; a forged receipt causes no call to Apple, and a
+/// service that cannot answer does not stop the next one. Method: the simulator over real HTTP, its list of calls, and
+/// a real ledger.
 @Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierStrategyTests {
     @Test("the Server API: one purchase, one call about it, and Apple's word of today is what counts")
     func serverAPI() async throws {
@@ -122,7 +122,7 @@ import Testing
             let receipt = try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))
             let expected = Seen.entries([ids[0]: .coins, ids[1]: .rejected(.refunded)])
             #expect(Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app)) == expected)
-            // It waits in the queue that Apple cannot stop.
+            // The receipt waits in the queue that does not depend on Apple.
             #expect(app.policy.lane(of: .receipt(receipt), isAwaited: false) == .local)
             #expect(
                 Seen(await lab.receiptVerifier().examine(lab.row(.receipt(receipt), lane: .local), for: app))
@@ -174,14 +174,15 @@ import Testing
                     "\(strategies)")
             }
             let app = try await lab.app(legacyReceipts: "verifyReceipt")
-            // Of what renews verifyReceipt may know more than the receipt says, and of what is held, as that it is shared.
+            // verifyReceipt may know more than the receipt about a subscription, and about a held purchase, for example
+            // that it is shared.
             for more in [month, unsold] {
                 #expect(Seen(await lab.receiptVerifier().examine(try row(old + [more]), for: app)) == .reroute)
             }
-            // What was given on trust waits for Apple's word.
+            // A receipt with a purchase on trust waits for Apple's answer.
             let given = lab.row(try row(old).proof, lane: .bulk, isOnTrust: true)
             #expect(Seen(await lab.receiptVerifier().examine(given, for: app)) == .reroute)
-            // What cannot be believed here is Apple's to judge.
+            // A receipt that cannot be verified here goes to Apple.
             let blind = try await lab.app(legacyReceipts: "verifyReceipt", hasRoot: false)
             #expect(Seen(await lab.receiptVerifier().examine(try row(old), for: blind)) == .reroute)
             #expect(
@@ -206,7 +207,7 @@ import Testing
                 ("[serverApi, verifyReceipt]", [down(.transactionInfo)], [.transactionInfo, .verifyReceipt]),
                 ("[serverApi, verifyReceipt]", [], [.transactionInfo]),
                 ("[verifyReceipt, serverApi]", [down(.verifyReceipt)], [.verifyReceipt, .transactionInfo]),
-                // P15: on a receipt that verifies here it is trouble of Apple's.
+                // P15: if the receipt verifies here, this answer counts as trouble at Apple.
                 ("[verifyReceipt, serverApi]", [twentyOneTwo], [.verifyReceipt, .transactionInfo]),
                 ("[verifyReceipt, local]", [twentyOneTwo], [.verifyReceipt]),
                 ("[verifyReceipt, serverApi]", [], [.verifyReceipt]),
@@ -307,7 +308,7 @@ import Testing
                 let row = lab.row(.receipt(late.receipt), attempt: attempt, age: age)
                 #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .retry(.notFoundYet))
             }
-            // Its neighbour does not wait for it.
+            // The other purchase does not wait for it.
             let sale = try await lab.sell()
             let ids = [late, sale].map(\.purchase.transactionId)
             let receipt = try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))
@@ -339,7 +340,7 @@ import Testing
                     $0.products["coins"]?.isProvisional = true
                 }
                 #expect(await seen(row, trusting) == .bridge([id: .coins], .retry(.appleAnswer)), "\(strategies)")
-                // What needs no word of Apple's does not wait, whoever is away.
+                // A purchase that needs no answer of Apple's does not wait, whichever service is down.
                 fault.endpoint = .all
                 try lab.store.fault(fault)
                 try await lab.lab.settle(try await lab.lab.post("u2"), .purchase(id))
@@ -379,7 +380,7 @@ import Testing
             }
             #expect(entries.map(\.transaction.id) == [id] && entries[0].decision.gives)
             #expect(entries[0].match?.source == .openOrder && entries[0].match?.reasons.contains(.tokenUnseen) == true)
-            // The receipt's own word is of the day it was made.
+            // The receipt's own data is from the day on which it was made.
             let api = try await lab.app(legacyReceipts: "serverApi")
             #expect(Seen(await lab.receiptVerifier().examine(old, for: api)) == .retry(.notFoundYet))
             lab.store.clearFaults()
@@ -461,7 +462,7 @@ import Testing
 }
 
 extension VerifyLab {
-    /// A receipt of `u1` to an app with orders: what was bought may be somebody's by a token.
+    /// A receipt of `u1` to an app with orders: the purchase may be another user's by a token.
     fileprivate func rowAmongOrders(_ sale: Sale, attempt: Int = 0, age: TimeInterval = 0) -> StoredReceipt {
         var row = row(.receipt(sale.receipt), attempt: attempt, age: age)
         row.appHasOrders = true

@@ -10,8 +10,8 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: trouble at Apple is tried again with its figures, a wrong secret of ours blames no receipt and ends by itself,
-/// and nobody asks an Apple that is down. Method: faults of the simulator, answers counted on its side.
+/// Goal: trouble at Apple is tried again with its numbers, a wrong secret of ours rejects no receipt and its halt ends
+/// by itself, and no call goes to an Apple that is down. Method: faults of the simulator, answers counted on its side.
 @Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierTroubleTests {
     struct Trouble: Sendable, CustomTestStringConvertible {
         let name: String
@@ -133,7 +133,7 @@ import Testing
             let calls = lab.store.calls().count
             for _ in 0..<3 { #expect(Seen(await receiptVerifier.examine(row, for: wrong)) == .postpone(.halted)) }
             #expect(lab.store.calls().count == calls, "nobody asks with it before the probe")
-            // What needs no call goes on; so does the other service.
+            // A receipt that needs no call is judged, and the other service is asked.
             let signed = lab.row(.signedTransaction(sale.signedTransaction))
             #expect(
                 Seen(await receiptVerifier.examine(signed, for: wrong))
@@ -142,7 +142,7 @@ import Testing
             #expect(
                 Seen(await receiptVerifier.examine(vouched, for: wrong))
                     == .entries([sale.purchase.transactionId: .coins]))
-            // A corrected secret is another credential: at once.
+            // A corrected secret is another credential, which is used at once.
             let right = try await lab.app()
             #expect(
                 Seen(await receiptVerifier.examine(row, for: right)) == .entries([sale.purchase.transactionId: .coins]))
@@ -169,7 +169,7 @@ import Testing
                 #expect(Seen(await receiptVerifier.examine(row, for: app)) == .postpone(.halted))
                 #expect(lab.store.calls().count == before + 1, "one probe a minute")
             }
-            // Mended at Apple: the same secret is right now.
+            // The error was corrected at Apple: the same secret is right now.
             try lab.store.register(RegisteredApp(app: VerifyLab.bundleID, sharedSecret: secret))
             #expect(
                 Seen(await receiptVerifier.examine(row, for: app)) == .postpone(.halted), "not before the next probe")
@@ -329,7 +329,7 @@ import Testing
             try await lab.lab.until("the breaker is half-open after its pause") {
                 await Self.breaker(host, governor) == .halfOpen
             }
-            // What was leased and not used is forgotten with its slice.
+            // Calls that were leased and not used end with their slice.
             try await Task.sleep(for: .milliseconds(300))
             let calls = lab.store.calls().count
             #expect(Seen(await receiptVerifier.examine(row, for: app)) == .postpone(.appleBudget))

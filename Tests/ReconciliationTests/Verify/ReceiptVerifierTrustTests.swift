@@ -10,7 +10,7 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: policy is asked about trust when Apple cannot be reached, and then only (B10). Method: faults of the simulator
+/// Goal: the policy on trust is asked if Apple cannot be reached, and only then (B10). Method: faults of the simulator
 /// over real HTTP, with the policy on and off.
 @Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierTrustTests {
     private static let limits = AppPolicy.Provisional(perUserPerDay: 1, perAppPerDay: 1, purchasesMin: 0)
@@ -25,7 +25,7 @@ import Testing
         }
     }
 
-    /// On trust.
+    /// Gives a purchase on trust.
     private static func give(_ id: String, by posted: Posted, _ lab: VerifyLab) async throws {
         _ = try await lab.lab.ledger.run(
             Statements.takePlaces,
@@ -86,7 +86,7 @@ import Testing
                 (Self.fault(.error) { $0.errorCode = 4_000_006 }, .retry(.appleAnswer)),
                 (Self.fault(.status) { $0.status = 403 }, .retry(.appleAnswer)),
                 (Self.fault(.status) { $0.status = 401 }, .postpone(.halted)),
-                // Last, for then our own limiter holds back.
+                // This fault is the last, because after it our own limiter holds calls back.
                 (Self.fault(.error) { $0.errorCode = 4_290_000 }, .postpone(.appleUnavailable)),
             ] as [(FaultRequest, Seen)] {
                 lab.store.clearFaults()
@@ -188,7 +188,7 @@ import Testing
             let unsold = try await lab.sell { $0.productId = "other" }.purchase.transactionId
             let posted = try await lab.lab.post()
             try await lab.lab.settle(try await lab.lab.post("u2"), .purchase(granted))
-            // Long before the receipt was made.
+            // A date long before the receipt was made.
             let past = Date(timeIntervalSince1970: 1_600_000_000)
             try await lab.lab.settle(
                 try await lab.lab.post("u2"),
@@ -203,7 +203,7 @@ import Testing
                     Seen(await lab.receiptVerifier().examine(row, for: app))
                         == .bridge([fresh: .coins], .retry(.appleAnswer)), "\(strategies)")
             }
-            // Apple is asked about what was given, and its word is the receipt's.
+            // Apple is asked about the purchase on trust, and Apple's answer is the receipt's verdict.
             lab.store.clearFaults()
             let app = try await Self.app(lab, legacyReceipts: "serverApi")
             guard case .entries(let entries) = Seen(await lab.receiptVerifier().examine(row, for: app)) else {
@@ -220,7 +220,7 @@ import Testing
             let ids = try await lab.sell(2)
             let row = lab.row(.receipt(try lab.receipt(ids)))
             let app = try await Self.app(lab, legacyReceipts: "serverApi")
-            // One is answered, the other is not.
+            // Apple answers about one purchase and not about the other.
             var once = Self.down
             once.count = 1
             try lab.store.fault(once)
@@ -231,7 +231,7 @@ import Testing
             }
             #expect(given == [id: .coins] && entries.count == 2)
             for other in ids { #expect(entries[other] == (other == id ? .open(.appleAnswer) : .coins)) }
-            // One is asked about in vain, for the other there is no call left.
+            // Apple does not answer about one purchase, and no call is left for the other.
             try lab.store.fault(Self.down)
             let calls = Mutex(1)
             let dry = Governor(
@@ -240,7 +240,8 @@ import Testing
                         left -= 1
                         return left >= 0
                     }
-                    // A whole slice: of a shorter one a busy machine may find the end before it makes the call.
+                    // The answer grants a whole slice: a busy machine may find the end of a shorter one before it makes
+                    // the call.
                     return .init(calls: isLast ? 1 : 0, endsIn: .milliseconds(250), stoppedFor: .zero)
                 }, stop: { _, _ in }, logger: .silent)
             let limited = Seen(
@@ -250,14 +251,14 @@ import Testing
                 return
             }
             #expect(one.count == 1)
-            // More than may be looked up: the rest was not asked about.
+            // More purchases than may be looked up: Apple was not asked about the rest.
             let many = lab.row(.receipt(try lab.receipt(ids + (try await lab.sell(6)))))
             guard case .bridge(let few, _) = Seen(await lab.receiptVerifier().examine(many, for: app)) else {
                 Issue.record("not bridged")
                 return
             }
             #expect(few.count == ReceiptPlan.lookUpsMax)
-            // An answer, a halt, a limit of Apple's.
+            // In turn: an answer, a halt, a limit of Apple's.
             let single = lab.row(.receipt(try lab.receipt([ids[0]])))
             for (fault, expected) in [
                 (Self.fault(.error) { $0.errorCode = 4_040_010 }, Seen.retry(.notFoundYet)),

@@ -10,7 +10,7 @@ import Testing
 @testable import Reconciliation
 @testable import Support
 
-/// Goal: what waits for a person is given by his word as if it had never waited: by its proof, with the right goods, once,
+/// Goal: a support decision gives a held purchase as if it had never waited: by its proof, with the right goods, once,
 /// whatever else the receipt holds, and Apple is told (B4, B5). Method: a worker's bench between the simulator over
 /// real HTTP and a real ledger; the command between two of its rounds.
 @Suite(.timeLimit(.minutes(8))) struct SupportDecisionBenchTests {
@@ -26,14 +26,14 @@ import Testing
             processor = try await lab.processor(configuration, apps: apps)
         }
 
-        /// Posts it and lets a worker judge it.
+        /// Posts the submission and lets a worker judge it.
         func post(_ submission: Submission) async throws -> UUID {
             #expect(try await lab.lab.ledger.insert(submission))
             try await work(submission.receiptID)
             return submission.receiptID
         }
 
-        /// As if the scheduler had rung for it, and once more where it turned out to need Apple.
+        /// Judges the receipt as if the scheduler had published it, and once more if it turned out to need Apple.
         func work(_ id: UUID) async throws {
             let row = try #require(try await lab.lab.ledger.fetch(id))
             let message = Array(Pointer(receiptID: id, attempt: row.attempt).text.utf8)
@@ -58,7 +58,7 @@ import Testing
                 appID: VerifyLab.appID, userID: user, orderID: order, proof: .signedTransaction(sale.signedTransaction))
         }
 
-        /// `user goods by`, of this purchase.
+        /// `user goods by` of this purchase's grant.
         func grant(_ id: String) async throws -> [String] {
             try await lab.lab.texts(
                 """
@@ -108,7 +108,7 @@ import Testing
             #expect(try await desk.grant(id) == ["u7 coin 60 support"])
             let view = try #require(try await lab.lab.ledger.view(posted))
             #expect(view.transactions.map(\.isOwn) == [false])
-            // What Apple has taken back is nobody's, whatever a person says.
+            // A purchase that Apple has taken back has no owner, whatever a person decides.
             let refunded = try await lab.sell().purchase.transactionId
             let other = try await desk.post(
                 Submission(appID: VerifyLab.appID, userID: "u1", proof: .identifier, transactionID: refunded))
@@ -162,7 +162,8 @@ import Testing
             }
             #expect(try await desk.grant(id) == ["u1 shield 1 support"])
 
-            // Its token is an order that does not say the item either: bound by it all the same.
+            // The purchase's token is an order that does not name the item either: the purchase binds the order all the
+            // same.
             let order = UUID().uuidString.lowercased()
             try await lab.lab.run(
                 "insert into orders (id, app_id, user_id, product_id) values ('\(order)', 'game', 'u1', 'coins')")

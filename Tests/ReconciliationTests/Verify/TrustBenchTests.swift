@@ -10,9 +10,9 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: what a legacy receipt was given on trust ends by Apple's word, whatever form that word has (B10). Method: a
-/// worker's bench between the simulator over real HTTP and a real ledger: each test posts, lets Apple be away, and reads
-/// the ledger after Apple's answer.
+/// Goal: a legacy receipt's purchase on trust ends by Apple's answer, whatever form that answer has (B10). Method: a
+/// worker's bench between the simulator over real HTTP and a real ledger: each test posts, lets Apple be away, and
+/// reads the ledger after Apple's answer.
 @Suite(.timeLimit(.minutes(8))) struct TrustBenchTests {
     private static let limits = "provisional: {perUserPerDay: 5, perAppPerDay: 5, purchasesMin: 0}"
 
@@ -35,7 +35,7 @@ import Testing
             let view = try #require(try await lab.lab.ledger.view(posted.id))
             #expect(!ReceiptAnswer(view, finishing: .held).safeToFinish, "the neighbour is not")
             #expect(try await lab.lab.number("select attempt from receipts") == 1)
-            // Once is enough, and the neighbour has no place.
+            // The purchase is given once, and the other one has no place.
             await processor.settle(posted, attempt: 1)
             #expect(try await lab.lab.grants.count == 1)
             #expect(try await lab.lab.number("select count(*) from provisional_grants") == 1)
@@ -135,7 +135,7 @@ import Testing
             #expect(try await lab.lab.outcomes(posted) == [id: "granted unconfirmed"])
             let soon = "select extract(epoch from due_at - now())::int from receipts"
             #expect(try await lab.lab.number(soon) < 60)
-            // Held, for whatever a verdict held it: Apple is away, and comes back.
+            // A verdict rejects the receipt, which is held, whatever the reason: Apple is away, and comes back.
             #expect(
                 try await lab.lab.settle(lab.lab.verdict(posted, .receipt(.rejected(.untrustedRoot)))) == [
                     posted.id: .held
@@ -171,7 +171,7 @@ import Testing
 }
 
 extension ReceiptProcessor {
-    /// As if the message had come.
+    /// Settles it as if the message had come.
     fileprivate func settle(_ posted: Posted, attempt: Int = 0) async {
         let message = Array(Pointer(receiptID: posted.id, attempt: attempt).text.utf8)
         #expect(await settle(message, redelivered: false) == .done)
@@ -185,7 +185,7 @@ extension VerifyLab {
         return Posted(id: submission.receiptID, userID: "u1", appID: Self.appID)
     }
 
-    /// What a worker wrote while Apple was away.
+    /// Writes the verdict of a worker while Apple was away.
     fileprivate func give(_ entry: Verdict.Entry, by posted: Posted) async throws {
         let places = Statements.PlaceQuestion(
             receiptID: posted.id, appID: posted.appID, transactions: [entry.transaction],

@@ -17,7 +17,7 @@ import Testing
 @testable import Settings
 @testable import WorkQueue
 
-/// An examiner between a simulated App Store over real HTTP and a real ledger.
+/// A receipt verifier between a simulated App Store over real HTTP and a real ledger.
 struct VerifyLab: Sendable {
     static let bundleID = "com.example.game"
     static let appID = "game"
@@ -43,7 +43,7 @@ struct VerifyLab: Sendable {
         }
     }
 
-    /// The app as its configuration describes it. `policy` changes what it may.
+    /// The app as its configuration describes it. `policy` changes the app's policy.
     func app(
         environments: [String] = ["Production"], secret: String? = nil, hasServerAPI: Bool = true,
         hasVerifyReceipt: Bool = true, legacyReceipts: String? = nil, hasRoot: Bool = true, bundleID: String = bundleID,
@@ -84,7 +84,7 @@ struct VerifyLab: Sendable {
         ]
         if let grantFrom { lines.append("    grantFrom: \(grantFrom)") }
         lines += more.map { "    \($0)" }
-        // Both are there as a rule: what verifyReceipt says is asked of it unless a test says otherwise.
+        // An app usually has both services: verifyReceipt is asked unless a test says otherwise.
         if let strategies = legacyReceipts ?? (hasVerifyReceipt ? "verifyReceipt" : nil) {
             lines.append("    legacyReceipts: \(strategies)")
         }
@@ -104,7 +104,7 @@ struct VerifyLab: Sendable {
 
     /// A worker's bench for this configuration. Its broker is away.
     ///
-    /// - Parameter apps: where the test has its hands on what is sold.
+    /// - Parameter apps: an app directory that the test itself changes.
     func processor(
         _ configuration: Configuration, apps: AppDirectory? = nil,
         security: SecurityLog = .init(secret: [], logger: .silent)
@@ -120,7 +120,7 @@ struct VerifyLab: Sendable {
             workQueue: WorkQueue(publisher: publisher, queues: queues), logger: .silent, security: security)
     }
 
-    /// A worker's own examiner, with breakers of its own.
+    /// A worker's own verifier, with breakers of its own.
     func receiptVerifier(scale: Double = 1) -> ReceiptVerifier {
         receiptVerifier(governor: governor(scale: scale), scale: scale)
     }
@@ -161,7 +161,7 @@ struct VerifyLab: Sendable {
     }
 }
 
-/// An examination in one word, so that a table of them can be read.
+/// A short form of an examination, so that a table of them can be read.
 indirect enum Seen: Equatable, CustomStringConvertible {
     /// By transaction id, in order.
     case entries([String: Decision])

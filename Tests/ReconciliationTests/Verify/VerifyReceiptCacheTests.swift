@@ -7,8 +7,8 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: what verifyReceipt said is remembered for as long as it is worth, within bounds. Method: a clock that the test
-/// moves.
+/// Goal: the cache keeps an answer of verifyReceipt for as long as the answer is valid, within bounds. Method: a clock
+/// that the test moves.
 @Suite struct VerifyReceiptCacheTests {
     private static func receipt(entries: Int = 1, in environment: StoreEnvironment = .production) throws
         -> VerifiedReceipt
