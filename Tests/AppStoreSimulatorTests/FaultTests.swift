@@ -7,7 +7,7 @@ import NIOHTTP1
 import ServiceLifecycle
 import Testing
 
-/// Goal: each fault does what its script says, as often as it says, and every call can be counted afterwards.
+/// Goal: each fault acts as its script says, as often as it says, and every call can be counted afterwards.
 /// Method: real HTTP, one fault at a time; the client sees status, header, body, or a broken connection.
 @Suite struct FaultTests {
     private func sold(_ store: RunningSimulator) async throws -> (id: String, receipt: String) {
@@ -119,7 +119,7 @@ import Testing
                 to: store)
             for _ in 0..<40 { _ = try await store.verifyReceipt(receipt) }
             let waits = store.simulator.calls().map(\.milliseconds).sorted()
-            // Never shorter than drawn; how much longer is the machine's business.
+            // Never shorter than drawn; how much longer depends on the machine.
             #expect(waits[20] >= 14)
             #expect(Set(waits).count > 5)
         }
@@ -145,7 +145,7 @@ import Testing
             await #expect {
                 _ = try await store.verifyReceipt(receipt)
             } throws: { error in
-                // RST arrives as ECONNRESET; a client that notices the close first says so in its own words.
+                // RST arrives as ECONNRESET; a client that notices the close first reports an error of its own.
                 (error as? IOError)?.errnoCode == ECONNRESET || (error as? HTTPClientError) == .remoteConnectionClosed
             }
             #expect(try await store.verifyReceipt(receipt).int("status") == 0)

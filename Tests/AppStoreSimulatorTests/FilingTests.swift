@@ -4,7 +4,7 @@ import Foundation
 import NIOHTTP1
 import Testing
 
-/// Goal: what an app's backend tells Apple is judged as strictly as Apple does, kept, and visible afterwards.
+/// Goal: data that an app's backend sends to Apple is checked as strictly as by Apple, kept, and visible afterwards.
 /// Method: real HTTP; each body has one defect.
 @Suite struct FilingTests {
     private static let token = "a1b2c3d4-0000-4000-8000-00000000abcd"
@@ -58,7 +58,7 @@ import Testing
             #expect(record.kind == .appAccountToken && record.appAccountToken == Self.token)
             #expect(record.previousAppAccountToken == nil)
 
-            // A token that stood for the account is exchanged: its other purchases stay together.
+            // A token that stood for the account is replaced: its other purchases stay together.
             let first = try await store.sold(#""appAccountToken":"\#(Self.token)","customer":"dora""#)
             let alone = try await store.sold(#""appAccountToken":"b1b2c3d4-0000-4000-8000-00000000abcd""#)
             #expect(try await set(alone.string("transactionId"), good).status == 200)
@@ -111,7 +111,7 @@ import Testing
                 (id, body(#","refundPreference":"GRANT_PRORATED""#), "400 4000044"),
                 (id, body(#","consumptionPercentage":100000,"refundPreference":"GRANT_PRORATED""#), "400 4000044"),
                 (vip, body(#","consumptionPercentage":1"#), "400 4000209"),
-                // Named by Apple, without a number that anybody published.
+                // Apple names this error, but nobody has published its number.
                 (id, body(#","consumptionPercentage":100001"#), "400 -"),
                 (id, body(#","consumptionPercentage":0.5"#), "400 -"),
                 (id, body(#","consumptionPercentage":1"#, delivery: "UNDELIVERED_OTHER"), "400 -"),
@@ -168,7 +168,7 @@ import Testing
             #expect(calls.map(\.transactionIds) == [[ids[0]], [ids[0]], [ids[1]], [ids[2]]])
             #expect(calls.map(\.status) == [500, 404, 200, nil])
 
-            // A root that is not ours signs whatever the endpoint signs.
+            // With this fault a foreign root signs everything that the endpoint signs.
             try await store.control(.POST, "faults", #"{"endpoint":"history","kind":"foreignRoot"}"#)
             let foreign = try #require(try await store.api(.GET, "v2/history/\(ids[0])").payloads().first)
             #expect(foreign.string("transactionId") == ids[0])

@@ -5,9 +5,9 @@ import NIOHTTP1
 import Testing
 
 /// Goal: the histories of purchases and refunds answer as AppleFacts 3.3 and 3.4 say: pages, filters, errors.
-/// Method: real HTTP; what is signed is judged by code that shares nothing with the simulator.
+/// Method: real HTTP; signed data is checked by code that shares nothing with the simulator.
 @Suite struct HistoryTests {
-    /// All pages of a history, and how many there were.
+    /// Reads all pages of a history; returns their purchases and the number of pages.
     private func walk(
         _ store: RunningSimulator,
         _ path: String,
@@ -49,7 +49,7 @@ import Testing
             #expect(try await tokens[45].defect(root: store.simulator.rootCertificateDER) == nil)
             #expect(tokens.allSatisfy { $0.string("appTransactionId") == tokens[0].string("appTransactionId") })
 
-            // The last revision is good for what happens later.
+            // A caller can use the last revision again, for later changes.
             let nothing = try await store.api(.GET, "v2/history/\(ids[0])?revision=\(revision)")
             #expect(try nothing.payloads().isEmpty)
             #expect(nothing.string("revision") == revision)
@@ -177,7 +177,7 @@ import Testing
             let empty = try await store.api(.GET, "v2/refund/lookup/\(ids[0])")
             #expect(empty.json["hasMore"] as? Bool == false)
             #expect((empty.json["signedTransactions"] as? [Any])?.count == 0)
-            // Refunded backwards: the last purchase has the earliest date.
+            // Refunded in reverse order: the last purchase has the earliest date.
             for (index, id) in ids.enumerated() {
                 try await store.control(
                     .POST, "purchases/\(id)/refund", #"{"revocationDate":\#(1_800_000_000_000 - index)}"#)
@@ -235,7 +235,7 @@ import Testing
             #expect(token.int("originalPurchaseDate") == 1_750_000_000_000)
             #expect(token.string("originalPlatform") == "iOS")
 
-            // One who bought nothing yet; the first purchase keeps the id.
+            // A customer who bought nothing yet; the first purchase keeps the id.
             let zoe = try await store.control(
                 .POST, "customers", #"{"app":"com.example.game","customer":"zoe","originalPlatform":"macOS"}"#)
             let id = zoe.string("appTransactionId")

@@ -188,7 +188,7 @@ import Testing
                 #"{"sendAttemptResult":"TLS_ISSUE"}"#)
             let later = try await store.api(.GET, "v1/notifications/test/\(token)")
             #expect(later.objects("sendAttempts").map { $0["sendAttemptResult"] as? String } == ["TLS_ISSUE"])
-            // Without a URL of its own the sandbox uses the production's.
+            // Without a URL of its own the sandbox uses the one of production.
             #expect(try await request("sandbox").status == 200)
             #expect(try await store.api(.GET, "v1/notifications/test/abc").refusal == "400 4000020")
             let unknown = "\(UUID().uuidString.lowercased())_1"

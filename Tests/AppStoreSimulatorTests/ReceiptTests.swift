@@ -5,7 +5,7 @@ import NIOHTTP1
 import Testing
 
 // Goal: the simulator's receipts are PKCS#7 that a verifier with nothing but root.der believes, in every style, and
-// verifyReceipt reads each of them. Method: the wall's own verifier, the control API and verifyReceipt over HTTP.
+// verifyReceipt reads each of them. Method: the verifier of `AppStore`, the control API and verifyReceipt over HTTP.
 
 @Suite struct ReceiptTests {
     private func verifier(_ store: RunningSimulator, app: String = "com.example.game") throws -> AppReceiptVerifier {

@@ -6,11 +6,11 @@ import Testing
 
 @testable import AppStore
 
-/// Goal: who wants responders asked never grants by a revoked certificate, never rejects because nobody answers (P16),
-/// and waits for nobody twice. Method: the verifier against the simulator's responder over real HTTP; where hours pass,
-/// the verifier's clock is set.
+/// Goal: an app that requires OCSP never grants by a revoked certificate, never rejects because no responder answers
+/// (P16), and never waits twice for the same responder. Method: the verifier against the simulator's responder over
+/// real HTTP; where hours pass, the test sets the verifier's clock.
 @Suite struct RevocationTests {
-    /// A clock that is set.
+    /// A clock that the test sets.
     private final class Clock: Sendable {
         private let ahead = Mutex<TimeInterval>(0)
 
@@ -31,7 +31,7 @@ import Testing
             }
         }
 
-        /// One that knows no chain yet.
+        /// A verifier that knows no chain yet.
         func verifier(_ mode: OCSPMode) throws -> SignedDataVerifier {
             SignedDataVerifier(
                 app: try AppIdentity(bundleId: "com.example.game", environments: [.production, .sandbox]),
@@ -56,7 +56,7 @@ import Testing
         }
     }
 
-    /// What a responder says, and what soft and hard make of it.
+    /// The answers of a responder, and the result in soft and in hard mode.
     static let answers: [(ResponderRequest, VerificationFailure.Reason?, VerificationFailure.Reason?)] = [
         (.init(manner: .signed), nil, nil),
         (.init(manner: .delegated), nil, nil),
@@ -72,7 +72,7 @@ import Testing
         (.init(manner: .error), nil, .statusUnknown),
         (.init(manner: .garbage), nil, .statusUnknown),
         (.init(manner: .silent), nil, .statusUnknown),
-        // Nobody in the middle can take a certificate from us.
+        // A forged answer cannot revoke a certificate.
         (.init(leaf: .revoked, manner: .forged), nil, .statusUnknown),
         (.init(leaf: .revoked, manner: .undelegated), nil, .statusUnknown),
         (.init(leaf: .revoked, manner: .stale), nil, .statusUnknown),
@@ -114,9 +114,9 @@ import Testing
             }
             #expect(failures.isEmpty)
             #expect(shop.asked == [1, 1])
-            // One after the other they would wait for two minutes.
+            // One after the other the questions would take two minutes.
             #expect(ContinuousClock.now - start < .seconds(30))
-            // Another app's verifier, and one after a reload, asks nobody.
+            // Another app's verifier, and one after a reload, ask no responder.
             #expect(try await Self.seen(shop.verifier(.hard), sold[0].signedTransaction) == nil)
             #expect(shop.asked == [1, 1])
         }
@@ -133,14 +133,14 @@ import Testing
             shop.clock.advance(hours: 0.9)
             #expect(await Self.seen(verifier, jws) == nil)
             #expect(shop.asked == [1, 1])
-            // Over, but still counted: nobody waits for the slow responder.
+            // The status has expired but still counts: the verifier does not wait for the slow responder.
             shop.clock.advance(hours: 0.2)
             try shop.store.set(ResponderRequest(delayMilliseconds: 2000, validSeconds: 3 * 3600))
             let start = ContinuousClock.now
             #expect(await Self.seen(verifier, jws) == nil)
             #expect(ContinuousClock.now - start < .seconds(2), "the responder's delay")
             try await Self.eventually { shop.asked == [2, 2] }
-            // Its clock has moved on by 1.1 of the 3 hours. Where the renewal is still under way, this waits for it.
+            // The clock has moved by 1.1 of the 3 hours. If the renewal is still under way, the verifier waits for it.
             shop.clock.advance(hours: 1.8)
             #expect(await Self.seen(verifier, jws) == nil)
             #expect(shop.asked == [2, 2])
@@ -223,7 +223,7 @@ import Testing
             }
             try shop.store.set(ResponderRequest(leaf: .good, manner: .signed, validSeconds: 200 * 3600))
             shop.clock.advance(hours: 1)
-            // A question of before may fail only now, and is asked again when its pause is over.
+            // An earlier question may fail only now, and is asked again when its pause is over.
             try await Self.eventually {
                 shop.clock.advance(hours: 0.02)
                 return await Self.seen(soft, jws) == nil
@@ -241,7 +241,7 @@ import Testing
         }
         try await Shop.with { shop in
             let jws = try await shop.sell()
-            // The leaf lasts two years, and the purchase was signed while it did.
+            // The leaf is valid for two years, and the purchase was signed in that time.
             shop.clock.advance(hours: 3 * 365 * 24)
             #expect(try await Self.seen(shop.verifier(.soft), jws) == nil)
             #expect(shop.asked[0] == 0)

@@ -39,7 +39,7 @@ struct RunningSimulator {
         func string(_ key: String) -> String { json[key] as? String ?? "" }
         func int(_ key: String) -> Int? { json[key] as? Int }
         func objects(_ key: String) -> [[String: Any]] { json[key] as? [[String: Any]] ?? [] }
-        /// Of an array of signed transactions: their payloads.
+        /// The payloads of an array of signed transactions.
         func payloads(_ key: String = "signedTransactions") throws -> [SignedTransaction] {
             try (json[key] as? [String] ?? []).map { try SignedTransaction($0) }
         }
@@ -115,7 +115,7 @@ struct RunningSimulator {
         try await sell(#"{"app":"com.example.game","productId":"coins6""# + (fields.isEmpty ? "}" : ",\(fields)}"))
     }
 
-    /// A change over the control API that must succeed.
+    /// Makes a change over the control API; it must succeed.
     @discardableResult
     func control(_ method: HTTPMethod, _ path: String, _ json: String? = nil) async throws -> Answer {
         let answer = try await call(method, "/control/\(path)", json: json)
@@ -154,7 +154,7 @@ func base64URLDecoded(_ text: some StringProtocol) throws -> Data {
     return try #require(Data(base64Encoded: standard))
 }
 
-/// A folder of its own, removed afterwards.
+/// Runs `body` with a new folder, which is removed afterwards.
 func withFolder(_ body: (String) async throws -> Void) async throws {
     let path = FileManager.default.temporaryDirectory.appendingPathComponent("simulator-\(UUID().uuidString)").path
     defer { try? FileManager.default.removeItem(atPath: path) }

@@ -6,8 +6,8 @@ import NIOHTTP1
 import Testing
 import X509
 
-/// Goal: what is sold is well formed, unique for ever, and all of it stands in the ledger.
-/// Method: the control API over HTTP; proofs are judged by code that shares nothing with the simulator.
+/// Goal: every purchase is well formed, its ids are unique for ever, and all of it is in the ledger.
+/// Method: the control API over HTTP; proofs are checked by code that shares nothing with the simulator.
 @Suite struct SellingTests {
     @Test func aPurchaseComesWithAGenuineSignedTransaction() async throws {
         try await RunningSimulator.with { store in
@@ -214,7 +214,7 @@ import X509
                 let wrong = kind == .wrongBundle
                 #expect(token.string("bundleId") == (wrong ? "com.example.game.counterfeit" : "com.example.game"))
                 if kind == .expiredLeaf {
-                    // But for the date it is good.
+                    // It is good except for the date.
                     let date = token.chain[0].notValidAfter - 60
                     #expect(try await token.defect(root: store.simulator.rootCertificateDER, at: date) == nil)
                 }

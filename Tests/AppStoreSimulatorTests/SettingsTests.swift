@@ -4,7 +4,7 @@ import Foundation
 import NIOHTTP1
 import Testing
 
-/// Goal: rate limits and propagation delay are enforced as set, and a restart keeps all that ever happened.
+/// Goal: rate limits and propagation delay are enforced as set, and everything that happened survives a restart.
 /// Method: real HTTP; limits of a few calls, delays of half a second.
 @Suite struct SettingsTests {
     private var now: Int64 { Int64(Date().timeIntervalSince1970 * 1000) }
@@ -21,7 +21,7 @@ import Testing
             let id = try await store.sold().string("transactionId")
             #expect(try await store.control(.GET, "settings").string("rateLimits") == "off")
             try await store.control(.PUT, "settings", #"{"rateLimits":{"perSecond":1000,"orderLookup":1}}"#)
-            // One token for both calls: the window is a second, the signatures of a debug build are not free.
+            // One token for both calls: the window is a second, and a debug build takes time for a signature.
             let token = try store.bearer(bundleId: "com.example.game")
             var refused: RunningSimulator.Answer?
             for _ in 0..<20 where refused == nil {
@@ -81,13 +81,13 @@ import Testing
             }
             #expect(try await store.api(.GET, "v2/history/\(known)").payloads().count == 1)
             #expect(try await store.api(.GET, "v1/lookup/\(slow.string("orderId"))").int("status") == 1)
-            // The device has its proof all the same.
+            // The device has its proof nevertheless.
             #expect(try SignedTransaction(slow.string("signedTransaction")).string("transactionId") == id)
 
             try await store.control(.PUT, "settings", #"{"propagationMilliseconds":3000}"#)
             let sale = try await store.sold().string("transactionId")
             let visibleAt = try #require(try await store.control(.GET, "purchases/\(sale)").json["visibleAt"] as? Int64)
-            // Where the question comes in time for sure.
+            // Checked only if the question surely comes in time.
             if now < visibleAt - 2000 { #expect(try await store.transactionInfo(sale).refusal == "404 4040010") }
             while now < visibleAt { try await Task.sleep(for: .milliseconds(20)) }
             #expect(try await store.transactionInfo(sale).status == 200)
@@ -103,7 +103,7 @@ import Testing
             var ids: [String] = []
             var appTransactionId = ""
             var revision = ""
-            /// All that the control API and Apple's side show, but for what is signed anew.
+            /// Everything that the control API and Apple's side show, except for data that is signed anew.
             func snapshot(_ store: RunningSimulator) async throws -> [String: String] {
                 var shown: [String: String] = [:]
                 for path in [
@@ -111,7 +111,7 @@ import Testing
                     "customers?app=com.example.game&customer=zoe", "customers?app=com.example.game&customer=ann",
                 ] {
                     let answer = try await store.control(.GET, path)
-                    // Behind the purchases stand the calls, which a restart forgets.
+                    // The calls follow the purchases; a restart forgets them.
                     shown[path] = answer.text.components(separatedBy: #","calls":"#)[0]
                 }
                 let history = try await store.api(.GET, "v2/history/\(ids[0])")
@@ -132,7 +132,7 @@ import Testing
                 let wish = #"{"extendByDays":1,"extendReasonCode":0,"requestIdentifier":"r","productId":"coins6"}"#
                 #expect(try await store.api(.PUT, "v1/subscriptions/extend/\(ids[1])", json: wish).status == 200)
                 #expect(try await store.api(.POST, "v1/subscriptions/extend/mass", json: wish).status == 200)
-                // Shows nothing new to Apple: it does not move the purchase to the end, now or at the restart.
+                // This shows nothing new to Apple: it does not move the purchase to the end, now or at the restart.
                 #expect(try await store.api(.POST, "v1/transactions/\(ids[0])/finish").status == 200)
                 try await store.control(.PUT, "subscriptions/\(ids[1])/renewal", #"{"autoRenewStatus":0}"#)
                 let held = try await store.control(
@@ -150,7 +150,7 @@ import Testing
                 let after = try await snapshot(store)
                 for (path, text) in before { #expect(after[path] == text, "\(path)") }
                 let wish = #"{"extendByDays":1,"extendReasonCode":0,"requestIdentifier":"s"}"#
-                // Once by itself and once with all the others: that was twice.
+                // Extended once by itself and once with all the others: that was twice.
                 let third = try await store.api(.PUT, "v1/subscriptions/extend/\(ids[1])", json: wish)
                 #expect(third.refusal == "403 4030005")
                 let renewal = try await store.sold(
@@ -165,7 +165,7 @@ import Testing
         }
     }
 
-    /// Purchases are written by hand: no field may be lost between the writer and the reader.
+    /// The code that writes purchases is written by hand: no field may be lost between the writer and the reader.
     @Test func everyFieldOfAPurchaseComesBack() async throws {
         try await withFolder { folder in
             let configuration = SimulatorConfiguration(stateDirectory: folder, seed: 1)
@@ -187,7 +187,7 @@ import Testing
                     #"{"revocationReason":1,"revocationType":"REFUND_PRORATED","revocationPercentage":50000}"#)
                 _ = try await store.sold(#""visibleAfterMilliseconds":1000"#)
                 before = store.simulator.ledger
-                // Every field that there is has a value in one of them.
+                // Each field has a value in at least one of them.
                 for field in Mirror(reflecting: before[0]).children {
                     let values = before.compactMap { purchase in
                         Mirror(reflecting: purchase).children.first { $0.label == field.label }.map { "\($0.value)" }

@@ -6,11 +6,11 @@ import Testing
 
 @_spi(FixedExpiryValidationTime) import X509
 
-/// Judges a JWS with swift-certificates and Crypto alone: no line shared with the simulator.
+/// Checks a JWS with swift-certificates and Crypto alone: it shares no line with the simulator.
 struct SignedTransaction {
     let header: [String: Any]
     let payload: [String: Any]
-    /// Those of `x5c` that are certificates.
+    /// The entries of `x5c` that are certificates.
     let chain: [Certificate]
     private let x5c: [String]
     private let token: String

@@ -69,7 +69,7 @@ import Testing
             let start: Int64 = 1_750_000_000_000
             let first = try await store.sold(#"\#(Self.kind),"purchaseDate":\#(start)"#)
             let original = first.string("transactionId")
-            // 59 days after the end of the first period, then 60 after that of the second.
+            // 59 days after the end of the first period, then 60 after the end of the second.
             let second = start + 89 * Self.day
             let third = second + 90 * Self.day
             func streak() async throws -> Int64? {
@@ -126,14 +126,15 @@ import Testing
             let bobs = try await store.api(.GET, "v2/history/\(family[0])").payloads()
             #expect(bobs.map { $0.string("transactionId") } == [family[0]])
 
-            // A renewal reaches the chains they have.
+            // A renewal reaches the chains that the members have.
             let renewal = try await store.sold(
                 #"\#(Self.kind),"originalTransactionId":"\#(id)","family":["bob"]"#)
             #expect(renewal.string("customer") == "ann")
             let bobsRenewal = try #require(renewal.objects("family").first)
             #expect(bobsRenewal["originalTransactionId"] as? String == family[0])
 
-            // Refunded together, with the purchaser's reason; given back together; no refund of the member's own.
+            // The purchases are refunded together, with the purchaser's reason, and the refunds are reversed together.
+            // Apple lists no refund of the member's own.
             try await store.control(
                 .POST, "purchases/\(id)/refund", #"{"revocationReason":1,"revocationType":"REFUND_FULL"}"#)
             let lost = try await store.transactionInfo(family[1])
@@ -151,7 +152,7 @@ import Testing
                 .POST, "purchases/\(family[1])/refund", #"{"revocationType":"FAMILY_REVOKE"}"#)
             #expect(try await store.control(.GET, "purchases/\(id)").json["revoked"] as? Bool == false)
 
-            // Nobody tells Apple about another's purchase.
+            // Apple accepts no data about a purchase that another customer paid for.
             let token = #"{"appAccountToken":"A1B2C3D4-0000-4000-8000-00000000ABCD"}"#
             let account = try await store.api(.PUT, "v1/transactions/\(family[0])/appAccountToken", json: token)
             #expect(account.refusal == "400 4000185")
@@ -237,7 +238,7 @@ import Testing
             #expect(running.json["complete"] as? Bool == false)
             #expect(running.json["succeededCount"] == nil)
             try await store.control(.PUT, "settings", #"{"massExtensionMilliseconds":0}"#)
-            // Again under the same name: 200, and nothing moves.
+            // The same name again: 200, and nothing moves.
             #expect(try await mass(wish("m1")).status == 200)
             #expect(try await mass(wish("m2", "")).status == 200)
             let done = try await store.api(.GET, "v1/subscriptions/extend/mass/coins6/m2")

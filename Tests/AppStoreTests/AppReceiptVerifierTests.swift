@@ -7,9 +7,9 @@ import Testing
 
 @testable import AppStore
 
-// Goal: an app receipt is believed only where Apple's certificates signed exactly these bytes for this app, and
-// everything else is refused for what is wrong with it (P17, P18, P20; AppleFacts 6). Method: receipts of a test
-// authority with one defect each; damage of chance, seeds printed.
+// Goal: an app receipt is believed only if Apple's certificates signed exactly these bytes for this app; any other
+// receipt is refused with the reason that fits its defect (P17, P18, P20; AppleFacts 6). Method: receipts of a test
+// authority with one defect each; random damage, seeds printed.
 
 @Suite struct AppReceiptVerifierTests {
     let authority: ReceiptAuthority
@@ -132,7 +132,7 @@ import Testing
         var bytes = try receipt()
         bytes.signer = try ReceiptAuthority().chain[0]  // the same name, another serial number
         #expect(await verifier.refusal(of: bytes.base64) == .notBelieved(.certificate))
-        // The intermediate signs receipts itself: its chain is one certificate short.
+        // The intermediate signs the receipt itself: its chain is one certificate short.
         bytes.signer = authority.chain[1]
         let signed = try authority.intermediateKey.signature(
             for: SHA256.hash(data: bytes.content), padding: .insecurePKCS1v1_5)
@@ -149,7 +149,7 @@ import Testing
             bytes.signature = signature
             #expect(await verifier.refusal(of: bytes.base64) == .notBelieved(.signature))
         }
-        // Once the chain is known the signature still counts.
+        // The signature is checked even when the chain is known.
         #expect(await verifier.refusal(of: try receipt().base64) == nil)
         #expect(await verifier.refusal(of: swapped.base64) == .notBelieved(.signature))
     }
@@ -166,7 +166,7 @@ import Testing
     @Test func `no purchase is read before the signature, and not more attributes than a receipt can have`()
         async throws
     {
-        // A purchase that cannot be read: what a stranger wrote is not even looked at.
+        // A purchase that cannot be read. In a forged receipt the verifier does not even look at it.
         let broken = ReceiptAttributes.content(more: [ReceiptAttributes.attribute(17, [0xFF])])
         let forged = try ReceiptBytes(broken, authority, signed: ReceiptAttributes.content())
         #expect(await verifier.refusal(of: forged.base64) == .notBelieved(.signature))
@@ -202,7 +202,7 @@ import Testing
         #expect(await verifier.refusal(of: good) == nil)
         #expect(await verifier.refusal(of: good, at: .now) == .notBelieved(.expired))
         #expect(await verifier.refusal(of: good, at: .distantFuture) == .notBelieved(.expired))
-        // The verifier's clock stands at the day of the certificates.
+        // The verifier's clock is set to the day of the certificates.
         #expect(await verifier.refusal(of: try receipt(ReceiptAttributes.content(date: "")).base64) == nil)
     }
 
@@ -238,7 +238,7 @@ import Testing
         #expect(try await wanted.receipt(bytes.base64).inApp.map(\.transactionId) == ["0"])
         bytes.content = ReceiptAttributes.content(bundleId: "com.example.chess", type: "Xcode")
         #expect(await wanted.refusal(of: bytes.base64) == .notBelieved(.wrongApp))
-        // Saying Xcode takes nothing away from what is checked of the others.
+        // Accepting Xcode's data does not weaken the checks of other data.
         let sandbox = try receipt(ReceiptAttributes.content(type: "ProductionSandbox"))
         #expect(await wanted.refusal(of: sandbox.base64) == nil)
         #expect(throws: AppIdentity.UnsignedDataInProduction.self) {
@@ -291,7 +291,7 @@ import Testing
     }
 
     @Test func `depth and length cost linear time`() async throws {
-        // Half a million elements of indefinite length inside one another, and the same of octet strings.
+        // Half a million nested elements of indefinite length, and the same of octet strings.
         let clock = ContinuousClock()
         for nest in [[0x30, 0x80], [0x24, 0x80], [0xA0, 0x80]] as [[UInt8]] {
             let deep = Array(repeatElement(nest, count: 500_000).joined())
@@ -311,7 +311,7 @@ import Testing
 
     @Test func `a hundred thousand purchases are read in linear time`() async throws {
         func time(_ count: Int) async throws -> Duration {
-            // The id is what a purchase ends with.
+            // The id is the end of a purchase.
             let purchase = ReceiptAttributes.purchase("1000000").dropLast(7)
             let purchases = (0..<count).map { purchase + Array("\(1_000_000 + $0)".utf8) }
             let base64 = try receipt(ReceiptAttributes.content(more: purchases.map { Array($0) })).base64

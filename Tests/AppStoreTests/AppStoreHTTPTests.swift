@@ -7,8 +7,8 @@ import Testing
 @testable import AppStore
 @testable import Encoding
 
-// Goal: every way Apple can fail to answer becomes one case of the closed enum, with its record (requirements P15,
-// P16). Method: a real HTTP server on a port of its own.
+// Goal: every way in which Apple can fail to answer becomes one case of the closed enum, with its record (requirements
+// P15, P16). Method: a real HTTP server on a port of its own.
 
 private let receipt = "TUlJ"
 
@@ -33,7 +33,7 @@ private func failure(_ client: VerifyReceiptClient) async -> AppStoreFailure? {
 
 @Suite struct AppStoreHTTPTests {
     @Test func `silence and a body that stalls are time-outs, and the record says how far Apple came`() async throws {
-        // A head has to arrive in time on a busy machine too.
+        // The head of an answer must have time to arrive on a busy machine too.
         for (answer, status, timeout) in [
             (.silence, nil, .milliseconds(300)), (.stall, 200, .seconds(3)),
         ] as [(LocalApple.Answer, Int?, Duration)] {
@@ -223,7 +223,7 @@ private func failure(_ client: VerifyReceiptClient) async -> AppStoreFailure? {
     }
 }
 
-/// Answers by path, one after the other; running out is a status no case expects.
+/// Answers by path, one after the other. A path without answers left gets a status that no case expects.
 final class Script: Sendable {
     private let remaining: Mutex<[String: [LocalApple.Answer]]>
 

@@ -3,7 +3,8 @@ import Testing
 
 @testable import AppStore
 
-// Goal: what takes too long ends at its deadline, alone, and what ends in time never waits for one (P15).
+// Goal: work that takes too long ends at its deadline, and no other work ends with it; work that ends in time never
+// waits for a deadline (P15).
 
 @Suite(.timeLimit(.minutes(1))) struct DeadlinesTests {
     private static let farAway: Duration = .seconds(3600)
@@ -40,9 +41,9 @@ import Testing
             }
             return await group.reduce(into: []) { if $1.1 { $0.append($1.0) } }
         }
-        // One whose task had no turn within its time on a busy machine is late as well.
+        // On a busy machine work whose task had no turn within its time is late as well.
         #expect(Set(late).isSuperset(of: stride(from: 0, to: 200, by: 4)))
-        // Nobody watches while nothing runs; the next is watched again.
+        // The watcher stops while nothing runs, and watches again when the next work begins.
         try await Task.sleep(for: .milliseconds(500))
         let again = await deadlines.run(by: .now + .milliseconds(50)) { try await Self.forever() }
         #expect(again.isLate)

@@ -5,8 +5,8 @@ import Testing
 @testable import AppStore
 @testable import Encoding
 
-// Goal: whatever bytes come, the reader answers a value or an error, and never two meanings for one text. Method: the
-// grammar of RFC 8259 by table, and Foundation's reader as a second opinion.
+// Goal: for any bytes the reader returns an error or a value, and never two meanings for one text. Method: the grammar
+// of RFC 8259 by table, and Foundation's reader as a second opinion.
 
 @Suite struct JSONTests {
     @Test(arguments: [
@@ -78,8 +78,8 @@ import Testing
         #expect(read > 0)
     }
 
-    /// Goal: whatever value is written is read again as it was, by us and by Foundation; and bytes that were damaged
-    /// on their way are an error or a value, never a crash.
+    /// Goal: a value that is written is read again unchanged, by us and by Foundation. Damaged bytes are an error or a
+    /// value, never a crash.
     @Test func `random values survive, damaged bytes do no harm`() throws {
         var random = SeededRandom(announcing: "JSON of Apple")
         let seed = random.seed
@@ -104,7 +104,7 @@ extension JSON {
         case 1: return .bool(.random(using: &random))
         case 2: return .integer(Int64(bitPattern: random.next()))
         case 3:
-            // A whole number that fits would be read as one.
+            // A whole number that fits would be read as an integer.
             let value = Double(bitPattern: random.next())
             return value.isFinite && Int64(exactly: value) == nil ? .number(value) : .number(0.5)
         case 4, 5: return .string(random.text(0...12))

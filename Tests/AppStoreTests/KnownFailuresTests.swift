@@ -4,11 +4,11 @@ import Testing
 
 @testable import AppStore
 
-// Goal: a forgery that is sent again and again is looked at once, and nothing good is refused for it. Method: chains that
-// fail by hand, counted; and verifiers of two authorities.
+// Goal: a forgery that is sent again and again is checked once, and no good data is refused because of it. Method:
+// chains that the test makes fail, counted; and verifiers of two authorities.
 
 @Suite struct KnownFailuresTests {
-    /// Presents this once more. Whether its chain was built, and what was said of it.
+    /// Presents the text once more; returns whether its chain was built, and the reason for its refusal.
     private static func present(
         _ text: String, to failures: KnownFailures, _ reason: VerificationFailure.Reason
     ) async -> (isBuilt: Bool, said: VerificationFailure.Reason?) {

@@ -85,7 +85,8 @@ final class LocalApple: Sendable {
             var iterator = ports.makeAsyncIterator()
             let server = LocalApple(port: await iterator.next() ?? 0)
             current.withLock { $0 = server }
-            // Not the shared client: a retried connection attempt would turn a refused one into a time-out.
+            // The test does not use the shared client: a retried connection attempt would turn a refused one into a
+            // time-out.
             var configuration = HTTPClient.Configuration()
             configuration.redirectConfiguration = .disallow
             configuration.connectionPool.retryConnectionEstablishment = false

@@ -7,9 +7,9 @@ import X509
 @testable import AppStore
 
 /// A certificate authority shaped like the one that signs Apple's receipts: three RSA-2048 keys, the two marker
-/// extensions; the keys are made once, for they take a second.
+/// extensions. The keys are made once, for they take a second.
 ///
-/// `Defect` bends exactly one thing, so that a refused receipt is refused for that thing.
+/// `Defect` changes exactly one thing, so that a refused receipt is refused for that thing.
 struct ReceiptAuthority: Sendable {
     enum Defect: Sendable, CaseIterable {
         case leafWithoutMarker, intermediateWithoutMarker
@@ -35,14 +35,15 @@ struct ReceiptAuthority: Sendable {
     let leafKey: _RSA.Signing.PrivateKey
     let intermediateKey: _RSA.Signing.PrivateKey
 
-    /// Of a receipt; in the middle of every certificate's validity unless a defect says otherwise, and years ago.
+    /// The creation date of a receipt, years ago: in the middle of every certificate's validity unless a defect says
+    /// otherwise.
     static let creationDate = Date(timeIntervalSince1970: 1_530_000_000)
     private static let year: TimeInterval = 365 * 86_400
 
     /// - Parameters:
     ///   - isSHA1: the certificates are signed as Apple's were until 2021.
     ///   - isForeign: the same names below another root's key.
-    ///   - responder: where the leaf says that its status is told.
+    ///   - responder: the address in the leaf at which its status is told.
     init(
         _ defect: Defect? = nil, isSHA1: Bool = false, isForeign: Bool = false, responder: String? = nil
     ) throws {
@@ -133,7 +134,7 @@ struct ReceiptAuthority: Sendable {
     }
 }
 
-/// Bytes of a receipt, every part of it open to be bent.
+/// The bytes of a receipt; a test can change every part.
 struct ReceiptBytes {
     static let signedDataOID: [UInt8] = [0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 0x01, 0x07, 0x02]
     static let dataOID: [UInt8] = [0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 0x01, 0x07, 0x01]
@@ -151,7 +152,7 @@ struct ReceiptBytes {
     var signature: [UInt8]
     var isIndefinite = false
 
-    /// - Parameter signed: what is signed, where that is not the content.
+    /// - Parameter signed: the bytes that are signed, if they are not the content.
     init(
         _ content: [UInt8], _ authority: ReceiptAuthority, isSHA1: Bool = false, signed: [UInt8]? = nil
     ) throws {
@@ -197,7 +198,7 @@ struct ReceiptBytes {
         return isIndefinite ? [tag, 0x80] + joined + [0, 0] : Self.element(tag, joined)
     }
 
-    /// Of megabytes in a debug build, `joined()` takes seconds.
+    /// `joined()` would take seconds for megabytes in a debug build.
     static func joined(_ parts: [[UInt8]]) -> [UInt8] { parts.reduce(into: []) { $0.append(contentsOf: $1) } }
 
     private var signerName: [UInt8] {
@@ -240,7 +241,7 @@ enum ReceiptAttributes {
         attribute(17, set([text(1702, "com.example.game.coins6"), text(1703, id)]))
     }
 
-    /// A receipt of the day of ``ReceiptAuthority/creationDate`` over one purchase.
+    /// A receipt with the date of ``ReceiptAuthority/creationDate`` and one purchase.
     static func content(
         bundleId: String = Payload.bundleId, type: String = "Production", date: String = "2018-06-26T08:00:00Z",
         more: [[UInt8]] = [purchase("1000000000000001")]
@@ -250,7 +251,7 @@ enum ReceiptAttributes {
 }
 
 extension AppReceiptVerifier {
-    /// Why a receipt is not read or not believed; nil if it is.
+    /// The reason why a receipt is not read or not believed; nil if it is.
     func refusal(of receipt: String, at date: Date? = nil) async -> ReceiptFailure? {
         do throws(ReceiptFailure) {
             _ = try await self.receipt(receipt, at: date)

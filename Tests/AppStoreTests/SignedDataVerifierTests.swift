@@ -6,9 +6,9 @@ import Testing
 @testable import AppStore
 @testable import Encoding
 
-// Goal: nothing but Apple's word about this app is ever believed (P18), and what is
-// refused is refused with the reason of the closed list. Method: one authority of our own, shaped like Apple's; each
-// case bends one thing of an otherwise good JWS.
+// Goal: only data that Apple signed about this app is believed (P18), and other data is refused with a reason of the
+// closed list. Method: one authority of our own, shaped like Apple's; each case changes one thing of an otherwise good
+// JWS.
 
 @Suite struct SignedDataVerifierTests {
     let authority: TestAuthority
@@ -222,7 +222,7 @@ import Testing
     }
 
     @Test func `unused bits of a base64url part must be zero`() async throws {
-        // 64 bytes leave four unused bits in the last character: fifteen other spellings of one signature.
+        // 64 bytes leave four unused bits in the last character, so that one signature has fifteen other spellings.
         let last = try #require(good.utf8.last)
         let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
         let value = try #require(alphabet.firstIndex(of: last))
@@ -353,7 +353,8 @@ import Testing
                 acceptsUnsignedXcodeData: true),
             anchors: anchors)
         #expect(try await xcode.transaction(jws).environment?.rawValue == environment)
-        // The switch is for Xcode's data: the same trick with Sandbox in the payload is refused, and so is another app.
+        // The switch is for Xcode's data only: the same data with Sandbox in the payload is refused, and so is another
+        // app's.
         let sandbox = try authority.sign(Payload.transaction(environment: "Sandbox"), header: header, key: own)
         #expect(await xcode.refusal(of: sandbox) == .chainLength)
         let foreign = try authority.sign(

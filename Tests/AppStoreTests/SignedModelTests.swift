@@ -4,7 +4,7 @@ import Testing
 @testable import AppStore
 @testable import Encoding
 
-// Goal: a value Apple adds tomorrow costs nobody a purchase today, and no payload crashes us (AppleFacts 0).
+// Goal: a value that Apple adds tomorrow costs nobody a purchase, and no payload crashes the process (AppleFacts 0).
 // Method: signed payloads with one oddity each, through the whole verifier.
 
 @Suite struct SignedModelTests {

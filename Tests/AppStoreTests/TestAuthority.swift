@@ -7,7 +7,7 @@ import X509
 
 /// A certificate authority shaped like Apple's: root and intermediate P-384, leaf P-256, the two marker extensions.
 ///
-/// `Defect` bends exactly one thing, so that a refused JWS is refused for that thing.
+/// `Defect` changes exactly one thing, so that a refused JWS is refused for that thing.
 struct TestAuthority: Sendable {
     enum Defect: Sendable, CaseIterable {
         case leafWithoutMarker, intermediateWithoutMarker
@@ -100,7 +100,7 @@ struct TestAuthority: Sendable {
             now: { Self.signedDate })
     }
 
-    /// A compact JWS over `payload` as text, with every part open to be bent.
+    /// A compact JWS over `payload` as text; a test can change every part.
     func sign(_ payload: String, header: String? = nil, key: P256.Signing.PrivateKey? = nil) throws -> String {
         let header = try header ?? Self.header(x5c: x5c)
         let signed = "\(Self.base64url(header.utf8)).\(Self.base64url(payload.utf8))"
@@ -182,7 +182,7 @@ enum Payload {
 }
 
 extension SignedDataVerifier {
-    /// Why a transaction is not believed; nil if it is.
+    /// The reason why a transaction is not believed; nil if it is.
     func refusal(of jws: String, at date: Date? = nil) async -> VerificationFailure.Reason? {
         do throws(VerificationFailure) {
             _ = try await transaction(jws, at: date)
@@ -192,7 +192,7 @@ extension SignedDataVerifier {
         }
     }
 
-    /// Why a notification is not believed; nil if it is.
+    /// The reason why a notification is not believed; nil if it is.
     func refusal(ofNotification jws: String) async -> VerificationFailure.Reason? {
         do throws(VerificationFailure) {
             _ = try await notification(jws)

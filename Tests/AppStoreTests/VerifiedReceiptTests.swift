@@ -5,8 +5,8 @@ import Testing
 @testable import AppStore
 @testable import Encoding
 
-// Goal: every purchase a receipt lists comes out once, whatever order and spelling Apple chose (requirements P19, P21).
-// Method: answers as text, read by the same initializer the client uses.
+// Goal: every purchase that a receipt lists is returned once, whatever order and spelling Apple chose (requirements
+// P19, P21). Method: answers as text, read by the same initializer that the client uses.
 
 @Suite struct VerifiedReceiptTests {
     private func read(_ receipt: String, _ rest: String = "") throws -> VerifiedReceipt {

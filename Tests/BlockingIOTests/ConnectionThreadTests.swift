@@ -4,8 +4,9 @@ import Glibc
 import Synchronization
 import Testing
 
-/// Goal: what a wall around a C library relies on. Jobs of an actor run on its one thread and nowhere else, the
-/// thread wakes for its socket, and it is gone when nobody holds it. Method: an actor that notes its thread.
+/// Goal: the properties that the wrappers of C libraries rely on. Jobs of an actor run on its one thread and nowhere
+/// else, the thread wakes for its socket, and the thread ends when nothing refers to it. Method: an actor that records
+/// its thread.
 @Suite struct ConnectionThreadTests {
     fileprivate actor Worker {
         let thread: ConnectionThread
@@ -42,7 +43,7 @@ import Testing
         #expect(await worker.runs == 20_000)
     }
 
-    /// Eight blocked threads on a machine with fewer cores: the cooperative pool goes on meanwhile.
+    /// While eight threads block on a machine with fewer cores, the cooperative pool goes on.
     @Test(.timeLimit(.minutes(1))) func blockingBlocksNobodyElse() async {
         let workers = (0..<8).map { _ in Worker(ConnectionThread(name: "test")) }
         let start = ContinuousClock.now
@@ -88,7 +89,7 @@ import Testing
         #expect(await bytes.next() == nil)
     }
 
-    /// A library's heartbeats need a call even if nothing arrives.
+    /// A library must be called for its heartbeats even if nothing arrives.
     @Test(.timeLimit(.minutes(1))) func watchTicks() async throws {
         let ends = try openPipe()
         defer { for end in ends { close(end) } }
@@ -100,7 +101,7 @@ import Testing
         thread.unwatch()
     }
 
-    /// What is asked for in a stream gets turns at the thread's pace, and the last of it gets one too.
+    /// Wake-ups that are requested in a stream get turns at the thread's pace, and the last one gets a turn too.
     @Test(.timeLimit(.minutes(1))) func turnsThatAreAskedForKeepThePace() async throws {
         let ends = try openPipe()
         defer { for end in ends { close(end) } }
@@ -118,7 +119,7 @@ import Testing
         while mailbox.withLock({ $0.taken < 300 }) { try await Task.sleep(for: .milliseconds(1)) }
         thread.unwatch()
         let (turns, length) = (mailbox.withLock(\.turns), start.duration(to: .now))
-        // The watch's own turn and the first that is asked for wait for nothing.
+        // The watch's own turn and the first requested turn do not wait.
         #expect(pace * (turns - 2) <= length && turns > 2, "\(turns) turns in \(length)")
     }
 
@@ -135,7 +136,7 @@ import Testing
         #expect(!isRunning())
     }
 
-    /// The watch's closure may hold the actor: `unwatch` breaks the circle, also if its job is the last reference.
+    /// The watch's closure may hold the actor: `unwatch` breaks the cycle, also if its job is the last reference.
     @Test(.timeLimit(.minutes(1))) func threadEndsAfterUnwatch() async throws {
         let ends = try openPipe()
         defer { for end in ends { close(end) } }
@@ -152,7 +153,7 @@ import Testing
         #expect(!threadNames().contains(name))
     }
 
-    /// What a turn still holds of a watch that ended in it must be gone before the thread sleeps.
+    /// A turn in which a watch ended must release the watch before the thread sleeps.
     @Test(.timeLimit(.minutes(1))) func threadEndsAfterItsWatchHasEndedItself() async throws {
         let ends = try openPipe()
         defer { for end in ends { close(end) } }

@@ -3,8 +3,8 @@ import Foundation
 import Glibc
 import Testing
 
-/// Goal: a C call that a silent peer keeps waiting ends, and only that one. Method: a socket pair whose other end says
-/// nothing, read in a thread of its own.
+/// Goal: a C call that waits for a silent peer ends at its deadline, and no other call ends. Method: a socket pair
+/// whose other end sends nothing, read in a thread of its own.
 @Suite(.timeLimit(.minutes(1))) struct CutoffTests {
     @Test func deadlineEndsABlockedRead() async throws {
         let pair = try SocketPair()
@@ -45,7 +45,7 @@ import Testing
         #expect(await blocking { pair.read() } == 1)
     }
 
-    /// The number of a closed socket may belong to someone else by now.
+    /// The number of a closed socket may belong to another file by now.
     @Test func afterClosedNothingIsShutDown() async throws {
         let pair = try SocketPair()
         let cutoff = Cutoff()

@@ -23,14 +23,14 @@ struct BuiltProgram {
     var input = Data()
     var environment: [String: String] = [:]
 
-    /// Runs to the end; a process that does not end in time is killed and fails the test.
+    /// Runs to the end. A process that does not end in time is killed and fails the test.
     static func run(
         _ arguments: String..., input: Data = Data(), environment: [String: String] = [:]
     ) async throws -> Outcome {
         try await BuiltProgram(arguments: arguments, input: input, environment: environment).run()
     }
 
-    /// `makegood-lab`, to the end.
+    /// Runs `makegood-lab` to the end.
     static func lab(_ arguments: String...) async throws -> Outcome {
         try await BuiltProgram(name: "makegood-lab", arguments: arguments).run()
     }
@@ -75,7 +75,8 @@ struct BuiltProgram {
         }
     }
 
-    /// Beside the test bundle, wherever the build put both; else in the debug build of this checkout.
+    /// The executable beside the test bundle, wherever the build put both; else the one in the debug build of this
+    /// checkout.
     private var executable: URL {
         get throws {
             let beside = ([Bundle.main] + Bundle.allBundles).flatMap { bundle in
@@ -115,7 +116,7 @@ struct RunningProgram {
     }
 }
 
-/// A folder of its own, removed afterwards.
+/// Runs `body` with a new folder, which is removed afterwards.
 func withFolder<Value>(_ body: (String) async throws -> Value) async throws -> Value {
     let path = FileManager.default.temporaryDirectory.appending(path: "command-\(UUID().uuidString)").path
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
@@ -124,7 +125,7 @@ func withFolder<Value>(_ body: (String) async throws -> Value) async throws -> V
 }
 
 extension String {
-    /// Writes the text as a file of that name in the folder and answers its path.
+    /// Writes the text as a file of that name in the folder; returns its path.
     func written(to folder: String, as name: String) throws -> String {
         let path = "\(folder)/\(name)"
         try Data(utf8).write(to: URL(filePath: path))

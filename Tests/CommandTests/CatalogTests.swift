@@ -2,8 +2,8 @@ import Foundation
 import TestServers
 import Testing
 
-/// Goal: a person changes what is sold and sees what that changes, before and after (B6). Method: the built program on
-/// a real database of its own.
+/// Goal: a person changes the catalogue and sees the effect, before and after (B6). Method: the built program on a real
+/// database of its own.
 @Suite(.timeLimit(.minutes(5))) struct CatalogTests {
     private static let configuration = """
         apps:

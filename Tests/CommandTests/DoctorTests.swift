@@ -10,9 +10,9 @@ import WorkQueue
 
 @testable import makegood
 
-/// Goal: the contract of `makegood doctor`: one line for each thing, what to do, and how it ends. Method: each judgement
-/// as a value; then the built program where nothing is right. What it says where all is well stands in the end-to-end
-/// tests.
+/// Goal: the contract of `makegood doctor`: one line for each check, what to do, and the exit code. Method: each
+/// judgement as a value; then the built program where nothing is right. The end-to-end tests cover a system where all
+/// is well.
 @Suite struct DoctorTests {
     @Test func oldLibrariesFail() {
         #expect(Doctor.libPQ(.init(number: 150_000)).verdict == .ok)
@@ -23,7 +23,7 @@ import WorkQueue
         #expect(old.toDo?.contains("0.11.0") == true)
     }
 
-    /// By dpkg's own rules, which no comparison of texts gets right.
+    /// Compared by dpkg's own rules, which no comparison of texts follows.
     @Test(
         .enabled(if: FileManager.default.isExecutableFile(atPath: "/usr/bin/dpkg")),
         arguments: [
@@ -125,7 +125,7 @@ import WorkQueue
         }
         #expect(verdict(0) == .ok)
         #expect(verdict(100 * 365) == .fail)
-        // Somewhere between the two is the day on which it is told, and that is before the last.
+        // The warning begins on some day between the two, and before the last.
         let warned = stride(from: 0.0, to: 100 * 365, by: 10).filter { verdict($0) == .warn }
         #expect((8...10).contains(warned.count))
         #expect(Doctor.expiry(of: [(of: "app game", der: [1, 2, 3])], now: Date()).first?.verdict == .fail)
@@ -181,8 +181,8 @@ import WorkQueue
         #expect(!outcome.output.contains("broker"))
     }
 
-    /// The users of deploy/local, whose permissions are those that `makegood roles --rabbitmq` prints: the support's,
-    /// who has no right at all, and the one who has every right, for whom nothing may be made either.
+    /// The broker users of deploy/local: support's, who has no right at all, and the one with every right, as whom
+    /// `doctor` must not create anything either. Their permissions are those that `makegood roles --rabbitmq` prints.
     @Test("The broker: looked at with no right, and nothing is made with every right", arguments: [true, false])
     func queues(isRestricted: Bool) async throws {
         try await TestBroker.run { broker in
@@ -197,7 +197,7 @@ import WorkQueue
                 let findings = try #require(outcome.json["findings"] as? [[String: String]])
                 return Dictionary(findings.map { ($0["check"] ?? "", $0) }) { first, _ in first }
             }
-            // Twice: what the first had made the second would find.
+            // Twice: the second run would find whatever the first had created.
             for _ in 0..<2 {
                 let before = try await findings()
                 #expect(before["broker"]?["verdict"] == "ok")
@@ -208,7 +208,7 @@ import WorkQueue
             let declared = try await BuiltProgram.run(
                 "queue", "declare", environment: environment.merging(["MAKEGOOD_AMQP_URL": broker.url]) { $1 })
             #expect(declared.status == 0, "\(declared.complaint)")
-            // Until the broker has it: what was only sent need not be counted yet.
+            // The publisher waits for the broker's confirm: a message that was only sent need not be counted yet.
             let publisher = Publisher(
                 try BrokerConfiguration(url: broker.url), topology: queues.topology,
                 logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
@@ -243,7 +243,7 @@ import WorkQueue
             #expect(finding["found"]?.contains("\(variable)") == true)
             #expect(finding["found"]?.contains("is not set") == true)
             #expect(finding["toDo"]?.hasPrefix("set \(variable)") == true, "\(finding)")
-            // The others say what is wrong with them, and not that.
+            // The other checks name their own fault, and not this variable.
             for other in findings where other["check"] != check {
                 #expect(other["toDo"]?.contains(variable) != true, "\(other)")
                 #expect(other["found"]?.contains("is not set") != true, "\(other)")

@@ -4,9 +4,9 @@ import Testing
 
 @testable import Adversary
 
-/// Goal: what was found once is never found again, and a short run of chance with each build finds nothing. Method: the
-/// program itself in a process of its own, for a trap ends it: first every input of the committed corpus, then bent
-/// ones for a moment, from a seed of chance that stands in the failure.
+/// Goal: an input that once showed a fault never shows one again, and a short random run with each build finds nothing.
+/// Method: the program itself in a process of its own, because a trap ends the process: first every input of the
+/// committed corpus, then mutated ones for a moment, from a random seed that a failure names.
 @Suite struct FuzzTests {
     private static let corpus = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .appending(path: "Corpus").path
@@ -27,7 +27,7 @@ import Testing
         }
     }
 
-    /// Goal: the fuzzer notices. Method: a corpus in which a forgery and junk are called genuine.
+    /// Goal: the fuzzer notices faults. Method: a corpus in which a forgery and junk are called genuine.
     @Test func whatIsNotBelievedIsNotGenuine() async throws {
         try await withFolder { folder in
             let copy = "\(folder)/corpus"
@@ -35,7 +35,7 @@ import Testing
             for name in ["swapped_payload", "parts"] {
                 try FileManager.default.moveItem(atPath: "\(copy)/jws/\(name)", toPath: "\(copy)/jws/genuine-\(name)")
             }
-            // Each run keeps its own findings beside those of the others, that of the same seed too.
+            // Each run keeps its own findings beside those of other runs, even of runs with the same seed.
             var kept: Set<String> = []
             for (number, seed) in ["1", "2", "2"].enumerated() {
                 let outcome = try await BuiltProgram.lab(
@@ -50,7 +50,8 @@ import Testing
         }
     }
 
-    /// Goal: a reader that loops is given up, and so is one that waits for what never comes; one on a busy machine is not.
+    /// Goal: the fuzzer gives up a reader that loops and one that waits for something that never comes, but not one on
+    /// a busy machine.
     @Test func hangs() {
         let start = SuspendingClock.now
         let deadline = FuzzRun.Deadline(bytes: 1000, cpu: .seconds(7), now: start)

@@ -4,8 +4,9 @@ import Postgres
 import TestServers
 import Testing
 
-/// Goal: a person who found out whose a held purchase is says so by one command, and is told by words and exit code where
-/// that is of no use (B4). Method: the built program on a real database of its own, with two held purchases.
+/// Goal: a person who found the owner of a held purchase records that by one command. Where the command has no effect,
+/// its output and exit code say so (B4). Method: the built program on a real database of its own, with two held
+/// purchases.
 @Suite(.timeLimit(.minutes(5))) struct GiveTests {
     private static func configuration(_ more: String = "") -> String {
         """

@@ -2,7 +2,7 @@ import Foundation
 import TestServers
 import Testing
 
-/// Goal: a person moves an app in and sees what was done, what was not and why, by words and exit code.
+/// Goal: a person moves an app in and sees what was imported, what was not and why, by output and exit code.
 /// Method: the built program on a real database of its own.
 @Suite(.timeLimit(.minutes(5))) struct ImportTests {
     private static let configuration = """

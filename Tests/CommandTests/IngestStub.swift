@@ -7,7 +7,7 @@ import Purchases
 import Synchronization
 import TestServers
 
-/// A stand-in for ingest on a port of its own: takes receipts and answers as the test says.
+/// A stand-in for ingest on a port of its own: it takes receipts and answers as the test says.
 final class IngestStub: Sendable {
     struct Submission: Decodable, Sendable {
         let appId: String?
@@ -29,11 +29,11 @@ final class IngestStub: Sendable {
     }
 
     private let reply: @Sendable (Int) -> Reply
-    /// A receipt is granted at the question with this number.
+    /// The number of the question at which a receipt is granted.
     private let grantedAt: Int
     private let state = Mutex(State())
 
-    /// - Parameter reply: what the submission with this number, from 0, is answered.
+    /// - Parameter reply: the answer to the submission with this number, from 0.
     init(grantedAt: Int = 1, reply: @escaping @Sendable (Int) -> Reply = { _ in Reply() }) {
         self.reply = reply
         self.grantedAt = grantedAt
@@ -41,7 +41,7 @@ final class IngestStub: Sendable {
 
     var submissions: [Submission] { state.withLock { $0.submissions } }
     var authorizations: Set<String> { state.withLock { $0.authorizations } }
-    /// Paths asked for that no test knows.
+    /// Requested paths that the stub does not know.
     var other: [String] { state.withLock { $0.other } }
 
     /// Serves while `body` runs.

@@ -4,8 +4,9 @@ import Foundation
 import Settings
 import Testing
 
-/// Goal: a stranger has a configuration of the own app that a service takes, and a key that nobody else can read; nothing
-/// that is there is lost. Method: the built program in a folder of its own; what it wrote is read as a service reads it.
+/// Goal: a stranger gets a configuration for the own app that a service accepts, and a key that nobody else can read;
+/// no existing file is lost. Method: the built program in a folder of its own; the test reads the files as a service
+/// reads them.
 @Suite struct InitTests {
     @Test("the files are read as a service reads them, by their owner alone, and the key is the one that is let in")
     func files() async throws {
@@ -30,7 +31,7 @@ import Testing
                 let attributes = try FileManager.default.attributesOfItem(atPath: "\(folder)/new/\(name)")
                 #expect(attributes[.posixPermissions] as? Int == 0o600, "\(name)")
             }
-            // What comes next names the files, and never shows the key.
+            // The next steps name the files, and never show the key.
             #expect(outcome.output.contains("\(folder)/new/makegood.yaml") && !outcome.output.contains(key))
         }
     }

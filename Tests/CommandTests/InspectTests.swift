@@ -4,9 +4,9 @@ import Logging
 import TestServers
 import Testing
 
-/// Goal: the contract of `makegood inspect`: what it prints and how it ends, for what Apple signed, for each forgery
-/// the simulator can make, and for everything that is no question at all. Method: the built program on files signed by
-/// a simulator's own certificates.
+/// Goal: the contract of `makegood inspect`: its output and exit code, for data that Apple signed, for each forgery
+/// that the simulator can make, and for input that is nothing of Apple's at all. Method: the built program on files
+/// signed by a simulator's own certificates.
 @Suite struct InspectTests {
     private static let bundleId = "com.example.game"
     private static let reasons = [
@@ -63,7 +63,7 @@ import Testing
                 ("off", .init(leaf: .revoked), nil), ("soft", .init(leaf: .revoked), "certificate_revoked"),
                 ("hard", .init(leaf: .good, manner: .error), "certificate_status_unknown"),
                 ("hard", .init(leaf: .good, manner: .signed), nil),
-                // A redirect is followed nowhere: what stands there would be good.
+                // Redirects are not followed, although the answer at the other place would be good.
                 ("soft", .init(manner: .redirect), nil),
                 ("hard", .init(manner: .redirect), "certificate_status_unknown"),
             ] as [(String, ResponderRequest, String?)] {
@@ -150,7 +150,7 @@ import Testing
         #expect(outcome.json["valid"] as? Bool == false)
         #expect(outcome.json["reason"] as? String == expected)
         #expect(Self.reasons.contains(expected))
-        // What it claims is shown, believed or not.
+        // The claimed payload is shown, believed or not.
         #expect((outcome.json["payload"] as? [String: Any])?["productId"] as? String == "com.example.forged")
     }
 

@@ -7,12 +7,12 @@ import Testing
 
 @testable import makegood
 
-/// Goal: whatever a server does to a connection, each request of a run is counted once, as what became of it, and the
-/// run goes on. Method: runs against a server that answers with bytes of the test's choice.
+/// Goal: whatever a server does to a connection, each request of a run is counted once, with its outcome, and the run
+/// goes on. Method: runs against a server that answers with bytes of the test's choice.
 @Suite struct LoadRunTests {
     private static let accepted = ScriptedServer.Answer.accepted
 
-    /// A run of so many tokens, closed loop unless there is a rate.
+    /// Runs `tokens` requests, closed loop unless there is a rate.
     private func run(
         _ server: ScriptedServer, tokens: Int, connections: Int = 1, rate: Double? = nil,
         timeout: TimeAmount = .seconds(20)
@@ -36,7 +36,7 @@ import Testing
         ).run()
     }
 
-    /// `token-0` and so on.
+    /// The tokens `token-0` and so on.
     private static func tokens(_ count: Int) -> TokenStock.Source {
         let stock = Tokens(count: count)
         return { await stock.next($0) }
@@ -91,7 +91,7 @@ import Testing
         #expect(server.connections == 10)
     }
 
-    /// Closed before a byte of the answer, within its head, within its body.
+    /// The connection closes before a byte of the answer, within its head, within its body.
     @Test(arguments: ["", "HTTP/1.1 202 Acc", "HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\nhalf"])
     func closedInTheMiddle(_ part: String) async throws {
         let server = ScriptedServer { $0 % 5 == 4 ? .last(part) : .accepted }
@@ -104,7 +104,7 @@ import Testing
         #expect(Set(server.requests.map(\.body)).count == 50, "a request was sent twice")
     }
 
-    /// Whether or not the server closes as it said.
+    /// Whether or not the server closes the connection after it announced that.
     @Test(arguments: [true, false]) func connectionClose(_ closes: Bool) async throws {
         let text = "HTTP/1.1 202 Accepted\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
         let server = ScriptedServer { _ in closes ? .last(text) : .bytes(text) }
@@ -113,7 +113,7 @@ import Testing
         #expect(server.connections == 30)
     }
 
-    /// The server closes a connection that waits for its next time: that is nobody's trouble.
+    /// The server closes a connection that waits for its next request: that is no error.
     @Test func closedWhileIdle() async throws {
         let server = ScriptedServer { _ in .last("HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}") }
         let outcome = try await run(server, tokens: 10, rate: 10)
@@ -149,13 +149,12 @@ import Testing
         #expect(outcome.found.answers == .init(accepted: 1, error: 1))
     }
 
-    /// No request comes before its time, also after answers that took long and connections that were lost, and all
-    /// of them come.
+    /// No request comes before its time, also after slow answers and lost connections, and all of them come.
     @Test func openLoopKeepsItsTimes() async throws {
         let rate = 100.0
         let server = ScriptedServer { $0 % 20 == 7 ? .last("") : $0 == 30 ? .silence : .accepted }
         let before = NIODeadline.now()
-        // One answer never comes; the others may be late, where the machine stands still.
+        // One answer never comes; the others may be late if the machine pauses.
         let outcome = try await run(server, tokens: 100, connections: 4, rate: rate, timeout: .seconds(3))
         #expect(outcome.found.answers == .init(accepted: 94, error: 6))
         #expect(server.requests.count == 100)
@@ -166,7 +165,7 @@ import Testing
         #expect(outcome.lasted >= .milliseconds(990))
     }
 
-    /// The third batch comes when the first two are used up: that is counted, and the run goes on.
+    /// The third batch of tokens comes only after the first two are used up: the run counts that and goes on.
     @Test func slowTokens() async throws {
         let server = ScriptedServer { _ in .accepted }
         let outcome = try await server.serve { port in

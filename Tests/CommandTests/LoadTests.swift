@@ -4,14 +4,14 @@ import Logging
 import TestServers
 import Testing
 
-/// Goal: `makegood load` sends what it says, counts what it gets, measures from the intended start, and never aims at a
-/// machine by accident. Method: the built program against a stub of ingest on this machine.
+/// Goal: `makegood load` sends what it reports, counts every answer, measures from the intended start, and never loads
+/// a machine by accident. Method: the built program against a stub of ingest on this machine.
 @Suite struct LoadTests {
     private func load(_ url: String, _ more: [String]) async throws -> BuiltProgram.Outcome {
         try await BuiltProgram(arguments: ["load", "--url", url, "--key", "secret", "--json"] + more).run()
     }
 
-    /// Lines that look like tokens.
+    /// Writes lines that look like tokens.
     private func tokens(_ count: Int, in folder: String) throws -> String {
         try (0..<count).map { "header.payload-\($0).signature\n" }.joined().written(to: folder, as: "tokens")
     }
@@ -129,7 +129,7 @@ import Testing
 
     @Test func nobodyThere() async throws {
         try await withFolder { folder in
-            // Port 1 of this machine: nobody listens.
+            // Port 1 of this machine: no server listens there.
             let outcome = try await load("http://127.0.0.1:1", ["--tokens", try tokens(1, in: folder)])
             #expect(outcome.status == 1)
             #expect(outcome.complaint.contains("nothing answers"))

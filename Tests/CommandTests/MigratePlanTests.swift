@@ -7,9 +7,9 @@ import Testing
 
 @testable import makegood
 
-/// Goal: who upgrades knows before what will run, what it locks, and whether the services may go on meanwhile; and
-/// nothing was written by asking. Method: the words as values; the built program on a database that is empty, whole, and
-/// one version behind.
+/// Goal: before an upgrade a person learns what will run, what it locks, and whether the services may go on meanwhile;
+/// asking writes nothing. Method: the texts as values; the built program on a database that is empty, complete, and one
+/// version behind.
 @Suite struct MigratePlanTests {
     private static func migration(_ number: Int, _ comment: String) -> Migration {
         Migration(number: number, name: "x", sql: comment + "\ncreate table x (id int);\n-- Cost: of a later comment")
@@ -42,7 +42,7 @@ import Testing
         #expect(MigrateCommand.verdict(on: plans[0]).contains("go on"))
         #expect(MigrateCommand.verdict(on: plans[1]).contains("first"))
         #expect(MigrateCommand.text(of: silent, in: plans[2]).contains("serves no earlier program"))
-        // Nobody runs on an empty database.
+        // No service runs on an empty database.
         #expect(MigrationPlan(executed: 0, pending: [silent]).keepsRunning)
     }
 

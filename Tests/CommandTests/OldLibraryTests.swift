@@ -2,7 +2,7 @@ import TestServers
 import Testing
 
 /// Goal: no service starts on a libpq below 15 or a librabbitmq below 0.11.0. Method: the built program, with a library
-/// before the real one that says it is older.
+/// loaded before the real one that reports an older version.
 @Suite struct OldLibraryTests {
     private static let older = [
         ("libpq 14.19", "int PQlibVersion(void) { return 140019; }"),

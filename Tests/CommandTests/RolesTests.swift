@@ -1,7 +1,7 @@
 import Testing
 
-/// Goal: who prints what others are to run needs no server and no address of one. Method: the built program with nothing
-/// set but what is printed.
+/// Goal: printing commands for others to run needs no server and no server's address. Method: the built program without
+/// any setting except the choice of what to print.
 @Suite struct RolesTests {
     @Test("roles --print: the prefix alone decides")
     func prints() async throws {

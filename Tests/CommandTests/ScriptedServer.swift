@@ -5,15 +5,15 @@ import NIOPosix
 import NIOSSL
 import Synchronization
 
-/// An HTTP server on a port of its own that answers each request with the very bytes that the test names.
+/// An HTTP server on a port of its own that answers each request with the bytes that the test gives.
 final class ScriptedServer: Sendable {
-    /// What becomes of a request.
+    /// The answer to a request.
     enum Answer: Sendable {
         case bytes(String)
-        /// Then the connection is closed.
+        /// The server sends this answer and closes the connection.
         case last(String)
         case silence
-        /// Nobody listens any more afterwards, and the connection is closed.
+        /// The server sends this answer, closes the connection and stops listening.
         case lastOfAll(String)
 
         static let accepted = bytes("HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}")
@@ -33,16 +33,16 @@ final class ScriptedServer: Sendable {
     private let answer: @Sendable (Int) -> Answer
     private let state = Mutex(State())
 
-    /// - Parameter answer: to the request with this number, from 0, in the order they came.
+    /// - Parameter answer: the answer to the request with this number, from 0, in the order of arrival.
     init(answer: @escaping @Sendable (Int) -> Answer) {
         self.answer = answer
     }
 
     var requests: [Request] { state.withLock { $0.requests } }
-    /// Opened so far.
+    /// The number of connections opened so far.
     var connections: Int { state.withLock { $0.connections } }
 
-    /// Serves while `body` runs; it is given the port.
+    /// Serves while `body` runs; `body` gets the port.
     func serve<Value>(tls: NIOSSLContext? = nil, _ body: (Int) async throws -> Value) async throws -> Value {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let listener = try await ServerBootstrap(group: group)

@@ -6,7 +6,7 @@ import NIOCore
 import NIOHTTP1
 import Testing
 
-/// Goal: the simulator as a command: what it says, how it ends, and tokens signed beforehand that `bench verify` takes.
+/// Goal: the simulator as a command: its output, its exit code, and tokens signed beforehand that `bench verify` takes.
 /// Method: the built program in folders of its own.
 @Suite struct SimulateTests {
     private static let product = "com.example.game.coins6"

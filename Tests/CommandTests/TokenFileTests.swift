@@ -3,8 +3,8 @@ import Testing
 
 @testable import makegood
 
-/// Goal: the lines of a token file come out as they went in, wherever the pieces it is read in end, and nothing that is
-/// no token does. Method: small files, and one of several pieces.
+/// Goal: every token of a token file is read unchanged, wherever the pieces in which the file is read end, and no other
+/// line is taken for a token. Method: small files, and one of several pieces.
 @Suite struct TokenFileTests {
     private func tokens(of text: String, by count: Int = 3) async throws -> [String] {
         try await withFolder { folder in

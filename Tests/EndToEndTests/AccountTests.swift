@@ -3,13 +3,14 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// Purchases that pass from one account to another: by the app's policy, by a merge, and by what only Apple's signed
-    /// transaction shows (P10). Real processes and a real App Store simulator.
+    /// Purchases that pass from one account to another: by the app's policy, by a merge, or because Apple's signed
+    /// transaction shows an owner that a legacy receipt does not show (P10). Real processes and a real App Store
+    /// simulator.
     @Suite struct Accounts {
-        /// Goal: under `transfer` a subscription is whoever's shows it, without goods, told to both, and does not bounce;
-        /// its renewals follow; under `hold` a person decides (P10).
-        /// Method: u1's subscription with u1's token, shown by u2 and again by u1; the next renewal, which carries u1's
-        /// token; then the policy becomes hold, and u3 shows it.
+        /// Goal: under `transfer` a subscription passes to the user who shows it. No goods are given with it, both
+        /// users are told, and it does not bounce back. Its renewals follow it. Under `hold` a person decides (P10).
+        /// Method: u2 posts u1's subscription, which carries u1's token, and u1 posts it again; then the next renewal,
+        /// which carries u1's token, is posted; then the policy becomes hold, and u3 posts the subscription.
         @Test func aSubscriptionPassesOnByPolicyOnly() async throws {
             try await System.run { system in
                 try system.configureGame { $0.transfer = "transfer" }
@@ -43,7 +44,7 @@ extension EndToEnd {
                 system.owe(renewal, to: "u2")
                 #expect(try await show(renewal, by: "u2").state == "granted")
                 #expect(try await system.order(of: renewal) == "- chain")
-                // A consumable stays where it is, whatever the policy.
+                // A consumable stays with its owner, whatever the policy.
                 let coins = try await system.appStore.sell()
                 system.owe(coins, to: "u1")
                 #expect(try await show(coins, by: "u1").state == "granted")
@@ -63,10 +64,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a guest who registers keeps everything, also what is posted under his old id while it happens and
-        /// afterwards.
-        /// Method: purchases, an order and a subscription of a guest; twenty purchases of his are in flight when he is
-        /// made part of an account; then the account and the guest's app go on.
+        /// Goal: a guest who registers keeps everything, also what the guest's app posts under the old id during and
+        /// after the merge.
+        /// Method: a guest has purchases, an order and a subscription. Twenty more of the guest's purchases are in
+        /// flight when the guest is merged into an account; then the account and the guest's app go on posting.
         @Test func aGuestBecomesAnAccount() async throws {
             try await System.run { system in
                 let order = try await system.place("guest", .gems)
@@ -97,7 +98,7 @@ extension EndToEnd {
                 #expect(try await system.client.merge("guest", into: "guest").status == 422)
                 try await system.settleDebts()
 
-                // Later posts of either are the account's, and what either had is both's.
+                // Later posts under either id belong to the account, and what either id had belongs to both.
                 let gems = try await system.appStore.sell(ConfigurationFile.gems)
                 let renewal = try await system.appStore.sell(ConfigurationFile.pass) {
                     $0.type = .autoRenewable
@@ -126,11 +127,11 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a legacy receipt shows no token: where Apple can be asked, nothing is given to its poster before the
-        /// signed transaction was seen; where it cannot, the decision says so, and a later proof is told (Ownership,
-        /// note 2).
-        /// Method: purchases with the token of alice's order, posted by bob as receipts, with and without credentials of
-        /// the Server API; then alice posts what Apple signed.
+        /// Goal: a legacy receipt shows no token. Where Apple can be asked, its poster is given nothing before a worker
+        /// has seen the signed transaction. Where Apple cannot be asked, the decision says so, and a later proof of
+        /// another owner is told (Ownership, note 2).
+        /// Method: bob posts purchases with the token of alice's order as receipts, with and without credentials of the
+        /// Server API; then alice posts what Apple signed.
         @Test func aTokenThatAReceiptDoesNotShow() async throws {
             try await System.run { system in
                 let (one, two) = (try await system.place("alice"), try await system.place("alice", .gems))

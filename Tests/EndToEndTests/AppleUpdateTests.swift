@@ -6,13 +6,15 @@ import TestRandom
 import Testing
 
 extension EndToEnd {
-    /// What Apple is told about purchases after they were decided here, and never before (B3, B5, P2).
+    /// What Apple is told about purchases: only after they were decided here, never before (B3, B5, P2).
     @Suite struct AppleUpdates {
-        /// Goal: a purchase that an order found carries it at Apple from then on: renewals and refunds name the account,
-        /// whoever posts them; and what we wrote there ourselves is no proof (B5, Ownership, row 4).
-        /// Method: the first period without a token, posted with an order by its name. The store records the order as
-        /// its token, once. The next period comes with it and is posted under another login, with an order of that
-        /// login's own; then Apple refunds it and the player's app posts it again. The timeline tells what Apple was told.
+        /// Goal: a purchase that was matched with an order carries the order's id at Apple from then on, so that
+        /// renewals and refunds name the account, whoever posts them. A token that we wrote ourselves proves nothing
+        /// (B5, Ownership, row 4).
+        /// Method: the first period has no token, and is posted with an order by its name. The store records the order
+        /// as its token, once. The next period comes with that token and is posted under another login, with an order
+        /// of that login's own. Then Apple refunds it and the player's app posts it again. The timeline tells what
+        /// Apple was told.
         @Test func anOrderIsWrittenBackAndProvesNothing() async throws {
             try await System.run { system in
                 try system.configureGame { $0.writeBackTokens = nil }
@@ -63,11 +65,11 @@ extension EndToEnd {
         }
 
         /// Goal: Apple is told that a purchase is finished only once its grant is committed, and the client is told so
-        /// no earlier, whoever is killed in between (B3, P2, P28).
-        /// Method: kill -9, at the worst places: ingest with the row committed and nothing answered, ingest again with the
-        /// receipt accepted, the worker between Apple's answer and its commit. At each of them the client reads false
-        /// and the store has heard nothing. Then a worker dies right after its commit, and the next one finds what is
-        /// left to be told; no scheduler runs.
+        /// no earlier, whichever process is killed in between (B3, P2, P28).
+        /// Method: kill -9 at the worst places: ingest when the row is committed and nothing is answered, ingest again
+        /// when the receipt is accepted, the worker between Apple's answer and its commit. At each of them the client
+        /// reads false and the store has heard nothing. Then a worker dies right after its commit, and the next worker
+        /// finds the Apple update that is still open. No scheduler runs.
         @Test func nothingIsFinishedBeforeItsGrantIsCommitted() async throws {
             try await System.run { system in
                 try system.configureGame {
@@ -114,11 +116,12 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: as above, at no chosen moment: whatever the store was ever told of is granted, and whatever a client may
-        /// finish is decided (B3, B5, P2).
-        /// Method: two workers, each killed and started again at random while thirty purchases come in, half of them
-        /// with orders. After each look at the store's record, the grants are read: they must hold all that was told. A
-        /// client asks about its purchases all the while. In the end everything is told.
+        /// Goal: the same at random moments: every purchase that the store was told of is granted, and every purchase
+        /// that a client may finish is decided (B3, B5, P2).
+        /// Method: two workers are killed and started again at random while thirty purchases come in, half of them with
+        /// orders. Each time, the test reads the store's record first and the grants after it: every purchase in the
+        /// record must be granted. A client asks about its purchases all the while. In the end the store has been told
+        /// of all.
         @Test func atRandomKillsAppleHearsOnlyOfGrants() async throws {
             try await System.run { system in
                 var random = SeededRandom(announcing: "AppleUpdates")
@@ -166,9 +169,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a worker that dies after Apple took it and before that is written tells it again, and that is all.
-        /// Method: a debug hook kills -9 the worker right there; the Apple update is open. When the lease has run out a second
-        /// worker tells it once more: two records at Apple, one finished purchase.
+        /// Goal: a worker that dies after Apple took an Apple update, and before the worker has recorded that, costs no
+        /// more than the same update sent twice.
+        /// Method: a debug hook kills -9 the worker right there; the Apple update is open. When the lease has run out a
+        /// second worker sends it once more: two records at Apple, one finished purchase.
         @Test func aWorkerKilledAfterItToldAppleTellsItAgain() async throws {
             // Calls of two seconds, and a lease of eight: Apple is not asked once more because a call was slow.
             try await System.run(.init(timeScale: 0.1)) { system in
@@ -191,9 +195,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: `afterReceipt` also finishes what is held with Apple's facts stored, once, and `never` finishes nothing.
-        /// Method: a purchase of a product that is not configured; Apple is told while it is held; then the product is
-        /// there and it is granted. The other app has no policy.
+        /// Goal: `afterReceipt` also finishes, once, a held purchase whose facts from Apple are stored. `never`
+        /// finishes nothing.
+        /// Method: a purchase of a product that is not configured is posted; Apple is told while it is held; then the
+        /// product is configured and the purchase is granted. The other app has no policy.
         @Test func afterReceiptFinishesWhatIsHeld() async throws {
             try await System.run { system in
                 let gems = try #require(system.file.apps[0].products.first { $0.id == ConfigurationFile.gems })

@@ -4,9 +4,9 @@ import Foundation
 import Purchases
 import Testing
 
-/// What somebody who wants goods for nothing may post, and what must become of it.
+/// A post by somebody who wants goods for nothing, and what must become of it.
 private struct Attack: Sendable {
-    /// What the thief's answer says.
+    /// What the answer to the thief says.
     struct Answer: Equatable, CustomStringConvertible {
         var state = "rejected"
         var reason: String
@@ -18,9 +18,10 @@ private struct Attack: Sendable {
     let name: String
     let expected: Answer
     var app = "game"
-    /// It is what the customer shows as well: who shows it first is told to be its owner, so it is played second alone.
+    /// Whether the customer posts the same proof. The first to post it is told to be its owner, so this attack runs
+    /// only with the thief second.
     var isCaptured = false
-    /// The proof, or the ids, without a user.
+    /// Makes the post: the proof, or the ids, without a user.
     let post: @Sendable (Scene) async throws -> Client.Post
 
     /// What an attack may use: the App Store, and a customer who paid and got the goods.
@@ -41,12 +42,12 @@ extension Attack {
 
     /// The table. `puzzle` serves Production only; `game` serves Production and Sandbox.
     static let all: [Attack] = [
-        // The algorithm is the verifier's to say, not the header's (RFC 8725 section 3.1).
+        // The verifier decides which algorithm counts, not the header (RFC 8725 section 3.1).
         forged("alg none, no signature", .algorithmNone, "algorithm"),
         forged("alg HS256, the public key as secret", .algorithmHMAC, "algorithm"),
         forged("alg RS256", .algorithmRSA, "algorithm"),
         forged("alg ES384", .algorithmP384, "algorithm"),
-        // Certificates: only Apple's, only those for this, only in their time.
+        // Certificates: only Apple's, only those made for this purpose, only while they are valid.
         forged("a foreign root", .foreignRoot, "untrusted_root"),
         forged("a leaf without Apple's marker", .missingLeafMarker, "missing_oid"),
         forged("an intermediate without Apple's marker", .missingIntermediateMarker, "missing_oid"),
@@ -55,11 +56,11 @@ extension Attack {
         forged("a chain of four", .longChain, "chain_length"),
         forged("a leaf that had ended when it signed", .expiredLeaf, "expired"),
         forged("junk as a certificate", .junkCertificate, "certificate"),
-        // The signature is over these bytes.
+        // The signature covers exactly these bytes.
         forged("another payload under a good signature", .swappedPayload, "signature"),
         forged("one bit of the signature", .signature, "signature"),
         forged("the signature in DER", .signatureInDER, "signature"),
-        // Genuine, and of another app or environment.
+        // Genuine, but of another app or environment.
         forged("another app's purchase", .wrongBundle, "wrong_app"),
         Attack(name: "another app's receipt", expected: Answer(reason: "wrong_app")) { scene in
             let sale = try await scene.appStore.sell(ConfigurationFile.riddle, app: "puzzle")
@@ -76,8 +77,8 @@ extension Attack {
         Attack(name: "data of Xcode in production", expected: Answer(reason: "unsigned")) { _ in
             Client.Post(signedTransaction: try xcodeTransaction())
         },
-        // Genuine, ours, and somebody else's. Nothing but having posted it first speaks for whoever has it, so that either
-        // of the two may be the thief: nobody is told to finish it for a day (S14).
+        // Genuine and of our app, but another user's. Nothing but the first post speaks for the owner, so that either
+        // user may be the thief: for a day the second one is not told to finish it (S14).
         Attack(
             name: "another user's signed transaction",
             expected: Answer(state: "already_granted", reason: "owned_by_another_user"), isCaptured: true
@@ -129,15 +130,16 @@ extension Attack.Scene {
 }
 
 extension EndToEnd {
-    /// The negative proof: what must not be granted, in one table.
+    /// What must not be granted, in one table.
     @Suite struct Attacks {
-        /// Goal: no attack of the table is granted anything, each ends for its own reason, and only a proof with
+        /// Goal: no attack of the table is granted anything, each ends for its own reason, and only a proof that has
         /// nothing left to give is safe to finish (P18, P12, P10).
-        /// Method: a customer buys and is granted; then a thief posts every attack through the door, with workers, a
-        /// database and an App Store behind it. The answer is the table's; goods stand in none; in the end the
-        /// customer's grant is the only one, and the feed tells the thief nothing but that his claim is disputed, once.
+        /// Method: a customer buys and is granted; then a thief posts every attack to ingest, with workers, a database
+        /// and an App Store behind it. Each answer is the table's, and none has goods. In the end the customer's grant
+        /// is the only one, and the feed tells the thief only that the claim is disputed, once.
         ///
-        /// Once with the thief second, once with the thief first: then the customer posts last, and is granted all the same.
+        /// The test runs once with the thief second and once with the thief first. In the latter run the customer posts
+        /// last, and is granted all the same.
         @Test(arguments: [false, true]) func nothingIsGrantedToAThief(isFirst: Bool) async throws {
             #expect(Set(Attack.all.map(\.name)).count == Attack.all.count)
             try await System.run { system in
@@ -174,8 +176,9 @@ extension EndToEnd {
         /// Goal: guessing ids tells nothing and costs nothing: no answer says whether an id is a purchase, each user
         /// may guess twenty a day, and Apple is not asked once (Ownership, note 5).
         /// Method: a hundred users post a hundred ids each, one in ten of them a real purchase of somebody else, paid
-        /// or granted. Each user's first twenty are accepted, the rest answer 429 with Retry-After, a known one again
-        /// is no error; in the end all accepted ones look the same, and Apple saw no call but those of the owner.
+        /// or granted. Each user's first twenty are accepted, the rest answer 429 with Retry-After, and a known id
+        /// posted again is no error. In the end all accepted ones look the same, and Apple saw no call but those for
+        /// the owner.
         @Test(.timeLimit(.minutes(4))) func tenThousandGuessedIdsTellNothing() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -217,7 +220,7 @@ extension EndToEnd {
             }
         }
 
-        /// One user's guesses, one after the other; those that were accepted.
+        /// Posts one user's guesses, one after the other, and returns those that were accepted.
         private static func guess(
             _ user: Int, _ count: Int, _ transactionID: @Sendable (Int, Int) -> String, in system: System
         ) async throws -> [(id: String, isReal: Bool)] {

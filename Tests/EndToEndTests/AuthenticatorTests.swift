@@ -4,13 +4,13 @@ import Purchases
 import Testing
 
 extension EndToEnd {
-    /// Bad input, case by case, against one running system. What is refused is not stored.
+    /// Bad input, case by case, against one running system. What ingest refuses is not stored.
     @Suite(.serialized, .system) struct TheDoor {
         private let system = System.current
 
-        /// Goal: no key or a wrong one is 401, and says how to authenticate.
-        /// Method: a good post without credentials, with a wrong key, with a key that is cut, and by another scheme's
-        /// word; each is answered 401 with a challenge, `safeToFinish: false`, and nothing is stored.
+        /// Goal: a post with no key or a wrong one is answered 401, and the answer says how to authenticate.
+        /// Method: a good post without credentials, with a wrong key, with a key that is cut, and with the name of
+        /// another scheme. Each is answered 401 with a challenge and `safeToFinish: false`, and nothing is stored.
         @Test func noOrWrongKeyIs401() async throws {
             try await refusing { client in
                 for credential in [nil, "wrong", String(ConfigurationFile.Caller.gateway.rawValue.dropLast()), "a.b.c"]
@@ -24,7 +24,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a key without the scope, and one without the app, are 403.
+        /// Goal: a key that lacks the scope or the app is answered 403.
         /// Method: the backend's key posts, the gateway's reads the feed, the key of `game` posts for `puzzle`.
         @Test func missingScopeAndForeignAppAre403() async throws {
             try await refusing { client in
@@ -41,7 +41,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: what is no JSON object is 400, and a wrong type is 400 and names the field.
+        /// Goal: a body that is no JSON object is answered 400; a field of the wrong type is answered 400, and the
+        /// answer names the field.
         /// Method: texts that are no JSON, JSON that is no object, and one wrong type for each field.
         @Test func notJSONAndWrongTypesAre400() async throws {
             try await refusing { client in
@@ -64,7 +65,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a post nobody can be given, or that proves two things or nothing, is 422.
+        /// Goal: a post that names nobody to give to, or that carries two proofs or none, is answered 422.
         /// Method: neither user nor order, two different proofs, neither proof nor id; each has its own code.
         @Test func incompletePostsAre422() async throws {
             try await refusing { client in
@@ -99,9 +100,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: more than the process may hold at once is 503 with Retry-After, and nothing half-stored; it passes.
-        /// Method: 300 callers send 1 MiB each but for the end: what comes when 256 MiB are there is answered 503
-        /// `unavailable`. They hang up, and the same post is accepted and granted.
+        /// Goal: bodies beyond what the process may hold at once are answered 503 with Retry-After, nothing is
+        /// half-stored, and the shortage passes.
+        /// Method: 300 callers send 1 MiB each but for the end: posts that come when 256 MiB are there are answered 503
+        /// `unavailable`. The callers hang up, and the same post is accepted and granted.
         @Test func moreThanTheProcessMayHoldIs503() async throws {
             let sale = try await system.appStore.sell()
             let post = Client.Post(userId: "u1", signedTransaction: sale.signedTransaction)
@@ -122,7 +124,8 @@ extension EndToEnd {
             #expect(try await system.submit(post, wait: 20).state == "granted")
         }
 
-        /// Goal: a proof that is not base64, or no JWS by its shape, is 400 and names the field; so is U+0000.
+        /// Goal: a proof that is not base64, or does not have the shape of a JWS, is answered 400, and the answer names
+        /// the field; so is U+0000.
         /// Method: receipts and signed transactions with one misspelling each.
         @Test func proofsThatAreMisspeltAre400() async throws {
             try await refusing { client in
@@ -149,9 +152,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: unknown fields are stored with the submission and named: a newer app loses nothing, a typo cannot
-        /// hide.
-        /// Method: a good post with two unknown fields is granted, names both in `ignored`, and the row holds them.
+        /// Goal: unknown fields are stored with the submission, and the answer names them: a newer app loses nothing,
+        /// and a typo cannot hide.
+        /// Method: a good post with two unknown fields is granted, its answer names both in `ignored`, and the row
+        /// holds them.
         @Test func unknownFieldsAreStoredAndNamed() async throws {
             let sale = try await system.appStore.sell()
             system.owe(sale, to: "u1")
@@ -170,7 +174,8 @@ extension EndToEnd {
             #expect(stored == ["1 1.50"])
         }
 
-        /// Goal: an unknown receipt id, a malformed one and another app's receipt are all 404: nobody can list.
+        /// Goal: an unknown receipt id, a malformed one and one of another app's receipt are all answered 404, so that
+        /// nobody can find out which ids exist.
         /// Method: GET with each; the receipt's own key reads it.
         @Test func strangersReceiptsAre404() async throws {
             let sale = try await system.appStore.sell(ConfigurationFile.riddle, app: "puzzle")
@@ -230,7 +235,7 @@ extension EndToEnd {
             Client.Post(userId: "u1", signedTransaction: try await system.appStore.sell().signedTransaction)
         }
 
-        /// What happens inside stores nothing.
+        /// Checks that `body` stores no receipt.
         private func refusing(_ body: (Client) async throws -> Void) async throws {
             let before = try await system.count("select count(*) from receipts")
             try await body(try system.client)
@@ -239,7 +244,7 @@ extension EndToEnd {
     }
 }
 
-/// One running system for a whole suite: `@Suite(.system)`, and inside `System.current`.
+/// One running system for a whole suite: `@Suite(.system)`; the tests read it as `System.current`.
 struct SystemTrait: SuiteTrait, TestScoping {
     func provideScope(
         for test: Test, testCase: Test.Case?, performing function: @concurrent @Sendable () async throws -> Void

@@ -2,14 +2,16 @@ import AppStoreSimulator
 import Foundation
 import Testing
 
-/// What the test knows from the outside: what was accepted, and what must be granted. Held against the database, the
-/// App Store's ledger, the feed of events and `makegood check` after every test.
+/// The invariants of one test: what the test knows from the outside, that is, which posts were accepted and what must
+/// be granted. After every test it is compared with the database, the App Store's ledger, the feed of events and
+/// `makegood check`.
 struct Books: Sendable {
     /// Receipt ids of accepted posts.
     var accepted: Set<String> = []
-    /// By transaction id: who may have it. Nothing else may be granted.
+    /// The users who may have each transaction, by transaction id. Nothing else may be granted.
     var owed: [String: Set<String>] = [:]
-    /// By transaction id: how much of its item one unit gives, where that is not what the file says; 0: no goods.
+    /// How much of its item one unit gives, by transaction id, where that differs from the configuration file; 0: no
+    /// goods.
     var promised: [String: Int] = [:]
 
     private struct Grant: Decodable {
@@ -73,8 +75,8 @@ struct Books: Sendable {
 
     /// I17: one event per grant, to its user, in the feed that the app backend reads.
     private func holdEvents(_ grants: [Grant], in system: System) async throws {
-        // The feed shows what is older than every running transaction of the server, other databases' included.
-        // Of all that was told by now: Apple's word on a grant comes after the grant.
+        // The feed shows only events older than every running transaction of the server, also those of other databases.
+        // The wait covers all events written so far: a confirmation by Apple comes after the grant.
         let written = Set(try await system.texts("select event_id::text from events"))
         try await system.wait("what was told to be in the feed", within: .seconds(30)) {
             try await written.isSubset(of: system.client.events().compactMap { $0["id"] as? String })
@@ -97,10 +99,11 @@ struct Books: Sendable {
             case "purchase.confirmed", "purchase.revoked":
                 #expect(provisional.remove(id) != nil, "Apple's word on what was not given on trust, or twice")
                 #expect(told[id] == user)
-            // Told beside the grant: whose the chain was and is, and what support should look at (P6, P10).
+            // Told beside the grant: who owned the chain and who owns it now, and what support should look at (P6,
+            // P10).
             case "ownership.lost", "ownership.gained", "ownership.disputed": break
             case "purchase.possible_double_charge":
-                // It may be found after the user became part of another account.
+                // A double charge may be found after the user became part of another account.
                 #expect(told[id] == nil || told[id] == user || merged.contains("\(told[id] ?? "") \(user)"))
             default: Issue.record("an event of another kind: \(event)")
             }

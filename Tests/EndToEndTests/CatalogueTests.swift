@@ -3,7 +3,7 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// What was promised is what is given (B6), from the order over HTTP to the grant, by real processes.
+    /// What was promised is what is given (B6): from the order over HTTP to the grant, with real processes.
     @Suite struct CatalogueTests {
         private static let catalogue = """
             apps:
@@ -17,10 +17,10 @@ extension EndToEnd {
                       - {promotion: spring, goods: [{item: coins, amount: 9000}]}
             """
 
-        /// Goal: an order freezes what it promises and is granted by it; without one it is the version of the day of the
-        /// purchase, however late it is posted (S1-8, S3-9, S3-14, S3-15).
-        /// Method: a catalogue whose version changed an hour ago. A purchase from before, one from now, and one on an order
-        /// with a promotion, placed over HTTP, whose id comes back as Apple's token from another user's post.
+        /// Goal: an order freezes its promise, and the purchase is granted by it. Without an order the catalogue
+        /// version of the day of the purchase counts, however late the purchase is posted (S1-8, S3-9, S3-14, S3-15).
+        /// Method: a catalogue whose version changed an hour ago. One purchase is from before, one from now. A third is
+        /// on an order with a promotion, placed over HTTP; its id comes back as Apple's token in another user's post.
         @Test func whatWasPromisedIsGiven() async throws {
             try await System.run { system in
                 _ = try await system.start(.ingest)
@@ -60,10 +60,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: who pays first and says afterwards what for loses nothing (S3-14): a purchase of a shared store product
-        /// waits for its item, and the next post of the same proof that names it settles it.
-        /// Method: a catalogue with two items under one product and no default; one purchase posted with its item, one
-        /// without and then with it, over HTTP, by real processes.
+        /// Goal: a user who pays first and names the item afterwards loses nothing (S3-14): a purchase of a shared
+        /// store product waits for its item, and the next post of the same proof that names the item settles it.
+        /// Method: a catalogue with two items under one product and no default. Over HTTP, with real processes, one
+        /// purchase is posted with its item, another one without and then with it.
         @Test func theItemIsSaidAfterwards() async throws {
             try await System.run { system in
                 _ = try await system.start(.ingest)

@@ -4,13 +4,13 @@ import Logging
 import Testing
 
 extension EndToEnd {
-    /// Whose certificates are believed, and for how long.
+    /// Which certificates are believed, and for how long.
     @Suite struct Certificates {
-        /// Goal: roots are read anew without a restart; one that is taken away is believed no more, although its chains
-        /// are known by then; nothing is lost by it (P17).
+        /// Goal: roots are read anew without a restart. A root that is taken away is believed no more, although its
+        /// chains are known by then. Nothing is lost by it (P17).
         /// Method: a purchase is granted; another root's certificate is put in the file, by the same name, and SIGHUP
-        /// sent: the next purchase is rejected `untrusted_root` and kept by its client. The root is put back and SIGHUP
-        /// sent: the next is granted, and the rejected one too after `support rejudge`.
+        /// sent: the next purchase is rejected `untrusted_root`, and its client keeps it. The root is put back and
+        /// SIGHUP sent: the next is granted, and the rejected one too after `support rejudge`.
         @Test func rootsAreReadAnewWithoutARestart() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -24,7 +24,7 @@ extension EndToEnd {
                 #expect(refused.state == "rejected")
                 #expect(refused.reason == "untrusted_root")
                 #expect(refused.safeToFinish == false)
-                // Writes the files as they were.
+                // This writes the files as they were.
                 try system.configure { _ in }
                 try await system.reload()
                 #expect(try await system.submit(sales[2], user: "u1", wait: 20).state == "granted")
@@ -35,9 +35,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a responder that does not answer rejects nobody, and holds up only who asked for its word (P16).
+        /// Goal: a responder that does not answer rejects nobody, and delays only apps that require its answer (P16).
         /// Method: with `ocsp: hard` and a responder that only fails, ten purchases stay open with the reason; none is
-        /// safe to finish, none is granted. The setting is changed to `soft`: all are granted by themselves.
+        /// safe to finish, none is granted. The setting is changed to `soft`: all are granted without further help.
         @Test func aResponderWithoutAnAnswerRejectsNobody() async throws {
             try await System.run { system in
                 try system.appStore.store.set(ResponderRequest(manner: .error))
@@ -61,7 +61,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: what a revoked certificate signed is rejected for it, and kept: a revocation may be taken back.
+        /// Goal: a purchase that a revoked certificate signed is rejected for that reason, and kept: the revocation may
+        /// be taken back.
         /// Method: with `ocsp: soft` the responder calls the leaf revoked: a purchase is rejected
         /// `certificate_revoked`, not safe to finish. The setting is taken away: `support rejudge` grants it.
         @Test func aRevokedCertificateRejectsAndIsReopened() async throws {

@@ -4,12 +4,12 @@ import TestRandom
 import Testing
 
 extension EndToEnd {
-    /// A selection of the fault matrix that fits into a minute or two; `deploy/nightly` plays the whole of it
-    /// (`makegood-lab chaos matrix`). Private servers, real processes, a proxy between every two.
+    /// A selection of the fault matrix that takes a minute or two; `deploy/nightly` runs all of it (`makegood-lab chaos
+    /// matrix`). Private servers, real processes, a proxy between every two.
     @Suite struct Chaos {
         /// Goal: kill -9 of an ingest and of a worker costs nothing but time (P27 to P31, I1 to I17).
-        /// Method: drills with load, each audited against the clients' journal and the App Store's ledger; one with
-        /// the same seed every time, one with another seed each time, which is printed.
+        /// Method: drills with load, each audited against the clients' journal and the App Store's ledger. One drill
+        /// has the same seed every time, the other a new seed each time, which is printed.
         @Test(
             .timeLimit(.minutes(6)),
             arguments: [("3", 1 as UInt64), ("1", SeededRandom(announcing: "chaos").seed % 1_000_000)])
@@ -19,9 +19,9 @@ extension EndToEnd {
             for row in rows { #expect(row.outcome == .passed, "seed \(seed)\n\(row.text)") }
         }
 
-        /// Goal: a drill that notices nothing would make all of them worthless.
-        /// Method: a drill that does no more than lie: it moves a grant to another user, and takes a row away. It must
-        /// fail by the invariants that say so.
+        /// Goal: the audit of a drill notices errors; if it did not, every drill would be worthless.
+        /// Method: a drill that only corrupts the database: it moves a grant to another user, and takes a row away. It
+        /// must fail by the invariants for exactly these errors.
         @Test(.timeLimit(.minutes(3))) func aLieIsNoticed() async throws {
             let row = try #require(try await Self.run([.lie], seed: 1).first)
             #expect(row.outcome == .failed)

@@ -24,7 +24,7 @@ struct Client: Sendable {
         var transactions: [[String: Any]] { json["transactions"] as? [[String: Any]] ?? [] }
     }
 
-    /// The body of a post; what is nil is left out.
+    /// The body of a post; fields that are nil are left out.
     struct Post: Encodable, Sendable {
         var appId: String? = "game"
         var userId: String?
@@ -37,15 +37,15 @@ struct Client: Sendable {
         var token: String?
         var installationId: String?
         var installationToken: String?
-        /// What was bought, where one store product is sold as many.
+        /// The item that was bought, where one store product is sold as several items.
         var item: String?
-        /// Of a stored record: whose it is, and where in the game (S0-1).
+        /// The user whom a stored record names, and the place in the game (S0-1).
         var uid: String?
         var appsid: String?
         var ext: String?
     }
 
-    /// Many connections: a hundred callers at once are a hundred.
+    /// Its own client with many connections, so that a hundred callers at once have a hundred connections.
     private static let http: HTTPClient = {
         var configuration = HTTPClient.Configuration()
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = 400
@@ -54,7 +54,7 @@ struct Client: Sendable {
 
     let url: String
     var credential: String? = ConfigurationFile.Caller.gateway.rawValue
-    /// Sent with every call.
+    /// The trace header that every call sends.
     var traceparent: String?
 
     func with(_ caller: ConfigurationFile.Caller) -> Client { Client(url: url, credential: caller.rawValue) }
@@ -89,13 +89,13 @@ struct Client: Sendable {
         try await call(.POST, "/v1/orders", .bytes(ByteBuffer(bytes: body)))
     }
 
-    /// Makes one account part of another.
+    /// Makes the account `user` part of the account `other`.
     func merge(_ user: String, into other: String) async throws -> Answer {
         try await with(.accounts).call(
             .POST, "/v1/users/\(user)/merge", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(["into": other]))))
     }
 
-    /// What an app saw of its order.
+    /// Reports what an app saw of its order.
     func report(
         _ kind: String, of order: String, user: String?, message: String? = nil
     ) async throws -> Answer {
@@ -106,7 +106,7 @@ struct Client: Sendable {
             .POST, "/v1/orders/\(order)/reports", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(fields))))
     }
 
-    /// The token of a new installation, or the next one of the installation whose token is shown.
+    /// The token of a new installation. With `shown`: the next token of the installation whose token that is.
     func installationToken(after shown: String? = nil) async throws -> String {
         let body = try JSONEncoder().encode(["appId": "game", "installationToken": shown ?? ""])
         let answer = try await call(.POST, "/v1/installations", .bytes(ByteBuffer(bytes: body)))
@@ -131,7 +131,7 @@ struct Client: Sendable {
 
     func get(_ path: String) async throws -> Answer { try await call(.GET, path) }
 
-    /// A post whose body arrives in pieces over that time. An answer that comes before the end is taken at once.
+    /// A post whose body arrives in pieces over `time`. An answer that comes before the end is returned at once.
     func postSlowly(_ body: Data, over time: Duration) async throws -> Answer {
         let pieces = 10
         let size = body.count / pieces + 1
@@ -147,7 +147,7 @@ struct Client: Sendable {
         return try await call(.POST, "/v1/receipts", .stream(stream, length: .known(Int64(body.count))))
     }
 
-    /// A post whose body arrives but for its last byte.
+    /// A post whose body arrives without its last byte.
     func postWithoutItsEnd(_ body: Data) async throws -> Answer {
         let (stream, continuation) = AsyncStream.makeStream(of: ByteBuffer.self)
         continuation.yield(ByteBuffer(bytes: body.dropLast()))

@@ -4,21 +4,21 @@ import Testing
 
 extension EndToEnd {
     /// The scenarios of the source document S4 that a client plays: what the server answers to each step of a client
-    /// that does as that document says, and of a client that does not. Real processes, a real App Store simulator; the
-    /// client is this test.
+    /// that follows the document, and of a client that does not. Real processes, a real App Store simulator; the test
+    /// plays the client.
     @Suite struct ClientScenarios {
-        /// Goal: what a client finds at its start is settled in one request, before it buys anew, and one that skips this
-        /// loses nothing either (S4-1, S4-2, S4-3, S4-4, S4-5, S4-6, S4-7, S4-12).
-        /// Method: three purchases whose answers were lost when the app was killed; at the next start all of them, and a
-        /// restored receipt that lists them, are posted by an observer that was added twice; then a new order is bought,
-        /// and one more without looking at all.
+        /// Goal: a client that posts what it finds at its start settles it in one request, before it buys anew. A
+        /// client that skips this loses nothing either (S4-1, S4-2, S4-3, S4-4, S4-5, S4-6, S4-7, S4-12).
+        /// Method: the answers to three purchases were lost when the app was killed. At the next start an observer that
+        /// was added twice posts all of them, and a restored receipt that lists them; then a new order is bought, and
+        /// one more without looking at the queue at all.
         @Test func theQueueIsEmptiedBeforeTheNextPurchase() async throws {
             try await System.run { system in
                 try await system.startAll()
                 let user = "player"
                 let found = try await system.appStore.sell(3) { $0.purchaseDate = .minutesAgo(30) }
                 system.owe(found, to: user)
-                // Killed: nobody reads these answers.
+                // The app is killed: nobody reads these answers.
                 try await system.submit(found[0], user: user)
                 // S4-1, S4-2, S4-3: everything in the queue, in one request; S4-5: by both observers, at the same time.
                 let posts = found.map { Client.Post(userId: user, signedTransaction: $0.signedTransaction) }
@@ -31,7 +31,7 @@ extension EndToEnd {
                     let settled = try await system.client.receipt(answer.id, wait: 20)
                     #expect(settled.state == "granted" && settled.safeToFinish == true)
                 }
-                // S4-4, S4-12: StoreKit 1 restores before a payment, and lists what was not finished yet once more.
+                // S4-4, S4-12: StoreKit 1 restores before a payment, and lists unfinished purchases once more.
                 let restore = try await system.appStore.sell(ConfigurationFile.gems) {
                     $0.receiptOf = found.map(\.purchase.transactionId)
                 }
@@ -48,7 +48,8 @@ extension EndToEnd {
                 system.owe(bought, to: user)
                 #expect(try await system.submit(bought, user: user, order: order.id, wait: 20).state == "granted")
                 #expect(try await system.order(of: bought) == "\(order.id) order_token")
-                // S4-7: one that never looked: an old purchase lies in the queue while a new one is ordered and bought.
+                // S4-7: a client that never looked: an old purchase lies in the queue while a new one is ordered and
+                // bought.
                 let old = try await system.appStore.sell { $0.purchaseDate = .minutesAgo(10) }
                 let newOrder = try await system.client.order([
                     "appId": "game", "userId": user, "productId": ConfigurationFile.coins,
@@ -64,10 +65,11 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: an order id that the client keeps from the moment it is placed until it is told that it may finish finds
-        /// its purchase, whatever dies between (S4-14, S4-15, S4-23, S4-24).
-        /// Method: ordered and paid, and the app killed at once; restarted it posts with the order id of its Keychain while
-        /// no worker runs, is not told to finish, and keeps the id; the same with a second order that overwrote it.
+        /// Goal: a client that keeps the order id from the order until it is told that it may finish gets its purchase
+        /// matched with the order, whichever process dies in between (S4-14, S4-15, S4-23, S4-24).
+        /// Method: the user orders and pays, and the app is killed at once. Restarted, it posts with the order id of
+        /// its Keychain while no worker runs, is not told to finish, and keeps the id; the same with a second order
+        /// that overwrote it.
         @Test func theOrderIsKeptUntilItMayBeFinished() async throws {
             try await System.run { system in
                 _ = try await system.start(.ingest)
@@ -75,7 +77,7 @@ extension EndToEnd {
                 let order = try await system.client.order([
                     "appId": "game", "userId": "player", "productId": ConfigurationFile.coins,
                 ])
-                // S4-15: "paid" is told after a restart only, and StoreKit 1 has lost the token (S4-13).
+                // S4-15: the client reports "paid" only after a restart, and StoreKit 1 has lost the token (S4-13).
                 let paid = try await system.appStore.sell()
                 system.owe(paid, to: "player")
                 let posted = try await system.submit(paid, user: "player", order: order.id)
@@ -86,7 +88,8 @@ extension EndToEnd {
                 #expect(settled.state == "granted" && settled.safeToFinish == true)
                 #expect(try await system.order(of: paid) == "\(order.id) named_order")
 
-                // S4-24: the id of an older order was overwritten by a newer one, which the purchase is older than.
+                // S4-24: a newer order has overwritten the older order's id; the purchase was made before the newer
+                // order was placed.
                 let overwritten = try await system.place("player", minutesAgo: 20)
                 let older = try await system.appStore.sell { $0.purchaseDate = .minutesAgo(19) }
                 let kept = try await system.client.order([
@@ -100,10 +103,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: finishing may fail, and a failure may come again and again: neither gives twice, and neither closes an
-        /// order (S4-16, S4-17, S4-18, S4-21, S4-22, S4-25).
-        /// Method: a granted purchase whose `finish` failed comes at three starts; a payment that really failed is
-        /// reported at each start until it is finished, then the same order is paid.
+        /// Goal: a client may fail to finish a purchase, and StoreKit may report a failure again and again: neither
+        /// gives twice, and neither closes an order (S4-16, S4-17, S4-18, S4-21, S4-22, S4-25).
+        /// Method: a granted purchase whose `finish` failed is posted at three starts. The client reports a payment
+        /// that really failed at each start until it is finished; then the same order is paid.
         @Test func finishingFails() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -118,7 +121,8 @@ extension EndToEnd {
                             signedTransaction: try system.appStore.store.sign(sale.purchase.transactionId)), wait: 20)
                     #expect(again.safeToFinish == true && ["granted", "already_granted"].contains(again.state))
                 }
-                // S4-18, S4-25: Failed until it is finished; each start tells it.
+                // S4-18, S4-25: StoreKit reports a failed payment until it is finished; the client reports it at each
+                // start.
                 let order = try await system.client.order([
                     "appId": "game", "userId": "player", "productId": ConfigurationFile.gems,
                 ])
@@ -127,7 +131,7 @@ extension EndToEnd {
                     #expect(report.status == status, "start \(start)")
                 }
                 #expect(try await system.client.get("/v1/orders/\(order.id)").state == "open")
-                // S4-21, S4-22: it was charged all the same, or is paid at the next try.
+                // S4-21, S4-22: the user was charged all the same, or pays at the next try.
                 let paid = try await system.appStore.sell(ConfigurationFile.gems) { $0.appAccountToken = order.id }
                 system.owe(paid, to: "player")
                 #expect(try await system.submit(paid, user: "player", wait: 20).safeToFinish == true)

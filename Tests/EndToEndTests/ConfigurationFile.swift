@@ -4,7 +4,7 @@ import Foundation
 import Service
 import Settings
 
-/// The file MAKEGOOD_CONFIG names, as values a test can change. Written as JSON, which is YAML.
+/// The file that MAKEGOOD_CONFIG names, as values that a test can change. It is written as JSON, which is YAML.
 struct ConfigurationFile: Encodable, Sendable {
     struct App: Encodable, Sendable {
         struct Testers: Encodable, Sendable {
@@ -57,11 +57,11 @@ struct ConfigurationFile: Encodable, Sendable {
         var sandboxPurchases: String?
         var provisional: Provisional?
         var rootCertificates = ["root.der"]
-        /// What the tests of verifyReceipt mean; nil: as the credentials are.
+        /// The strategy that the tests of verifyReceipt rely on; nil: the default for the credentials.
         var legacyReceipts: [String]? = ["verifyReceipt"]
         var ocsp: String?
         var finishAtApple: String?
-        /// Only where a test is about it: the others count the calls that purchases cost.
+        /// True only where a test is about it: the other tests count the calls that purchases cost.
         var writeBackTokens: Bool? = false
         var serverApi: ServerAPI?
         var verifyReceipt: VerifyReceipt?
@@ -95,9 +95,9 @@ struct ConfigurationFile: Encodable, Sendable {
     var users: Users?
 
     struct Users: Encodable, Sendable {
-        /// The file beside this one.
+        /// The key file, beside this one.
         var protect = "users.key"
-        /// What is in it.
+        /// The content of the key file.
         static let key = String(repeating: "0123456789abcdef", count: 4)
     }
 
@@ -120,7 +120,7 @@ struct ConfigurationFile: Encodable, Sendable {
         case backend = "backend-key-of-the-tests"
         /// Customer support: reads the timelines of one app.
         case support = "support-key-of-the-tests"
-        /// Where accounts are kept: makes one part of another.
+        /// The account service: makes one account part of another.
         case accounts = "accounts-key-of-the-tests"
 
         fileprivate var key: Key {

@@ -12,7 +12,7 @@ extension EndToEnd {
     @Suite struct Crashes {
         /// Goal: a worker that dies between its commit and its ack leaves one grant, and Apple is not asked again.
         /// Method: a debug hook kills -9 the worker right there; the message comes back to a second worker, which finds
-        /// the row settled and only acknowledges. No scheduler runs: nothing else could have helped.
+        /// the row settled and only acknowledges. No scheduler runs, so that nothing else can have helped.
         @Test func aWorkerKilledBetweenCommitAndAckGrantsOnce() async throws {
             try await System.run { system in
                 try await system.start(.ingest)
@@ -51,10 +51,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: an ingest that dies after the commit, its message never published, costs seconds and no purchase
+        /// Goal: an ingest that dies after the commit and before it published the message costs seconds and no purchase
         /// (P31, B12).
-        /// Method: the broker is cut off, so that the accepted posts ring no bell; ingest is killed -9; the broker
-        /// comes back, and a scheduler and a worker that know nothing of the posts grant them.
+        /// Method: the broker is cut off, so that ingest cannot publish the accepted posts; ingest is killed -9; the
+        /// broker comes back, and a scheduler and a worker that know nothing of the posts grant them.
         @Test func anIngestKilledBeforeItPublishesLosesNothing() async throws {
             try await System.run(.init(hasProxies: true)) { system in
                 let ingest = try await system.start(.ingest)
@@ -70,9 +70,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: messages are doorbells: all of them may vanish.
-        /// Method: 20 signed transactions and 20 legacy receipts wait, no worker runs, both verify queues are purged
-        /// by hand; the scheduler brings every row back and all are granted.
+        /// Goal: messages only wake workers: all of them may vanish.
+        /// Method: 20 signed transactions and 20 legacy receipts wait, no worker runs, and the test purges both verify
+        /// queues. The scheduler brings every row back and all are granted.
         @Test func theSchedulerBringsEveryRowOfPurgedQueuesBack() async throws {
             try await System.run { system in
                 try await system.start(.ingest)
@@ -89,7 +89,7 @@ extension EndToEnd {
                     let queue = system.queues.verify(lane)
                     try await system.waitForRings(20, in: queue)
                     let purged = try system.purge(queue)
-                    // Those for the local queue that come at the same moment share a message.
+                    // Pointers for the local queue that come at the same moment share a message.
                     #expect(lane == .local ? (1...20).contains(purged) : purged == 20, "\(purged) in \(queue)")
                     #expect(try await system.depth(of: queue) == 0)
                 }
@@ -99,12 +99,12 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a queue that somebody deletes is declared again and consumed again by itself (P29, P30), where the
+        /// Goal: a queue that somebody deletes is declared and consumed again without help (P29, P30), where the
         /// services may declare, as in the default set-up.
-        /// Method: three times, all verify queues are deleted under a running system; a purchase of each kind posted
+        /// Method: three times, all verify queues are deleted under a running system. A purchase of each kind posted
         /// afterwards is granted, and none of the processes had to be restarted. The scheduler, which declares queues
-        /// at each tick, is stopped (SIGSTOP) while RabbitMQ deletes: a quorum queue that comes back within some 30 ms
-        /// may be half dead in 3.10, it confirms messages that nobody gets.
+        /// at each tick, is stopped (SIGSTOP) while RabbitMQ deletes: in 3.10 a quorum queue that comes back within
+        /// some 30 ms may be half dead: it confirms messages that nobody gets.
         @Test func deletedQueuesAreMadeAgain() async throws {
             try await System.run(.init(declaresQueues: true)) { system in
                 try await system.start(.ingest)
@@ -112,7 +112,7 @@ extension EndToEnd {
                 let scheduler = try await system.start(.scheduler)
                 for round in 0...3 {
                     if round > 0 {
-                        // The worker comes back to each queue by itself, to one later than to another.
+                        // The worker consumes each queue again by itself, some later than others.
                         for lane in Lane.allCases {
                             try await system.wait("\(lane) to be consumed") {
                                 try await system.consumers(of: system.queues.verify(lane)) == 1
@@ -143,13 +143,13 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a payload that kills every worker that touches it ends parked, and its neighbours are granted.
-        /// Method: a debug hook kills -9 the worker whenever a receipt of one user is judged; a supervisor starts it
-        /// again each time. 20 neighbours in the same queue are granted, although they were in the same hands at each
-        /// crash. The killer is rescued eight times, its waits shortened by hand, and then parked `never_worked`; a
-        /// redrive with a mended worker grants it too.
+        /// Goal: a payload that kills every worker that judges it ends parked, and its neighbours are granted.
+        /// Method: a debug hook kills -9 the worker whenever it judges a receipt of one user; a supervisor starts the
+        /// worker again each time. 20 neighbours in the same queue are granted, although the worker held them too at
+        /// each crash. The payload is rescued eight times, its waits shortened by hand, and then parked `never_worked`;
+        /// a redrive with a mended worker grants it too.
         @Test(.timeLimit(.minutes(4))) func aPayloadThatKillsItsWorkerIsParkedAndItsNeighboursGranted() async throws {
-            // A rescue delay of one second: a worker is up again before, as in production.
+            // A rescue delay of one second: by then a worker has started again, as in production.
             try await System.run(.init(timeScale: 0.1)) { system in
                 try await system.start(.ingest)
                 let killer = try await system.appStore.sell()
@@ -163,14 +163,15 @@ extension EndToEnd {
                 try await system.settleDebts(within: .seconds(120))
                 #expect(system.started(.worker) > 1)
                 try await system.wait("the killer to be parked") {
-                    // Hours pass for it.
+                    // The test moves the row hours ahead.
                     try await system.execute(
                         "update receipts set due_at = now() where user_id = 'killer' and state = 'received'")
                     return try await system.texts("select reason from receipts where state = 'parked'") == [
                         "never_worked"
                     ]
                 }
-                // Parked rows are judged again by and by: only a worker that survives it may be left running.
+                // Parked rows are judged again from time to time: only a worker that survives the payload may keep
+                // running.
                 await system.endSupervision()
                 system.owe(killer, to: "killer")
                 try await system.start(.worker)
@@ -181,7 +182,7 @@ extension EndToEnd {
 
         /// Goal: a worker that sleeps longer than its lease and then wakes up changes nothing (I10, I11).
         /// Method: the worker is stopped (SIGSTOP) while Apple's answer is on its way; the scheduler gives the receipt
-        /// to a second worker, which grants it; the first is woken, finishes its late verdict and stays alive.
+        /// to a second worker, which grants it; the first one is woken, finishes its late verdict and stays alive.
         @Test func aWorkerThatWakesUpLateCannotGrantAgain() async throws {
             try await System.run { system in
                 try await system.start(.ingest)

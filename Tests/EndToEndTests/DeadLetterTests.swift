@@ -9,14 +9,15 @@ import Testing
 import WorkQueue
 
 extension EndToEnd {
-    /// Messages that nobody could work on: shown, and rung for again.
+    /// Messages that no worker could work on: shown, and their receipts published again.
     @Suite struct DeadLetters {
-        /// Goal: a person sees what lies among the dead letters and where its receipts stand, and rings for those that are
-        /// open; what nobody can read stays until somebody says that it may go, and looking takes nothing.
-        /// Method: no scheduler runs, so only a ring brings a row to a worker. A real worker settles one purchase; the
-        /// rings of three others die by the broker's own dead-lettering (rejected, one with a strange line beside it).
-        /// With them lie a pointer at the settled row, one at no row, and noise. The commands have support's rights at
-        /// the database.
+        /// Goal: a person sees which messages are dead letters and where their receipts stand, and publishes the open
+        /// receipts again. A message that nobody can read stays until a person allows its removal, and looking removes
+        /// nothing.
+        /// Method: no scheduler runs, so only a published pointer brings a row to a worker. A real worker settles one
+        /// purchase; the pointers of three others die by the broker's own dead-lettering (rejected, one with a strange
+        /// line beside it). With them lie a pointer at the settled row, one at no row, and noise. The commands have
+        /// support's rights at the database.
         @Test func areShownAndReplayed() async throws {
             try await System.run(.init(declaresQueues: true)) { system in
                 try await system.start(.ingest)
@@ -45,7 +46,7 @@ extension EndToEnd {
                 try await system.wait("6 dead letters") { try await system.depth(of: system.queues.dead) == 6 }
 
                 for _ in 0..<2 {
-                    // What the look before had in its hands comes back after its end.
+                    // The messages that the look before held come back after its end.
                     try await system.wait("all of them there") { try await system.depth(of: system.queues.dead) == 6 }
                     let shown = try await system.command("queue", "dead")
                     for id in open { #expect(shown.contains("\(id) of game: received, attempt 0")) }
@@ -86,7 +87,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: who may not read the queue is told so.
+        /// Goal: a person who may not read the queue is told so.
         /// Method: as the broker's user `makegood_support`, who has no right at all.
         @Test func whoMayNotReadIsTold() async throws {
             try await System.run { system in
@@ -101,7 +102,7 @@ extension EndToEnd {
 }
 
 extension System {
-    /// The receipts' ids.
+    /// Submits all sales; returns the receipts' ids.
     fileprivate func submitAll(_ sales: some Sequence<Sale>, user: String) async throws -> [String] {
         var ids: [String] = []
         for sale in sales { ids.append(try await submit(sale, user: user).id) }

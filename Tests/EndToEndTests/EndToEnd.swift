@@ -1,17 +1,18 @@
 import Testing
 
-/// The promise, held from the outside: real processes, real PostgreSQL and RabbitMQ, the App Store simulator over
-/// real HTTP, and kill -9. After every test the books are held (`Books`).
+/// The whole product tested from the outside: real processes, real PostgreSQL and RabbitMQ, the App Store simulator
+/// over real HTTP, and kill -9. After every test the invariants are checked (`Books`).
 ///
-/// One test at a time: each starts several processes, and two cores are enough for one system.
+/// One test at a time: each starts several processes, and two cores are enough for one system only.
 @Suite(.serialized) enum EndToEnd {}
 
 extension EndToEnd {
     @Suite(.serialized) struct Bookkeeping {
-        /// Goal: books that notice nothing would make every test of this suite worthless.
-        /// Method: after a purchase that was granted as it should, one lie at a time is written into the database: a
-        /// grant that nobody owed, one to the wrong user, one with other goods or product, an event told twice, one
-        /// told to the wrong user, a row the tallies do not know. Each must be noticed.
+        /// Goal: the check of the invariants notices errors; if it did not, every test of this suite would be
+        /// worthless.
+        /// Method: after a purchase was granted correctly, one lie at a time is written into the database: a grant that
+        /// nobody was owed, one to the wrong user, one with other goods or another product, an event told twice, one
+        /// told to the wrong user, a row that the tallies do not count. Each must be noticed.
         @Test(arguments: [
             "update receipts set id = gen_random_uuid()",
             "update grants set user_id = 'thief'",
@@ -45,7 +46,7 @@ extension EndToEnd {
 }
 
 extension System {
-    /// One ingest, one worker, one scheduler.
+    /// Starts one ingest, one worker, one scheduler.
     func startAll() async throws {
         async let ingest = start(.ingest)
         async let worker = start(.worker)

@@ -3,13 +3,13 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// What Apple ended, what it shares and what continues under another id, told by what it means (Ownership, rows 0a,
-    /// 0a', 0d, 4 and 8). Over HTTP, with real processes.
+    /// Purchases that Apple ended, purchases that are shared and purchases that continue under another id: what each of
+    /// them means (Ownership, rows 0a, 0a', 0d, 4 and 8). Over HTTP, with real processes.
     @Suite struct EndingTests {
-        /// Goal: what was paid for and replaced or refunded in part is given; what was given back or withdrawn is not, and is
-        /// safe to finish (F4).
-        /// Method: a subscription that was upgraded, by a receipt that marks no upgrade, and purchases that were refunded in
-        /// part, in full, and withdrawn, by their signed transactions of afterwards.
+        /// Goal: a purchase that was paid for and then replaced, or refunded in part, is given. A purchase that was
+        /// refunded in full or withdrawn is not given, and is safe to finish (F4).
+        /// Method: a subscription that was upgraded, posted as a receipt that marks no upgrade; and purchases that were
+        /// refunded in part, in full, and withdrawn, posted as their later signed transactions.
         @Test func whatAppleEndedIsToldApart() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -53,7 +53,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: what is shared is its chain's owner's, whoever posts it, and gives what the app's policy says (row 0d).
+        /// Goal: a shared purchase belongs to its chain's owner, whoever posts it, and gives what the app's policy says
+        /// (row 0d).
         /// Method: a family member's period and the next one, posted under another login; then the policies.
         @Test func whatIsSharedHasAnOwner() async throws {
             try await System.run { system in
@@ -92,8 +93,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a subscription that goes on in a bundle, under an original id of its own, stays its owner's (rows 4 and 8).
-        /// Method: the bundle and its renewal are posted by another login than the subscription.
+        /// Goal: a subscription that goes on in a bundle, under an original id of its own, stays its owner's (rows 4
+        /// and 8).
+        /// Method: the bundle and its renewal are posted under another login than the subscription.
         @Test func aBundleContinuesItsChain() async throws {
             try await System.run { system in
                 try await system.startAll()

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Set once, seen by every task.
+/// A flag that is set once and that every task sees.
 final class Flag: Sendable {
     private let value = Atomic<Bool>(false)
 

@@ -6,15 +6,16 @@ import TestRandom
 import Testing
 
 extension EndToEnd {
-    /// What comes over the wire is anybody's: real sockets, one ingest process, and no HTTP library in between.
+    /// Requests with arbitrary bytes: real sockets, one ingest process, and no HTTP library in between.
     ///
-    /// Every case follows from the seed and its number, and both stand in a failure.
+    /// Every case follows from the seed and its number, and a failure names both.
     @Suite(.serialized) struct Fuzz {
         private static let seeds: [UInt64] = [3, SeededRandom(announcing: "fuzz").seed]
         private static let lanes = 8
         private static let casesMax = 3000
         private static let time: Duration = .seconds(5)
-        /// A debug build that reads eight bodies of 1 MiB at once; far above what was seen, far below a leak per case.
+        /// For a debug build that reads eight bodies of 1 MiB at once: far above what was seen, far below a leak per
+        /// case.
         private static let residentMegabytesMax = 400
 
         /// Goal: no bytes make ingest crash, answer 5xx other than 503, or refuse without a problem document; and its
@@ -47,9 +48,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a request has one end, whoever counts it (ASVS 4.2.1): nothing hides in a body.
-        /// Method: bodies that hold a whole second request, framed in every way two servers could read differently.
-        /// At most one answer comes for each, and never one of the hidden request (405).
+        /// Goal: every server reads the same end of a request (ASVS 4.2.1): no body can hide a second request.
+        /// Method: bodies that hold a whole second request, framed in every way that two servers could read
+        /// differently. At most one answer comes for each, and never one to the hidden request (405).
         @Test func nothingIsSmuggled() async throws {
             try await System.run(System.Shape(endsQuiet: false)) { system in
                 let process = try await system.start(.ingest)
@@ -97,7 +98,7 @@ extension EndToEnd {
                 print("fuzz: answers \(tally.sorted { $0.key < $1.key }), peak \(resident) MB")
                 #expect(process.isRunning)
                 #expect(resident < Self.residentMegabytesMax)
-                // Somebody was understood, and somebody was not: the cases are worth something.
+                // Some requests were understood and some were not: otherwise the cases would prove nothing.
                 for status in understood + [400] { #expect(tally[status] ?? 0 > 0, "\(status)") }
                 let sale = try await system.appStore.sell()
                 let answer = try await system.client.post(
@@ -106,7 +107,7 @@ extension EndToEnd {
             }
         }
 
-        /// Every eighth case, until the time is up; how often each status came.
+        /// Runs every eighth case, until the time is up; returns how often each status came.
         private static func run(
             _ lane: Int, _ port: Int, seed: UInt64, _ make: (Int, inout SeededRandom) -> RawExchange
         ) async throws -> [Int: Int] {
@@ -130,7 +131,7 @@ extension EndToEnd {
             }
         }
 
-        /// The most that was resident at any time (proc(5), VmHWM).
+        /// The most memory that was resident at any time, in megabytes (proc(5), VmHWM).
         private static func peakMegabytes(of process: RunningProcess) throws -> Int {
             let status = try String(contentsOfFile: "/proc/\(process.id)/status", encoding: .utf8)
             let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") })
@@ -146,7 +147,7 @@ extension SeededRandom {
 }
 
 extension [UInt8] {
-    /// One to four small accidents.
+    /// Makes one to four small changes.
     mutating func mutate(_ random: inout SeededRandom, with words: [String]) {
         for _ in 0...random.below(4) {
             let place = random.below(count + 1)
@@ -163,7 +164,7 @@ extension [UInt8] {
         }
     }
 
-    /// As a network or a slow client would deliver it.
+    /// The bytes in pieces, as a network or a slow client would deliver them.
     func split(_ random: inout SeededRandom) -> [[UInt8]] {
         guard random.below(3) == 0, count > 2 else { return [self] }
         let cuts = (0..<random.below(3) + 1).map { _ in random.below(count) }.sorted()
@@ -171,7 +172,7 @@ extension [UInt8] {
     }
 }
 
-/// A request that is no good request.
+/// A malformed request.
 private enum BrokenRequest {
     private static let words = [
         "\r\n", "\r\n\r\n", "\n", "\r", "\0", ":", " ", "HTTP/1.1", "GET / HTTP/1.1\r\n", "0\r\n\r\n", "%00", "%zz",
@@ -292,7 +293,7 @@ private enum BrokenRequest {
     ]
 }
 
-/// A body that is no good submission, or hardly one.
+/// A body that is no good submission, or barely one.
 private enum BrokenBody {
     private static let words = [
         #""\ud800""#, #""\udc00\ud800""#, #""\u0000""#, "1e999999999", "-0", "1e400", "-1e-400", "0x10", "NaN", "[",
@@ -315,7 +316,7 @@ private enum BrokenBody {
         case orders
         case reports = "client-reports"
 
-        /// What makes a body a good one, beside app and user.
+        /// The member that makes a body a good one, beside app and user.
         fileprivate var member: String {
             switch self {
             case .receipts, .batch: #""receipt":"QUJD""#
@@ -408,7 +409,7 @@ private enum BrokenBody {
     }
 
     private static func manyMembers(_ random: inout SeededRandom) -> String {
-        // The last is compared in quadratic time where somebody compares it as text.
+        // Comparing names like the last one as text takes quadratic time.
         let name = random.pick(["k", "token", "\\u0041", String(repeating: "\u{301}\u{316}", count: 20_000)])
         let count = name.utf8.count > 100 ? 10 : random.pick([101, 500, 5000, 60_000])
         return (0..<count).map { "\"\(name)\($0)\":\($0)" }.joined(separator: ",")
@@ -420,7 +421,7 @@ private struct RawAnswer: Sendable {
     let head: String
     let text: String
 
-    /// A problem document (RFC 9457) that tells the client to keep its purchase.
+    /// Whether it is a problem document (RFC 9457) that tells the client to keep its purchase.
     var isProblem: Bool {
         guard head.lowercased().contains("content-type: application/problem+json"),
             let json = try? JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
@@ -428,7 +429,7 @@ private struct RawAnswer: Sendable {
         return json["safeToFinish"] as? Bool == false && json["code"] is String && json["status"] as? Int == status
     }
 
-    /// Every answer in what came; an unfinished last one is left out.
+    /// Every answer in the bytes; an unfinished last answer is left out.
     static func all(in bytes: [UInt8]) -> [RawAnswer] {
         var answers: [RawAnswer] = []
         var rest = bytes[...]
@@ -448,14 +449,14 @@ private struct RawAnswer: Sendable {
     }
 }
 
-/// One connection on which bytes are sent and answers read, by a thread of its own: these calls block.
+/// One connection that sends bytes and reads answers, in a thread of its own because these calls block.
 private struct RawExchange: Sendable {
     struct Failure: Error {
         let call: String
     }
 
     let pieces: [[UInt8]]
-    /// Whether it is a whole good request, which must be answered. Otherwise silence of 150 ms ends the reading.
+    /// Whether the bytes are a whole good request, which must be answered. Otherwise 150 ms of silence end the reading.
     let isComplete: Bool
 
     func run(_ port: Int) async throws -> [RawAnswer] {
@@ -471,7 +472,7 @@ private struct RawExchange: Sendable {
         defer { close(descriptor) }
         var patience = timeval(tv_sec: isComplete ? 60 : 0, tv_usec: isComplete ? 0 : 150_000)
         setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, socklen_t(MemoryLayout<timeval>.size))
-        // Who gives up in the middle of a good request has no answer to expect.
+        // A client that gives up in the middle of a good request cannot expect an answer.
         var limit = timeval(tv_sec: isComplete ? 60 : 5, tv_usec: 0)
         setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
         var address = sockaddr_in()
@@ -486,7 +487,7 @@ private struct RawExchange: Sendable {
         guard connected == 0 else { throw Failure(call: "connect") }
         for (index, piece) in pieces.enumerated() {
             if index > 0 { usleep(20_000) }
-            // A server that has answered and closed takes no more: what it said is what counts.
+            // A server that has answered and closed takes no more bytes: its answer is what counts.
             guard Self.send(piece, to: descriptor) else { break }
         }
         return Self.receive(from: descriptor)

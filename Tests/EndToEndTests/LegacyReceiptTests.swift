@@ -3,9 +3,9 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// Receipts of StoreKit 1, which only Apple can read, and everything Apple may say about them.
+    /// Receipts of StoreKit 1, and every answer that Apple's verifyReceipt may give about them.
     @Suite struct LegacyReceipts {
-        /// Goal: of a receipt with years of purchases only the fresh one is this system's business.
+        /// Goal: of a receipt with years of purchases only the purchases since `grantFrom` are granted.
         /// Method: a receipt with 40 entries from 60 days before `grantFrom` and one fresh entry grants exactly one;
         /// the 40 end `historical`, the receipt ends `granted` and is safe to finish.
         @Test func aReceiptWith40OldEntriesAndOneFreshGrantsExactlyOne() async throws {
@@ -22,8 +22,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: every entry is judged by its own date and refund (5.1 rows 0a and 0c), and what can be granted is
-        /// granted at once, whatever its neighbours wait for.
+        /// Goal: every entry is judged by its own date and refund (5.1 rows 0a and 0c), and an entry that can be
+        /// granted is granted at once, whatever the other entries wait for.
         /// Method: one receipt with a consumable of ten days ago, a refunded purchase and a fresh one: held
         /// `before_cutover`, rejected `refunded`, granted; the receipt is held, and safe to finish.
         @Test func everyEntryIsJudgedByItself() async throws {
@@ -45,7 +45,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: an empty receipt is genuine and too old: the client is asked for a new one, and a later receipt of
+        /// Goal: an empty receipt is genuine and too old. The client is asked for a new one, and a later receipt of
         /// that user takes it over (P19).
         /// Method: an empty `in_app` and a missing one are held `no_transaction_yet` with `refreshReceipt: true`, not
         /// safe to finish; after the same user's next receipt was granted both end `taken_over`.
@@ -71,9 +71,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: for subscriptions every period in `latest_receipt_info` is granted, whatever the order (P21).
-        /// Method: a receipt that holds the first of three periods of one subscription, two of them sold after it was
-        /// made; three grants exist, and a second receipt with all of them grants nothing more.
+        /// Goal: every period of a subscription in `latest_receipt_info` is granted, whatever the order (P21).
+        /// Method: a receipt holds the first of three periods of one subscription, two of them sold after it was made.
+        /// Three grants exist, and a second receipt with all of them grants nothing more.
         @Test func everyPeriodOfASubscriptionIsGrantedOnce() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -84,7 +84,7 @@ extension EndToEnd {
                         try await system.appStore.sell(ConfigurationFile.pass) {
                             $0.type = .autoRenewable
                             $0.originalTransactionId = first.purchase.transactionId
-                            // Renewals are charged up to a day ahead; here all of them at once.
+                            // Apple charges renewals up to a day ahead; here all of them are charged at once.
                             $0.expiresDate = milliseconds(daysAgo: -days)
                         })
                 }
@@ -101,7 +101,7 @@ extension EndToEnd {
         /// Method: a tester's sandbox receipt: production answers 21007, the sandbox is asked, the purchase is granted
         /// as Sandbox; the App Store saw exactly these two calls.
         @Test func sandboxReceiptsAreAskedAtProductionFirst() async throws {
-            // A rescue would ask again: it comes late enough for a machine that stands still.
+            // A rescue would ask again: it comes late enough for a machine that pauses.
             try await System.run(.init(timeScale: 0.5)) { system in
                 try await system.startAll()
                 let sale = try await system.appStore.sell { $0.environment = .sandbox }
@@ -113,7 +113,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: the receipt of another app is rejected, and the client keeps its own (P25).
+        /// Goal: the receipt of another app is rejected, and the client keeps it (P25).
         /// Method: a genuine receipt of `puzzle` posted for `game` ends rejected `wrong_app`, not safe to finish;
         /// posted for `puzzle` it is granted.
         @Test func theReceiptOfAnotherAppIsRejected() async throws {
@@ -129,7 +129,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: Apple answering nonsense is no proof of anything (P15).
+        /// Goal: an unreadable answer of Apple's proves nothing (P15).
         /// Method: for each form of nonsense, each status that may pass and each broken connection, one purchase whose
         /// first two calls get it; all are granted in the end, and each failure is a counted attempt.
         @Test func appleAnsweringNonsenseIsTriedAgain() async throws {
@@ -166,11 +166,12 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: 429 is no attempt and no failure, and the time Apple names is kept (P26).
+        /// Goal: Apple's 429 is neither an attempt nor a failure, and the worker waits for the time that Apple names
+        /// (P26).
         /// Method: Apple answers 429 with Retry-After a second ahead, once; the receipt is granted by the second call,
         /// at least that second later, and no attempt is counted.
         @Test func aRateLimitIsWaitedFor() async throws {
-            // As above.
+            // A rescue would ask again: it comes late enough for a machine that pauses.
             try await System.run(.init(timeScale: 0.5)) { system in
                 try await system.startAll()
                 var limit = FaultRequest(.status, on: .verifyReceipt, count: 1)
@@ -188,10 +189,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: our own wrong secret halts, blames no receipt, and stops nothing that needs no call.
+        /// Goal: a wrong secret of ours halts calls, rejects no receipt, and stops nothing that needs no call.
         /// Method: the shared secret is wrong. 50 receipts are posted: one halt row appears, none is rejected, Apple is
-        /// asked a few times and not 50; a signed transaction is granted meanwhile. The secret is mended and reloaded:
-        /// all are granted and the halt is gone.
+        /// asked a few times and not 50; a signed transaction is granted meanwhile. The secret is corrected and
+        /// reloaded: all are granted and the halt is gone.
         @Test func ourOwnWrongSecretHaltsAndRejectsNothing() async throws {
             try await System.run { system in
                 let secret = try #require(system.file.apps[0].verifyReceipt?.sharedSecret)
@@ -222,10 +223,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a bare transaction id is a question and no possession; a trusted backend vouches with the scope
-        /// `claim`.
-        /// Method: an id alone is held `possession_missing`, tells nothing about the purchase and is not safe to
-        /// finish; from a key with `claim` the same id is looked up at Apple and granted.
+        /// Goal: a bare transaction id is a question and shows no possession; a trusted backend vouches for its user
+        /// with the scope `claim`.
+        /// Method: an id alone is held `possession_missing`; the answer tells nothing about the purchase and is not
+        /// safe to finish. From a key with `claim` the same id is looked up at Apple and granted.
         @Test func aBareIdProvesNoPossession() async throws {
             try await System.run { system in
                 try await system.startAll()

@@ -5,15 +5,16 @@ import Glibc
 import Testing
 
 extension EndToEnd {
-    /// Legacy receipts without verifyReceipt: read here, asked about at the App Store Server API, or believed as they are.
+    /// Legacy receipts without verifyReceipt: they are read here, and then either the App Store Server API is asked
+    /// about them, or they are believed as they are.
     @Suite struct LegacyStrategies {
-        /// Goal: a receipt with a thousand purchases is granted in full, with one call per twenty of them, and from then
-        /// on costs no call at all, whoever posts it (B9).
+        /// Goal: a receipt with a thousand purchases is granted in full, with one call per twenty of them. From then on
+        /// these purchases cost no call at all, whoever posts them (B9).
         /// Method: the default strategies; 1,000 purchases of one customer in one receipt are granted to its poster.
         /// The same purchases in another receipt, from the same user and from another, end `already_granted` without a
-        /// call; the other one is told who is not the owner.
+        /// call; the other user is told that somebody else is the owner.
         @Test func aThousandPurchasesAreGrantedOnceAndThenCostNoCall() async throws {
-            // A call that took too long is made again: six seconds are enough for a slow machine.
+            // The worker repeats a call that took too long: six seconds are enough for a slow machine.
             try await System.run(.init(timeScale: 0.3)) { system in
                 try system.configureGame { $0.legacyReceipts = nil }
                 try await system.startAll()
@@ -37,7 +38,7 @@ extension EndToEnd {
                     let again = try receipt(ids.reversed(), in: system)
                     let answer = try await system.submit(.init(userId: user, receipt: again), wait: 20)
                     #expect(answer.state == "already_granted")
-                    // What nothing but the first post speaks for is disputed for a day.
+                    // If only the first post speaks for the owner, the purchase is disputed for a day.
                     #expect(answer.safeToFinish == (user == "u1"))
                     #expect(answer.transactions.count == 1000)
                     #expect(
@@ -48,8 +49,8 @@ extension EndToEnd {
         }
 
         /// Goal: players who post their big receipts again and again do not delay a fresh purchase (B9).
-        /// Method: 20 players own 40 purchases each, all granted. Each posts a new receipt of them, 5 times; meanwhile a
-        /// purchase is made and posted in a receipt with 40 known ones. It is granted while its poster waits, and Apple
+        /// Method: 20 players own 40 purchases each, all granted. Each posts a new receipt of them, 5 times. Meanwhile
+        /// a new purchase is posted in a receipt with 40 known ones. It is granted while its poster waits, and Apple
         /// was asked about it alone, once. Rescues come late enough for a slow build: each would ask again.
         @Test func bigReceiptsDoNotDelayAFreshPurchase() async throws {
             try await System.run(.init(timeScale: 0.5)) { system in
@@ -96,11 +97,12 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a heap of big receipts in which all is known does not stand before purchases that were just made (B9),
-        /// also where Apple is asked about each of these.
-        /// Method: a player owns 200 purchases. While no worker runs, they are posted again 60 times, each time in
-        /// another order, and then three purchases that are new, one of them in a receipt. A worker takes what lies
-        /// there: whatever waited behind the heap would end after it, and each of the three must end before half of it.
+        /// Goal: many waiting big receipts whose purchases are all known do not delay new purchases (B9), even if each
+        /// new one needs a call to Apple.
+        /// Method: a player owns 200 purchases. While no worker runs, the player posts them again 60 times, each time
+        /// in another order, and then three new purchases, one of them in a receipt. Then a worker starts. A purchase
+        /// that waited behind all the big receipts would end after them; each of the three must end before half of
+        /// them.
         @Test func aHeapOfBigReceiptsDoesNotStandBeforeFreshPurchases() async throws {
             try await System.run(.init(timeScale: 0.5)) { system in
                 try system.configureGame {
@@ -152,9 +154,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: with `local` a receipt is granted while Apple is away altogether, and without any call when it is not.
-        /// Method: the App Store resets every connection. A fresh purchase's receipt is granted, one that was altered is
-        /// rejected; not one call was made.
+        /// Goal: with `local` a receipt is judged without any call, so that it is granted while Apple cannot be
+        /// reached.
+        /// Method: the App Store resets every connection. A fresh purchase's receipt is granted, one that was altered
+        /// is rejected; not one call was made.
         @Test func aLocalProofNeedsNoApple() async throws {
             try await System.run { system in
                 try system.configureGame { $0.legacyReceipts = ["local"] }
@@ -173,12 +176,12 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: the order of a list is kept: an App Store Server API that is down leaves receipts to verifyReceipt, and
-        /// its own work again when it is back.
+        /// Goal: the services are asked in the order of the list. While the App Store Server API is down, verifyReceipt
+        /// is asked; when the API is back, the API is asked again.
         /// Method: the API answers 503; receipts are granted by verifyReceipt. Then it answers; the next is granted by
         /// the API alone.
         @Test func theNextServiceTakesOver() async throws {
-            // A rescue would ask again: it comes late enough for a machine that stands still.
+            // A rescue would ask again: it comes late enough for a machine that pauses.
             try await System.run(.init(timeScale: 0.5)) { system in
                 try system.configureGame { $0.legacyReceipts = ["serverApi", "verifyReceipt"] }
                 try await system.startAll()
@@ -199,7 +202,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a purchase that waits for a product stays owed while Apple is away, and is granted when both are there.
+        /// Goal: a purchase that waits for a product stays owed while Apple cannot be reached, and is granted when the
+        /// product is configured and Apple answers.
         /// Method: a receipt with a purchase of an unknown product is held, safe to finish. The product is configured
         /// while Apple answers 503: the receipt stays held and safe to finish. Apple is back: granted.
         @Test func aHeldPurchaseStaysOwedWhileAppleIsAway() async throws {

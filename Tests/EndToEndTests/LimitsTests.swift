@@ -4,9 +4,10 @@ import Testing
 
 extension EndToEnd {
     @Suite(.serialized) struct Limits {
-        /// Goal: what waits for one of Apple's services asks the other one once, however often it comes again (I12).
-        /// Method: an app with orders, whose legacy receipts need verifyReceipt and then the signed transaction, of which
-        /// Apple allows one a second; a dozen receipts at once, each of which comes several times.
+        /// Goal: a receipt that waits for the limit of one of Apple's services asks the other service once, however
+        /// often its message comes again (I12).
+        /// Method: the legacy receipts of an app with orders need verifyReceipt and then the signed transaction, of
+        /// which Apple allows one a second; a dozen receipts at once, each of which comes several times.
         @Test func whatWaitsForALimitAsksNobodyTwice() async throws {
             try await System.run(.init(timeScale: 0.1)) { system in
                 try system.configureGame { $0.serverApi?.callsPerSecond = 1 }
@@ -25,9 +26,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: one proof of one user is one row, however many orders are named beside it: a flood of names costs no row,
-        /// no line beyond sixteen and no call to Apple more.
-        /// Method: one purchase posted under 400 orders, twenty posts at a time, before workers judge it. What is refused
+        /// Goal: one proof of one user is one row, however many orders are named beside it: a flood of names adds no
+        /// row, no line beyond sixteen and no call to Apple.
+        /// Method: one purchase posted under 400 orders, twenty posts at a time, before workers judge it. A refusal
         /// names its limit; the purchase is granted once; from then on every name is answered with the grant.
         @Test func oneProofUnderManyOrdersIsOneRow() async throws {
             try await System.run { system in
@@ -57,7 +58,7 @@ extension EndToEnd {
                 #expect(try await system.count("select count(*) from receipts") == 1)
                 #expect(try await system.count("select count(*) from receipt_lines") == 16)
                 #expect(system.appStore.store.calls().count { $0.service == .transactionInfo } == 1)
-                // Of what has ended nothing more has to be said.
+                // A settled receipt needs no further line.
                 for order in [0, 399] {
                     let again = try await system.client.post(post(order))
                     #expect(again.status == 200 && again.state == "granted" && again.safeToFinish == true)
@@ -65,12 +66,12 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: all workers together keep to Apple's limit (P26, B9): none is told to wait, nothing is lost, and who
-        /// buys after a rush does not stand behind it.
+        /// Goal: all workers together keep to Apple's limit (P26, B9): Apple refuses none of them, nothing is lost, and
+        /// a user who buys after a rush does not wait for all of it.
         /// Method: eight workers, an app whose every purchase needs a call, an App Store that enforces Apple's own 50 a
-        /// second. 100 purchases a second for twelve seconds, 25 to a post, then one each quarter of a second, each
-        /// waited for. In the end everything is granted, and hardly a call was answered 429: where processes stand still
-        /// for want of a core, calls that were let through one after the other arrive together.
+        /// second. 100 purchases a second for twelve seconds, 25 to a post; then one each quarter of a second, and the
+        /// test waits for each. In the end everything is granted, and hardly a call was answered 429: where processes
+        /// stand still for want of a core, calls that were let through one after the other arrive together.
         @Test(.timeLimit(.minutes(4))) func eightWorkersShareApplesLimit() async throws {
             try await System.run(.init(timeScale: 0.2, isPolite: true)) { system in
                 try system.configureGame {
@@ -87,14 +88,14 @@ extension EndToEnd {
                 let clock = ContinuousClock()
                 let start = clock.now
                 try await withThrowingDiscardingTaskGroup { group in
-                    // Posted one by one they take the simulator's time, who then hears calls in bunches.
+                    // Posts one by one would take the simulator's time, and calls would then reach it in bunches.
                     for first in stride(from: 0, to: rush.count, by: 25) {
                         try await Task.sleep(until: start + .milliseconds(10) * first, clock: .continuous)
                         group.addTask { try await system.submit(Array(rush[first..<first + 25]), user: "u1") }
                     }
                 }
                 let open = try await system.count("select count(*) from receipts where settled_at is null")
-                // Who posts more slowly than he means to leaves Apple the time for more of them.
+                // If the test posts more slowly than planned, Apple has the time to answer more calls.
                 let seconds = (clock.now - start) / .seconds(1)
                 let most = Int(50 * (seconds + 1))
                 #expect(open > min(300, rush.count - most), "the rush is still there: \(open) after \(seconds) s")
@@ -120,7 +121,8 @@ extension EndToEnd {
                 let calls = system.appStore.store.calls().filter { $0.service == .transactionInfo }
                 let stopped = calls.filter { $0.status == 429 }.count
                 #expect(stopped * 50 <= calls.count, "\(stopped) of \(calls.count)")
-                // A message that waited longer than its scaled rescue delay comes twice, and may be asked about twice.
+                // A message that waited longer than its scaled rescue delay comes twice, and a worker may ask Apple
+                // about it twice.
                 let again = calls.count - rush.count - late.count - stopped
                 #expect((0...calls.count / 50).contains(again), "\(again) of \(calls.count)")
                 #expect(calls.allSatisfy { [200, 429].contains($0.status) })

@@ -2,8 +2,8 @@ import Foundation
 import Synchronization
 import Testing
 
-/// Looks for what no log and no error may hold: payloads, keys, tokens, passwords of addresses, full user ids.
-/// Every process's log and every error that a `Client` saw goes through it.
+/// Searches for what no log and no error may hold: payloads, keys, tokens, passwords of addresses, full user ids. It is
+/// applied to every process's log and to every error that a `Client` saw.
 enum LogSearch {
     enum Kind: String, CaseIterable {
         case signed = "a JWS or JWT"
@@ -17,28 +17,28 @@ enum LogSearch {
 
     struct Hit: Equatable {
         let kind: Kind
-        /// From 1.
+        /// The line's number, from 1.
         let line: Int
     }
 
     /// A longer run of letters and digits than any id, hash or name has.
     private static let base64Min = 80
-    /// Users that were posted for and credentials that were sent, by every test of this run so far.
+    /// The users in the posts and the credentials in the calls of every test of this run so far.
     private static let seen = Mutex<(users: Set<String>, credentials: Set<String>)>(([], []))
 
-    /// Ids that are also words of the language are left out: a log line may well say "quick".
+    /// Ids that are also ordinary words are left out: a log line may well say "quick".
     static func note(user: String?) {
         guard let user, user.contains(where: \.isNumber) else { return }
         seen.withLock { _ = $0.users.insert(user) }
     }
 
-    /// Shorter ones are a test's nonsense ("wrong").
+    /// Shorter credentials are left out: they are nonsense of a test ("wrong").
     static func note(credential: String?) {
         guard let credential, credential.utf8.count >= 16 else { return }
         seen.withLock { _ = $0.credentials.insert(credential) }
     }
 
-    /// Records an issue for each hit. The text itself is shown only as far as it is harmless: not at all.
+    /// Records an issue for each hit. The issue never shows the text itself.
     static func examine(_ text: String, of place: String) {
         let (users, credentials) = seen.withLock { $0 }
         for hit in hits(in: text, users: users, credentials: credentials) {
@@ -66,7 +66,7 @@ enum LogSearch {
             }
         case .base64: ["-_", "+/="].contains { runs(of: line, and: $0).contains(where: isBase64) }
         case .credential: credentials.contains { line.contains($0) }
-        // Its lines are shorter than any that are looked for as base64.
+        // The lines of a key are shorter than any run that counts as base64.
         case .privateKey: line.contains("PRIVATE KEY-----")
         case .bearer:
             // A credential has no spaces and begins no parameter: `Bearer realm="…"` is our own challenge.
@@ -83,7 +83,8 @@ enum LogSearch {
         }
     }
 
-    /// Maximal runs of letters, digits and these. A user id is looked for as a whole one: `u1` is not in `u12`.
+    /// Maximal runs of letters, digits and the characters of `more`. A user id must match a whole run: `u1` is not in
+    /// `u12`.
     private static func runs(of line: String, and more: String) -> [Substring] {
         let more = Set(more.utf8)
         let runs = line.utf8.split { byte in
@@ -97,7 +98,7 @@ enum LogSearch {
         return runs.map { line[$0.startIndex..<$0.endIndex] }
     }
 
-    /// Long, and with letters of both cases and digits, as no path, hash or dashed name is.
+    /// Whether the run is long, and has letters of both cases and digits, as no path, hash or dashed name has.
     private static func isBase64(_ run: Substring) -> Bool {
         run.utf8.count >= base64Min && run.contains(where: \.isUppercase) && run.contains(where: \.isLowercase)
             && run.contains(where: \.isNumber)

@@ -3,20 +3,20 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// The right goods to the right account and order (B7): the source documents' scenarios by their ids, with orders as
-    /// they stand in the database, real processes and a real App Store simulator.
+    /// The right goods to the right account and order (B7): the source documents' scenarios by their ids, with orders
+    /// as rows of the database, real processes and a real App Store simulator.
     @Suite struct MatchingTests {
-        /// Goal: whoever taps several products, or caches the wrong order, gets what he paid for, and no order is glued
-        /// to another one's purchase (S3-17, S3-42, S4-8, S4-9, S4-24, P7).
-        /// Method: purchases that name a wrong order, by claim and by token, beside the right ones; what is granted is
-        /// Apple's product, what is bound is the order that fits, everything else stays open.
+        /// Goal: a user who taps several products, or whose client caches the wrong order, gets what was paid for, and
+        /// no order is bound by another order's purchase (S3-17, S3-42, S4-8, S4-9, S4-24, P7).
+        /// Method: purchases name a wrong order, by claim and by token, beside the right ones. Apple's product is
+        /// granted, the order that fits is bound, every other order stays open.
         @Test func noOrderSwallowsAnotherPurchase() async throws {
             try await System.run { system in
                 let (coins, gems) = (try await system.place("tapper"), try await system.place("tapper", .gems))
                 let wrong = try await system.place("prover", .gems)
                 try await system.startAll()
 
-                // S3-17, S3-42: claimed only. The order of the other product stays open.
+                // S3-17, S3-42: only the post names the order. The order of the other product stays open.
                 let tapped = try await system.appStore.sell()
                 system.owe(tapped, to: "tapper")
                 let first = try await system.submit(tapped, user: "tapper", order: gems, wait: 20)
@@ -24,7 +24,7 @@ extension EndToEnd {
                 #expect(try await system.order(of: tapped) == "\(coins) open_order")
                 #expect(try await system.isOpen(gems))
 
-                // S3-42: proven by Apple's token. The order is corrected.
+                // S3-42: Apple's token proves the user. The order is corrected.
                 let proven = try await system.appStore.sell { $0.appAccountToken = wrong }
                 system.owe(proven, to: "prover")
                 try await system.submit(proven, user: "prover", wait: 20)
@@ -33,7 +33,7 @@ extension EndToEnd {
                     try await system.texts("select product_id from v_orders where id = '\(wrong)'")
                         == [ConfigurationFile.coins])
 
-                // S4-8, S4-24: A was paid an hour ago and comes back under the order that was placed since.
+                // S4-8, S4-24: A was paid an hour ago and is posted again under the order that was placed since.
                 let a = try await system.place("waiter", minutesAgo: 62)
                 let b = try await system.place("waiter", minutesAgo: 10)
                 let paid = try await system.appStore.sell { $0.purchaseDate = .minutesAgo(60) }
@@ -42,7 +42,8 @@ extension EndToEnd {
                 #expect(try await system.order(of: paid) == "\(a) open_order")
                 #expect(try await system.isOpen(b))
 
-                // P7: the same proof again, under the newest order: its own old grant, and the order stays open.
+                // P7: the same proof again, under the newest order: the answer is its own old grant, and the order
+                // stays open.
                 let replayed = try await system.submit(
                     .init(userId: "waiter", orderId: b, signedTransaction: paid.signedTransaction, transactionId: "x"),
                     wait: 20)
@@ -68,11 +69,12 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: one Apple account, several app accounts: a purchase is exactly one's, and the other learns only that it
-        /// is somebody's (S3-38, S3-53, P10).
-        /// Method: orders of one user, posted by another: by token, by the same installation with the token that this server
-        /// issued to it; a registered token; a renewal under another login. Then the owner posts and is told that it is his.
-        /// The order's name alone gives it to nobody (S1-25), and a client's text for an installation says nothing.
+        /// Goal: one Apple account, several app accounts: a purchase belongs to exactly one, and the other learns only
+        /// that it is somebody's (S3-38, S3-53, P10).
+        /// Method: one user's purchases are posted by another user: with an order's token, from the same installation
+        /// with the token that this server issued to it, with a registered token, and a renewal under another login.
+        /// Then the owner posts and is told to be the owner. The order's name alone gives the purchase to nobody
+        /// (S1-25), and a client's text for an installation proves nothing.
         @Test func switchingAccountsMovesNothing() async throws {
             try await System.run { system in
                 let (token, named) = (try await system.place("alice"), try await system.place("alice", minutesAgo: 2))
@@ -118,12 +120,13 @@ extension EndToEnd {
                     byUser, owner: "alice", source: "user_token",
                     .init(userId: "other", signedTransaction: byUser.signedTransaction))
 
-                // A token that nobody registered, from somebody who has another one, waits for a person.
+                // A purchase with a token that nobody registered, posted by a user who has another token, waits for a
+                // person.
                 let foreign = try await system.appStore.sell { $0.appAccountToken = UUID().uuidString }
                 let held = try await system.submit(foreign, user: "thief", wait: 20)
                 #expect(held.state == "held" && held.reason == "foreign_token" && held.safeToFinish == false)
 
-                // S3-53: the next period, under another login, is the chain's owner's.
+                // S3-53: the next period, posted under another login, belongs to the chain's owner.
                 let period = try await system.appStore.sell(ConfigurationFile.pass) { $0.type = .autoRenewable }
                 system.owe(period, to: "alice")
                 try await system.submit(period, user: "alice", wait: 20)
@@ -138,10 +141,11 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: neither token nor order is needed, and what is there is used (S0-15, S0-16, S0-17, S2-17, S3-22, S3-23,
-        /// S4-13, S4-21, S4-26, P8, P9).
-        /// Method: a purchase whose order the client lost is matched with the open one; one without any order is its
-        /// poster's; an order that was asked for afterwards is bound by the purchase it was asked for.
+        /// Goal: neither token nor order is needed, but each is used if it is there (S0-15, S0-16, S0-17, S2-17, S3-22,
+        /// S3-23, S4-13, S4-21, S4-26, P8, P9).
+        /// Method: a purchase whose order the client lost is matched with the open one; a purchase without any order
+        /// belongs to its poster; an order that the client asked for afterwards is bound by the purchase that it was
+        /// asked for.
         @Test func aLostOrderIsFoundOrMadeUp() async throws {
             try await System.run { system in
                 let lost = try await system.place("forgetful")
@@ -154,7 +158,8 @@ extension EndToEnd {
                 #expect(try await system.order(of: found) == "\(lost) open_order")
                 #expect(try await system.order(of: bare) == "- poster")
 
-                // S2-17, S3-23: success without an order; the client asks for one, for it or just so.
+                // S2-17, S3-23: a payment succeeded without an order; the client asks for one, with or without the
+                // purchase's id.
                 let late = try await system.appStore.sell(2) { $0.purchaseDate = .minutesAgo(20) }
                 system.owe(late, to: "late")
                 let orders = [
@@ -167,7 +172,8 @@ extension EndToEnd {
                     #expect(try await system.order(of: sale) == "\(order) late_order")
                 }
 
-                // What was given before the client asked has ended its order too, and nothing waits for it any more.
+                // A purchase that was given before the client asked has ended its order too, and nothing waits for that
+                // order any more.
                 let asked = try await system.client.order([
                     "appId": "game", "userId": "forgetful", "productId": ConfigurationFile.gems,
                     "transactionId": bare.purchase.transactionId,
@@ -180,7 +186,7 @@ extension EndToEnd {
                 system.owe(next, to: "forgetful")
                 try await system.submit(next, user: "forgetful", wait: 20)
                 #expect(try await system.order(of: next) == "- poster", "it is no order for another purchase")
-                // And the whole chain over HTTP where it was not given yet.
+                // The same over HTTP from order to grant, for a purchase that was not given yet.
                 let unposted = try await system.appStore.sell(ConfigurationFile.gems) {
                     $0.purchaseDate = .minutesAgo(20)
                 }
@@ -194,7 +200,7 @@ extension EndToEnd {
                 #expect(try await system.order(of: unposted) == "\(wanted.id) late_order")
                 #expect(try await system.client.get("/v1/orders/\(wanted.id)").state == "granted")
 
-                // An order names its user, where the post does not (S1-18).
+                // If the post names no user, its order does (S1-18).
                 let named = try await system.place("named")
                 let sale = try await system.appStore.sell()
                 system.owe(sale, to: "named")
@@ -205,7 +211,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a receipt with several purchases: each is compared with the orders by itself (S2-15, S2-16).
+        /// Goal: each purchase of a receipt is compared with the orders by itself (S2-15, S2-16).
         /// Method: two purchases of one product in one legacy receipt, two orders, one of them named.
         @Test func everyPurchaseOfAReceiptHasItsOwnOrder() async throws {
             try await System.run { system in
@@ -226,8 +232,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: many at once: each order is bound once, each purchase given once, to one user; a purchase that was
-        /// perhaps charged twice is given, and told (P4, P5, P6).
+        /// Goal: with many posts at once each order is bound once, and each purchase is given once, to one user. A
+        /// purchase that was perhaps charged twice is given, and the backend is told (P4, P5, P6).
         /// Method: two workers; twenty purchases that name one order, and ten purchases claimed by two users with an
         /// order each, all in flight together.
         @Test func manyFightForOneOrder() async throws {
@@ -257,11 +263,11 @@ extension EndToEnd {
                     try await system.count(
                         "select count(*) from v_orders where user_id <> 'u1' and transaction_id is not null")
                         == 10)
-                // P6: nineteen of u1's followed another one within ten minutes.
+                // P6: nineteen of u1's purchases followed another one within ten minutes.
                 try await system.wait("the double charges to be flagged") {
                     try await system.count("select count(*) from double_charges where user_id = 'u1'") == 19
                 }
-                // P5: posted again, its state and goods with 200.
+                // P5: posted again, the answer is 200 with its state and goods.
                 let again = try await system.submit(
                     .init(userId: "u1", signedTransaction: sales[0].signedTransaction, transactionId: "again"), wait: 20
                 )
@@ -287,9 +293,9 @@ enum OrderedProduct {
 }
 
 extension System {
-    /// An order of `game`, as it stands in the database.
+    /// Places an order of `game` as a row of the database; returns its id.
     ///
-    /// - Parameter goods: what one unit of it was promised; nil: what is sold when it is bought.
+    /// - Parameter goods: the goods promised for one unit; nil: those of the catalogue at the time of the purchase.
     @discardableResult
     func place(
         _ user: String, _ product: OrderedProduct = .coins, minutesAgo: Double = 1, installation token: String? = nil,
@@ -316,7 +322,7 @@ extension System {
             .init(userId: user, orderId: order, signedTransaction: sale.signedTransaction), wait: seconds)
     }
 
-    /// `order source`, `- source` for a make-up order; nil where nothing was granted.
+    /// `order source`, or `- source` for a make-up order; nil where nothing was granted.
     func order(of sale: Sale) async throws -> String? {
         try await texts(
             """

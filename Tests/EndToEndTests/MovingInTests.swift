@@ -3,13 +3,14 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// An app that moves in: what the system before gave is known, and the two can be compared before anything counts,
-    /// by real processes, over HTTP.
+    /// An app that moves in from a former system: this server knows what the former system gave, and a person can
+    /// compare the two systems before this one gives anything. Real processes, over HTTP.
     @Suite struct MovingInTests {
-        /// Goal: what was given elsewhere is never given again, and what follows it is its owner's (rows 0c, 1 and 4).
-        /// Method: purchases, a subscription and a token are imported by the program into a running system, then posted:
-        /// by their users, by others, and the next period under another login; beside them purchases of before the
-        /// cut-over that nobody imported.
+        /// Goal: what was given elsewhere is never given again, and later purchases of its chain belong to its owner
+        /// (rows 0c, 1 and 4).
+        /// Method: the program imports purchases, a subscription and a token into a running system. Then they are
+        /// posted by their users and by others, and the next period under another login. Purchases from before the
+        /// cut-over that nobody imported are posted too.
         @Test func whatWasGivenElsewhereIsKnown() async throws {
             try await System.run { system in
                 try system.configureGame { $0.grantFrom = Date.now.addingTimeInterval(-3600).formatted(.iso8601) }
@@ -34,13 +35,13 @@ extension EndToEnd {
                 #expect(own.status == 200 && own.state == "already_granted" && own.safeToFinish == true)
                 #expect(own.reason == "imported" && own.transactions[0]["owner"] as? String == "you")
                 let other = try await system.submit(coins, user: "other", wait: 20)
-                // A file says whose it is, and Apple does not: for a day a person may look.
+                // The owner is known from a file and not from Apple: for a day a person may look.
                 #expect(other.state == "already_granted" && other.safeToFinish == false)
                 #expect(other.reason == "owned_by_another_user")
                 let legacy = try await system.submitReceipt(period, user: "owner", wait: 20)
                 #expect(legacy.state == "already_granted" && legacy.safeToFinish == true, "\(legacy.text)")
 
-                // What comes after it.
+                // The next period, and a purchase with the imported token.
                 let renewal = try await system.appStore.sell(ConfigurationFile.pass) {
                     $0.type = .autoRenewable
                     $0.originalTransactionId = period.purchase.transactionId
@@ -52,7 +53,8 @@ extension EndToEnd {
                 system.owe(bought, to: "owner")
                 try await system.submit(bought, user: "other", wait: 20)
 
-                // Of before, and nobody said that it was given: goods wait for a person, what runs is its owner's.
+                // From before the cut-over and not imported: a consumable waits for a person, a subscription belongs to
+                // its owner.
                 let unknown = try await system.appStore.sell { $0.purchaseDate = milliseconds }
                 let held = try await system.submit(unknown, user: "owner", wait: 20)
                 #expect(held.state == "held" && held.reason == "before_cutover" && held.safeToFinish == true)
@@ -65,7 +67,7 @@ extension EndToEnd {
                 #expect(entitled.state == "granted", "\(entitled.text)")
                 #expect((entitled.transactions[0]["goods"] as? [Any])?.isEmpty == true)
 
-                // S2-11: an order of the former system, by the number that its clients post.
+                // S2-11: an order of the former system, with the number that its clients post.
                 try await system.movesIn(
                     "orders",
                     [
@@ -80,7 +82,7 @@ extension EndToEnd {
                 #expect(answer.state == "granted", "\(answer.text)")
                 #expect(try await system.order(of: ordered)?.hasSuffix(" named_order") == true)
 
-                // Somebody finds out, and imports it as well.
+                // A person finds out that the purchase was given, and imports it as well.
                 try await system.movesIn(
                     "grants",
                     [
@@ -94,10 +96,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: beside the system before, everything is decided and nothing is given, and a person sees where the two
-        /// differ before it counts; afterwards what that system has given is not given again.
-        /// Method: an app in shadow; purchases posted to it, some of which the other system gave, to the same user or to
-        /// another; `shadow diff`; import, live by SIGHUP, redrive.
+        /// Goal: in shadow everything is decided and nothing is given, and a person sees where the two systems differ
+        /// before this one goes live. Afterwards nothing that the former system gave is given again.
+        /// Method: an app in shadow; purchases posted to it, some of which the other system gave, to the same user or
+        /// to another; `shadow diff`; import, live by SIGHUP, redrive.
         @Test func fromShadowToLive() async throws {
             try await System.run { system in
                 try system.configureGame { $0.mode = "shadow" }
@@ -111,7 +113,7 @@ extension EndToEnd {
                 }
                 #expect(try await system.client.events().isEmpty)
 
-                // Theirs: the first as we, the second to another user; they have missed the third.
+                // The former system gave the first to the same user, the second to another user, and missed the third.
                 let theirs = { (sale: Sale, user: String) in
                     "\(sale.purchase.transactionId),\(user),\(ConfigurationFile.coins),\(sale.purchase.purchaseDate)"
                 }
@@ -131,7 +133,8 @@ extension EndToEnd {
                 try await system.reload()
                 #expect(try await system.count("select count(*) from receipts where due_at < now()") == 0)
                 try await system.command("queue", "redrive", "--app", "game", "--state", "held", "--reason", "shadow")
-                // The file says that goods are given from yesterday on, so what they have missed is made good.
+                // The configuration file says that goods are given from yesterday on, so the purchase that the former
+                // system missed is granted.
                 system.owe(sales[2], to: "u1")
                 try await system.settleDebts()
                 try await system.wait("the others to end") {
@@ -148,14 +151,14 @@ extension EndToEnd {
 }
 
 extension System {
-    /// Lines into a file of the test's own.
+    /// Writes lines into a file of the test's own; returns its path.
     fileprivate func write(_ lines: [String], to name: String) throws -> String {
         let path = "\(directory)/\(name)"
         try (lines.joined(separator: "\n") + "\n").write(toFile: path, atomically: true, encoding: .utf8)
         return path
     }
 
-    /// Imports as the schema's owner, and once more: the second time changes nothing.
+    /// Imports as the schema's owner, twice: the second import changes nothing.
     fileprivate func movesIn(_ kind: String, _ lines: [String]) async throws {
         let path = try write(lines, to: "\(kind).csv")
         for words in [" imported, 0 already there", "0 imported, \(lines.count - 1) already there"] {

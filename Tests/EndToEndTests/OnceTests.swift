@@ -3,11 +3,12 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// A purchase is granted once, whoever posts it how often, wherever.
+    /// A purchase is granted once, however often, by whomever and wherever it is posted.
     @Suite struct Once {
-        /// Goal: the callbacks of one purchase that arrive all at once (P4, S4-19, B2) become one grant and one answer.
+        /// Goal: the callbacks of one purchase that arrive at the same time (P4, S4-19, B2) lead to one grant and one
+        /// answer.
         /// Method: one submission a hundred times in parallel, half of them to each of two ingest processes, with two
-        /// workers; all are accepted, all have the same id, and one row, one grant and one event exist.
+        /// workers. All are accepted with the same id, and one row, one grant and one event exist.
         @Test func oneSubmissionAHundredTimesAtTwoProcessesIsOneGrant() async throws {
             try await System.run { system in
                 let first = try await system.client(of: system.start(.ingest))
@@ -36,7 +37,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: one transaction in two submissions is granted once, and the second is told so (P5, P7).
+        /// Goal: one transaction in two submissions is granted once, and the second submission is answered so (P5, P7).
         /// Method: the same purchase as a signed transaction and as a legacy receipt under another order id, both in
         /// flight at once; one receipt ends granted, the other already granted, both safe to finish.
         @Test func oneTransactionUnderTwoSubmissionsIsOneGrant() async throws {
@@ -55,8 +56,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: three users who claim one transaction in the same batch do not all get it, and nobody but the winner
-        /// is told that it is his (P10).
+        /// Goal: if three users claim one transaction in the same batch, one user gets it, and only that user is told
+        /// to be the owner (P10).
         /// Method: no worker runs while the three posts are accepted, so that one worker finds them together; then one
         /// is granted and two end `already_granted`, `owned_by_another_user`, with `owner: another` and no goods.
         @Test func threeUsersWhoClaimOneTransactionInOneBatchGetOneGrant() async throws {
@@ -72,7 +73,8 @@ extension EndToEnd {
                 for id in ids {
                     let answer = try await system.client.receipt(id, wait: 20)
                     states[answer.state, default: 0] += 1
-                    // Who has it posted it first, and nothing else speaks for him: the others keep their copies for a day.
+                    // The owner only posted it first, and no proof names the owner: the other users keep their copies
+                    // for a day.
                     #expect(answer.safeToFinish == (answer.state == "granted"))
                     #expect((answer.json["nextAttemptAt"] != nil) == (answer.state != "granted"))
                     let transaction = try #require(answer.transactions.first)

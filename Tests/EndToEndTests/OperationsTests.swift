@@ -7,10 +7,10 @@ import Testing
 import WorkQueue
 
 extension EndToEnd {
-    /// Processes that come, go, and say how they are.
+    /// How processes start, end and report their state.
     @Suite struct Operations {
-        /// Goal: SIGTERM loses no request: readiness turns 503 first, the listener stays open for the drain delay, what
-        /// is under way is finished, and the process ends with exit 0.
+        /// Goal: SIGTERM loses no request: readiness turns 503 first, the listener stays open for the drain delay,
+        /// requests under way are finished, and the process ends with exit 0.
         /// Method: a post whose body takes longer to arrive than the drain delay is under way when ingest gets SIGTERM.
         /// Readiness answers 503 while a new post is still accepted, with `Connection: close`; the slow post is
         /// answered 202; the process exits 0, and a worker grants both.
@@ -83,7 +83,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: every role says how it is on its operations port, and ingest on its own where it has none.
+        /// Goal: every role reports its state on its operations port; ingest reports it on its own port if it has no
+        /// operations port.
         /// Method: liveness, readiness with role, schema and configuration hash, and metrics of a process of each role;
         /// the configuration hash changes with SIGHUP, and a broken file is refused whole: the old one stays.
         @Test func healthAndMetricsAnswerForEveryRole() async throws {
@@ -120,7 +121,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: what a dying process held (proofs, keys, passwords) is not written to a disk.
+        /// Goal: a dying process does not write what it held (proofs, keys, passwords) to a disk.
         /// Method: the limit of core files of each running service, hard and soft, is 0.
         @Test func noServiceWritesACoreFile() async throws {
             try await System.run { system in
@@ -133,11 +134,11 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: the time from accept to grant is measured once for each purchase that is given, by app, environment and
-        /// lane; what is refused, owned, or was held for our own product is not in it.
+        /// Goal: the time from accept to grant is measured once for each purchase that is given, by app, environment
+        /// and lane. Purchases that were refused, owned already, or held for our own product are not measured.
         /// Method: two local purchases, a sandbox one and a legacy receipt are granted; one is posted by a second user;
-        /// one of an unknown product is held and granted once it is configured. The worker's counts, and a sum that is
-        /// less than a minute.
+        /// one of an unknown product is held and granted once it is configured. The worker's counts are compared, and
+        /// the sum is less than a minute.
         @Test func theTimeToGrantIsMeasured() async throws {
             try await System.run { system in
                 try await system.start(.ingest)
@@ -184,8 +185,8 @@ extension EndToEnd {
 
         /// Goal: a long poll answers within a second of the grant.
         /// Method: no worker runs; a post with `wait=25` and a GET with `wait=25` wait; then a worker starts. The
-        /// answers say granted, and arrive less than a second after the grant was written. Three times: in one of them
-        /// the machine may stand still.
+        /// answers say granted, and arrive less than a second after the grant was written. Three times; one of them may
+        /// fail because the machine pauses.
         @Test func aLongPollWakesWithinASecondOfTheGrant() async throws {
             try await System.run { system in
                 try await system.start(.ingest)
@@ -227,7 +228,7 @@ extension EndToEnd {
         @Test func twoSchedulersAtOnceShareTheWork() async throws {
             try await System.run(.init(timeScale: 0.2)) { system in
                 try await system.start(.ingest)
-                // Of ten users: of one alone not so many are published at once.
+                // Of ten users: fewer receipts of a single user are published at once.
                 for (number, sale) in try await system.appStore.sell(200).enumerated() {
                     let user = "u\(number % 10)"
                     system.owe(sale, to: user)

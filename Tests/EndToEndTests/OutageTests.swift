@@ -10,16 +10,17 @@ import Testing
 import WorkQueue
 
 extension EndToEnd {
-    /// Servers that go away in the middle of things. A proxy of the test cuts the connections at the exact place.
+    /// Servers that fail in the middle of an operation. A proxy of the test cuts the connections at the exact place.
     @Suite struct Outages {
-        /// Goal: PostgreSQL gone in the middle of a commit: the outcome is unknown, and repeating it is right (rule 2).
+        /// Goal: if PostgreSQL fails in the middle of a commit, the outcome is unknown, and repeating the statement is
+        /// right (rule 2).
         /// Method: the proxy breaks the connection that carries the settle statement, once before the server gets it
-        /// and once after the server has committed and before it can say so; then the same twice with the insert of a
+        /// and once after the server has committed and before it can answer. Then the same twice with the insert of a
         /// post, whose client sends it again until it is accepted. Every purchase is granted once.
         @Test func postgresGoneInTheMiddleOfACommit() async throws {
             try await System.run(.init(hasProxies: true)) { system in
                 let proxy = try #require(system.postgresProxy)
-                // Nothing is prepared, so that the statement, its values and its commit are one round trip.
+                // No statement is prepared, so that the statement, its values and its commit are one round trip.
                 for role in [System.Role.ingest, .worker, .scheduler] {
                     try await system.start(role, ["MAKEGOOD_POSTGRES_NAMED_STATEMENTS": "false"])
                 }
@@ -38,7 +39,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: RabbitMQ gone in the middle of a publish: the post is answered all the same, and granted (P30, P31).
+        /// Goal: if RabbitMQ fails in the middle of a publish, the post is accepted and granted all the same (P30,
+        /// P31).
         /// Method: the proxy breaks the connection that carries the publish, once before the broker gets it and once
         /// after it has stored the message and before its confirm passes. Both posts answer 202 and both are granted.
         @Test func rabbitMQGoneInTheMiddleOfAPublish() async throws {
@@ -59,7 +61,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: both servers come and go under load, and every purchase is granted once.
+        /// Goal: while both servers fail and return under load, every purchase is granted once.
         /// Method: 60 players post until accepted, while the proxies cut PostgreSQL, then RabbitMQ, then both, for a
         /// second each.
         @Test func bothServersComeAndGoUnderLoad() async throws {
@@ -93,9 +95,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: broker gone: posts are accepted and told so, and delivered when it is back (B12).
-        /// Method: the broker is cut off; ten posts answer 202, but for one, during which the machine may stand still,
-        /// within a second each; readiness stays 200 and says `degraded`; nothing is granted; the broker comes back and
+        /// Goal: while the broker is gone, posts are accepted and answered; they are granted when the broker is back
+        /// (B12).
+        /// Method: the broker is cut off; ten posts answer 202 within a second each, but for one, during which the
+        /// machine may pause; readiness stays 200 and says `degraded`; nothing is granted; the broker comes back and
         /// all are granted.
         @Test func brokerGoneIsStill202AndDeliveredLater() async throws {
             try await System.run(.init(hasProxies: true)) { system in
@@ -122,7 +125,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: database gone: 503 with Retry-After, and nothing half-stored.
+        /// Goal: while the database is gone, ingest answers 503 with Retry-After, and nothing is half-stored.
         /// Method: the database is cut off; a post answers 503 with a problem document that says `safeToFinish: false`;
         /// readiness is 503. The database comes back: no row, payload or tally exists, the same post is accepted and
         /// granted.
@@ -149,11 +152,11 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a database that is there and does not answer (a stopped server, a dead host) is answered for: 503 with
-        /// Retry-After before any gateway gives up (29 s), and nothing half-stored.
-        /// Method: the database is frozen. A post, a look at a receipt, and both again while the first wait: each answers
-        /// 503 within `silenceMax`, and so does readiness; then all at once. Liveness answers all the time. The database
-        /// comes back: the same post is accepted and granted.
+        /// Goal: while a database is connected and does not answer (a stopped server, a dead host), ingest answers 503
+        /// with Retry-After before any gateway gives up (29 s), and nothing is half-stored.
+        /// Method: the database is frozen. A post, a look at a receipt, and both again while the first wait: each
+        /// answers 503 within `silenceMax`, and so does readiness; then all at once. Liveness answers all the time. The
+        /// database comes back: the same post is accepted and granted.
         @Test(.timeLimit(.minutes(3))) func databaseFrozenIs503WithinItsBound() async throws {
             let bound = PostgresConfiguration(url: "").silenceMax
             #expect(bound == .seconds(12))
@@ -203,7 +206,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: Apple is down for hours, and the player buys the same product again meanwhile (P1).
+        /// Goal: Apple is down for hours, and the player buys the same product again meanwhile; both purchases are
+        /// granted (P1).
         /// Method: Apple answers 503 to everything. Two purchases of one product are posted as legacy receipts, the
         /// second with both in it; both are accepted and being tried, with a next attempt, and not safe to finish.
         /// After several failed attempts Apple is back: both are granted once.
@@ -232,9 +236,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a hanging Apple never stands before proofs that need no call.
+        /// Goal: calls that hang at Apple never delay proofs that need no call.
         /// Method: Apple hangs for 30 s on every verifyReceipt; 500 legacy receipts are posted and fill the workers'
-        /// share of calls; 20 signed transactions posted then are granted, but for one, within two seconds each. Apple
+        /// share of calls; 20 signed transactions posted then are granted within two seconds each, but for one. Apple
         /// comes back: all 500 are granted too, each once.
         @Test(.timeLimit(.minutes(4))) func appleHangsAndSignedTransactionsAreGrantedAtOnce() async throws {
             // Scaled so that the rescue delay of Apple's queue stays longer than the longest call.
@@ -257,7 +261,7 @@ extension EndToEnd {
                 }
                 var waits: [Duration] = []
                 for sale in try await system.appStore.sell(20) {
-                    // By the worker's own word.
+                    // The number of calls that the worker itself reports.
                     let most = try await system.count("select coalesce(max(in_flight), 0) from apple_hosts")
                     #expect(most <= ConcurrencyLimit.start)
                     system.owe(sale, to: "quick")
@@ -267,8 +271,8 @@ extension EndToEnd {
                     #expect(answer.state == "granted")
                 }
                 #expect(waits.sorted()[18] < .seconds(2), "\(waits)")
-                // A call that the worker has given up is open here until its end is heard of, beside the one that took its
-                // place: on a machine so slow that one was given up by now.
+                // If the worker gives up a call, the simulator counts it as open until it notices the end, beside the
+                // call that took its place. A slow machine may have given one up by now.
                 let most = system.appStore.store.openCalls.most
                 let givenUp = try await system.count("select count(*) from attempts")
                 #expect(most <= ConcurrencyLimit.start + givenUp, "\(givenUp) were given up")
@@ -279,10 +283,11 @@ extension EndToEnd {
         }
     }
 
-    /// The servers themselves are killed and started again. They are this suite's own: others would notice.
+    /// The servers themselves are killed and started again. They are this suite's own, so that no other test is
+    /// disturbed.
     @Suite struct Restarts {
         /// Goal: PostgreSQL restarted in the middle of commits, RabbitMQ in the middle of publishes (P27, P30): every
-        /// purchase is granted once, and every process finds its way back without help.
+        /// purchase is granted once, and every process recovers without help.
         /// Method: players post without pause, until accepted, while PostgreSQL is killed -9 and comes back, while
         /// RabbitMQ is restarted in order, and while RabbitMQ is killed -9 and comes back.
         @Test(.timeLimit(.minutes(5))) func postgresAndRabbitMQRestartedUnderLoad() async throws {

@@ -3,13 +3,13 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// Nobody takes another's purchase: what a user merely claims never takes one from whoever shows Apple's own data. Over
-    /// HTTP, with real processes; the thief comes first wherever he can.
+    /// A mere claim of one user never takes a purchase from another user who shows Apple's own data. Over HTTP, with
+    /// real processes; the thief comes first wherever possible.
     @Suite struct OwnershipTests {
-        /// Goal: an order that names the victim's installation takes nothing (S1), whatever it is called, and whether it
-        /// was placed before the purchase or just after.
+        /// Goal: an order that names the victim's installation takes nothing (S1), whatever the installation is called,
+        /// and whether the order was placed before the purchase or just after.
         /// Method: the thief's order carries the text that the victim's device sends, the text of every device, and the
-        /// zero UUID; then the victim posts. All of it is the victim's.
+        /// zero UUID; then the victim posts. Every purchase is the victim's.
         @Test func aNamedInstallationTakesNothing() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -31,10 +31,11 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a token that the thief used first takes nothing (S2): not from a sandbox purchase, not from one that was
-        /// refunded, and from one that stands only a day of waiting.
-        /// Method: the thief buys with the victim's token, which nobody registered; then the victim posts what he bought
-        /// with it. His own order from before the purchase answers at once; without one it is held, and both are told.
+        /// Goal: a token that the thief used first takes no purchase from the victim (S2). A sandbox purchase and a
+        /// refunded one do not count for the thief; one that stands only makes the victim wait a day.
+        /// Method: the thief buys with the victim's token, which nobody registered; then the victim posts purchases
+        /// with the same token. If the victim has an order from before the purchase, it is granted at once; without one
+        /// it is held, and both users are told.
         @Test func aTokenUsedFirstTakesNothing() async throws {
             try await System.run { system in
                 try system.configureGame { $0.sandboxPurchases = "grant" }
@@ -67,7 +68,8 @@ extension EndToEnd {
                 let ordered = try await buy(standing)
                 system.owe(ordered, to: "victim")
                 #expect(try await system.submit(ordered, user: "victim", wait: 20).state == "granted")
-                // By now two users' purchases carry it, so that it says nothing; before, it made the second one wait.
+                // By now two users' purchases carry the first token, so that it says nothing. A token that only the
+                // thief's purchase carries makes the victim's wait.
                 let other = UUID().uuidString
                 let first = try await buy(other)
                 system.owe(first, to: "thief")
@@ -80,7 +82,7 @@ extension EndToEnd {
                 #expect(
                     try await system.texts("select claimant || ' ' || reason from v_disputes where state = 'held'")
                         == ["victim token_disputed"])
-                // A person who looks may say so at once.
+                // A person who looks may decide at once.
                 system.owe(waiting, to: "victim")
                 try await system.command(
                     "support", "give", "--app", "game", "--transaction", waiting.purchase.transactionId, "--user",
@@ -90,8 +92,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a bare id beside an order of one's own is no possession (S4), and a captured proof that is posted first is
-        /// no end of it for the real buyer (S14).
+        /// Goal: a bare id beside the poster's own order shows no possession (S4). A captured proof that the thief
+        /// posts first does not tell the real buyer to finish (S14).
         @Test func aBareIdGivesNothingAndACapturedProofIsDisputed() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -109,7 +111,7 @@ extension EndToEnd {
                 let answer = try await system.submit(captured, user: "victim", wait: 20)
                 #expect(answer.state == "already_granted" && answer.reason == "owned_by_another_user")
                 #expect(answer.safeToFinish == false && answer.json["nextAttemptAt"] != nil)
-                // Shown again, in whatever copy, the day is the first one's.
+                // If the victim posts it again, in whatever copy, the day still counts from the first post.
                 let again = try await system.submit(
                     .init(
                         userId: "victim", signedTransaction: captured.signedTransaction,
@@ -117,16 +119,16 @@ extension EndToEnd {
                 #expect(again.json["nextAttemptAt"] as? String == answer.json["nextAttemptAt"] as? String)
                 let told = try await system.client.events().filter { $0["type"] as? String == "ownership.disputed" }
                 #expect(told.compactMap { $0["userId"] as? String }.sorted() == ["thief", "victim"])
-                // The day is over.
+                // The test ends the day.
                 try await system.execute("update outcomes set safe_at = now() where safe_at is not null")
                 #expect(try await system.client.receipt(answer.id).safeToFinish == true)
             }
         }
 
-        /// Goal: a post that names another user's order is never its poster's for that post alone, whether that order fits or
-        /// not (S1-25).
-        /// Method: the other's order is for another product, younger than the purchase, or paid before; the same with a
-        /// receipt. Without the order's name the poster has it.
+        /// Goal: a post that names another user's order never gives its purchase to the poster for that post alone,
+        /// whether the order fits or not (S1-25).
+        /// Method: the other user's order is for another product, younger than the purchase, or paid before; the same
+        /// with a receipt. Without the order's name the poster gets the purchase.
         @Test func aNamedOrderOfAnotherIsNobodysProof() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -159,8 +161,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: an order that is younger than the purchase swallows it neither within one account (S4-8) nor across a switch
-        /// of accounts on one phone (S3-38, note 6).
+        /// Goal: an order that is younger than the purchase is not bound by it, neither within one account (S4-8) nor
+        /// across a switch of accounts on one phone (S3-38, note 6).
         @Test func aYoungerOrderSwallowsNothing() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -188,8 +190,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: an installation proves while it is issued, unrevoked and seen with one Apple customer, and not a moment
-        /// longer; the next token of it proves too.
+        /// Goal: an installation proves only while its token is issued and unrevoked and while it was seen with one
+        /// Apple customer. Its next token proves too.
         @Test func anInstallationProvesWhileItIsOneCustomers() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -213,13 +215,14 @@ extension EndToEnd {
                 #expect(next != phone)
                 try await post(next, customer: "c1", expecting: "order_of_another")
                 try await post(phone, customer: "c1", expecting: "order_of_another")
-                // A stranger's purchase was shown with it.
+                // A stranger's purchase was posted with it.
                 try await post(next, customer: "c2", expecting: "poster")
 
                 let lost = try await system.client.installationToken()
                 #expect(try await system.client.revokeInstallation(lost).status == 200)
                 try await post(lost, customer: "c3", expecting: "poster")
-                // Whoever shows one that counts no more is a new installation, and is not told which it was.
+                // A device that shows a token that counts no more gets a new installation, and is not told which one it
+                // had.
                 let fresh = try await system.client.installationToken(after: lost)
                 try await post(fresh, customer: "c3", expecting: "order_of_another")
                 try await post("guessed-token", customer: "c4", expecting: "poster")
@@ -230,8 +233,8 @@ extension EndToEnd {
         }
 
         /// Goal: an installation token says nothing of an order that was placed before the token was issued.
-        /// Method: two users' orders with one token, the first of them before this server knows the token, which no client can
-        /// bring about; a third user posts with it before and after the second order.
+        /// Method: two users place orders with one token, the first of them before this server knows the token, which
+        /// no client can bring about; a third user posts with it before and after the second order.
         @Test func aTokenSaysNothingOfEarlierOrders() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -267,7 +270,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a record that names another user is his, and never silently its poster's (S0-24, S0-9).
+        /// Goal: a record that names another user gives the purchase to that user, and never silently to its poster
+        /// (S0-24, S0-9).
         @Test func aRecordIsItsUsers() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -277,7 +281,7 @@ extension EndToEnd {
                             userId: user, receipt: sale.receipt, transactionId: sale.purchase.transactionId,
                             item: ConfigurationFile.coins, uid: uid, appsid: "s1", ext: "r1"), wait: 20)
                 }
-                // Users of this app are known by such names.
+                // A granted record shows that users of this app have names of this form.
                 let own = try await system.appStore.sell()
                 system.owe(own, to: "ann")
                 #expect(try await record(own, by: "ann", uid: "ann").state == "granted")
@@ -295,11 +299,12 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: server and role of the record reach the goods, whoever says them (S0-9, S0-16, S0-17, P6).
+        /// Goal: server and role reach the goods, whether the order, the post or the record says them (S0-9, S0-16,
+        /// S0-17, P6).
         @Test func serverAndRoleAreNotLost() async throws {
             try await System.run { system in
                 try await system.startAll()
-                // Charged twice on one order: both for its role.
+                // Charged twice on one order: both go to the order's role.
                 let order = try await system.order(of: "mei", target: ["server": "s1", "role": "r1"])
                 let twice = [
                     try await system.appStore.sell { $0.appAccountToken = order },
@@ -321,7 +326,7 @@ extension EndToEnd {
                         .init(userId: "mei", orderId: partly, receipt: sale.receipt, appsid: "s4", ext: "r8"), wait: 20)
                     #expect(try await system.target(of: sale) == expected)
                 }
-                // Bob's role is never Ann's.
+                // A role that Bob posts is never used for Ann's purchase.
                 let anns = try await system.order(of: "ann", [:])
                 let posted = try await system.appStore.sell { $0.appAccountToken = anns }
                 system.owe(posted, to: "ann")
@@ -329,7 +334,7 @@ extension EndToEnd {
                     .init(userId: "bob", signedTransaction: posted.signedTransaction, appsid: "s6", ext: "r6"), wait: 20
                 )
                 #expect(try await system.target(of: posted) == "{}")
-                // Made good by hand, of a record that no user posted.
+                // A person gives a purchase whose record no user posted.
                 let lost = try await system.appStore.sell()
                 let held = try await system.submit(
                     .init(orderId: "lost-1", signedTransaction: lost.signedTransaction, appsid: "s6", ext: "r6"),
@@ -347,7 +352,7 @@ extension EndToEnd {
 }
 
 extension System {
-    /// Places an order through the door.
+    /// Places an order over HTTP; returns its id.
     @discardableResult
     fileprivate func order(
         of user: String, product: String = ConfigurationFile.coins, _ fields: [String: String] = [:],
@@ -359,12 +364,12 @@ extension System {
         body.merge(fields) { _, field in field }
         if let target { body["target"] = target }
         let answer = try await client.placeOrder(try JSONSerialization.data(withJSONObject: body))
-        // Within the debounce it is the same tap.
+        // 200: a second order within the debounce counts as the same tap.
         #expect([200, 201].contains(answer.status), "\(answer.text)")
         return try #require(answer.json["id"] as? String)
     }
 
-    /// Where the goods of a purchase went, as the feed tells it.
+    /// The target of a purchase's goods, as the feed tells it.
     fileprivate func target(of sale: Sale) async throws -> String? {
         try await texts(
             """

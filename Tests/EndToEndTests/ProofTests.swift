@@ -5,7 +5,7 @@ import Testing
 import WorkQueue
 
 extension EndToEnd {
-    /// Signed transactions, genuine and forged, and what the configuration makes of them.
+    /// Signed transactions, genuine and forged, and how the configuration decides about them.
     @Suite struct Proofs {
         /// Goal: sandbox purchases are granted to testers only, and marked (P12).
         /// Method: the same product bought in the sandbox by a tester and by another user: granted as Sandbox, and held
@@ -22,8 +22,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a product nobody configured is held for a person, never dropped, and granted by itself once it is
-        /// configured.
+        /// Goal: a purchase of a product that nobody configured is held for a person and never dropped. It is granted
+        /// without further help once the product is configured.
         /// Method: a signed transaction and a legacy receipt of an unknown product are held `product_unknown` and safe
         /// to finish, for their facts are stored; the product is added and reloaded (SIGHUP), and both are granted.
         @Test func anUnknownProductIsGrantedOnceItIsConfigured() async throws {
@@ -50,7 +50,7 @@ extension EndToEnd {
             }
         }
 
-        /// What our configuration may have got wrong, so that good proofs are rejected.
+        /// A mistake in our configuration that rejects good proofs.
         enum Mistake: String, CaseIterable, Sendable {
             case bundleID, root, environment
 
@@ -73,10 +73,11 @@ extension EndToEnd {
 
         /// Goal: no mistake of ours rejects anything for good: a wrong bundle id, a root that is not there, an
         /// environment that is not listed.
-        /// Method: with the mistake, 20 signed transactions end rejected for it, and 5 receipts but for a root, for
-        /// Apple judges those; none is safe to finish. The mistake is mended and reloaded (SIGHUP);
-        /// `support rejudge --dry-run` counts them and changes nothing, `support rejudge` judges them again: all are
-        /// granted, and the audit says who did it. A proof that was dropped meanwhile is counted and stays rejected.
+        /// Method: with the mistake, 20 signed transactions end rejected for it, and so do 5 receipts, except where a
+        /// root is missing, because Apple judges receipts; none is safe to finish. The mistake is corrected and
+        /// reloaded (SIGHUP). `support rejudge --dry-run` counts the rejected proofs and changes nothing; `support
+        /// rejudge` judges them again. All are granted, and the audit says who did it. A proof that was dropped
+        /// meanwhile is counted and stays rejected.
         @Test(arguments: Mistake.allCases) func ourMistakeIsMendedAndEverythingJudgedAgain(_ mistake: Mistake)
             async throws
         {
@@ -115,9 +116,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: who judges again is told what cannot be judged any more.
+        /// Goal: a person who judges again is told what cannot be judged any more.
         /// Method: two proofs are rejected for our mistake, and the payload of one is dropped, as retention does after
-        /// half a year; the mistake is mended: the command judges one, and says that one stays rejected.
+        /// half a year; the mistake is corrected: the command judges one, and says that one stays rejected.
         @Test func whatCannotBeJudgedAnyMoreIsSaid() async throws {
             try await System.run { system in
                 try system.configureGame { Mistake.bundleID.make(in: &$0) }
@@ -162,7 +163,7 @@ extension EndToEnd {
         /// exactly one Get Transaction Info, and one that was refunded after it was signed is rejected `refunded`, safe
         /// to finish.
         @Test func confirmWithAppleAlwaysAsks() async throws {
-            // A rescue would ask again: it comes late enough for a machine that stands still.
+            // A rescue would ask again: it comes late enough for a machine that pauses.
             try await System.run(.init(timeScale: 0.5)) { system in
                 try await system.startAll()
                 let sales = try await system.appStore.sell(3)
@@ -173,7 +174,7 @@ extension EndToEnd {
                 try await system.reload()
                 #expect(try await system.submit(sales[1], user: "u1", wait: 20).state == "granted")
                 #expect(system.appStore.calls(about: sales[1]).map(\.service) == [.transactionInfo])
-                // It went to Apple's queue at once: no worker read it twice.
+                // The receipt went to Apple's queue at once: no worker read it twice.
                 #expect(try await system.texts("select lane from receipts order by received_at") == ["local", "apple"])
                 try system.appStore.store.refund(sales[2].purchase.transactionId)
                 let refunded = try await system.submit(sales[2], user: "u1", wait: 20)
@@ -183,10 +184,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: an old signed transaction is not believed blindly (5.4); of one that was refunded see ``Attacks``.
+        /// Goal: an old signed transaction is not believed blindly (5.4); for a refunded one see ``Attacks``.
         /// Method: a proof signed two hours ago: Apple is asked once, the purchase stands and is granted.
         @Test func aStaleProofIsConfirmedAtApple() async throws {
-            // As above.
+            // A rescue would ask again: it comes late enough for a machine that pauses.
             try await System.run(.init(timeScale: 0.5)) { system in
                 try await system.startAll()
                 let sale = try await system.appStore.sell {
@@ -200,7 +201,7 @@ extension EndToEnd {
         }
 
         /// Goal: a message that does not decode, or points at nothing, goes to the dead letters and is visible there;
-        /// it stops nobody.
+        /// it delays no other message.
         /// Method: noise, a pointer without its number, an unknown kind and a pointer at no row are published into both
         /// verify queues; all lie in the dead-letter queue then, `makegood queue status` says so, and a purchase posted
         /// afterwards is granted by the same worker.

@@ -3,7 +3,7 @@ import Foundation
 import Logging
 import TestServers
 
-/// The App Store of one test: in this process, over real HTTP.
+/// The App Store of one test, in this process, over real HTTP.
 struct RunningSimulator: Sendable {
     let store: AppStoreSimulator
     let url: String
@@ -28,7 +28,7 @@ struct RunningSimulator: Sendable {
         try? await service.stop()
     }
 
-    /// One purchase, made now unless `change` says otherwise.
+    /// Sells one purchase, made now unless `change` says otherwise.
     func sell(
         _ productID: String = ConfigurationFile.coins, app: String = "game",
         _ change: (inout SaleRequest) -> Void = { _ in }
@@ -46,7 +46,7 @@ struct RunningSimulator: Sendable {
         return try await store.sell(request)
     }
 
-    /// Calls about this purchase that Apple has answered or dropped.
+    /// The calls about this purchase that Apple has answered or dropped.
     func calls(about sale: Sale) -> [SimulatorCall] {
         store.calls().filter { $0.transactionIds.contains(sale.purchase.transactionId) }
     }

@@ -3,15 +3,15 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// The remaining scenarios of the source document S4, and what Apple does by itself, by their ids: what comes
-    /// again, runs on, is shared, taken back and bought anew; which order is whose (B7). Real processes and a real App
-    /// Store simulator.
+    /// The remaining scenarios of the source document S4, by their ids, and what Apple does by itself: purchases that
+    /// are posted again, renewed, shared, taken back and bought anew; and which order belongs to which purchase (B7).
+    /// Real processes and a real App Store simulator.
     @Suite struct Scenarios {
-        /// Goal: whatever comes again is what it was, and a client's word about a failure closes nothing (S4-10, S4-11,
-        /// S4-12, S4-17, S4-19, S4-20, S4-22).
-        /// Method: an order that the client calls failed is bound by its purchase; the purchase comes again newly signed,
-        /// in a receipt beside another one, and after it was finished. Orders that differ in product, user or time are not
-        /// bound by it; a differing quantity is Apple's.
+        /// Goal: a purchase that is posted again keeps its decision, and a client's report of a failure closes no order
+        /// (S4-10, S4-11, S4-12, S4-17, S4-19, S4-20, S4-22).
+        /// Method: an order that the client calls failed is bound by its purchase. The purchase is posted again newly
+        /// signed, in a receipt beside another one, and after it was finished. It binds no order that differs in
+        /// product, user or time; where the quantity differs, Apple's counts.
         @Test func whatComesAgainIsWhatItWas() async throws {
             try await System.run { system in
                 let failed = try await system.place("u1", minutesAgo: 3)
@@ -51,10 +51,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: what runs on is its owner's, whoever shows it, under whatever id, and each period is given once; what was
-        /// taken back may be bought anew (restores, family sharing, renewals, upgrade, crossgrade with an old token,
-        /// one period from two devices, refund then repurchase).
-        /// Method: one subscription and one non-consumable of u1 go through all of it, shown by u1 and by u2.
+        /// Goal: a subscription or non-consumable stays its owner's, whoever posts it under whatever id, and each
+        /// period is given once. The owner may buy anew what was taken back (restores, family sharing, renewals,
+        /// upgrade, crossgrade with an old token, one period from two devices, refund then repurchase).
+        /// Method: one subscription and one non-consumable of u1 go through all of it, posted by u1 and by u2.
         @Test func whatRunsOnIsItsOwners() async throws {
             try await System.run { system in
                 let order = try await system.place("u1")
@@ -85,7 +85,7 @@ extension EndToEnd {
                         change(&$0)
                     }
                 }
-                // A renewal under another login, with the token that it began with; and again by its owner.
+                // A renewal with the token of the first period, posted under another login and again by its owner.
                 let renewal = try await period(pass, minutesAgo: 240) { $0.appAccountToken = order }
                 system.owe(renewal, to: "u1")
                 #expect(try await show(renewal, by: "u2") == "already_granted another")
@@ -99,13 +99,13 @@ extension EndToEnd {
                 #expect(try await show(devices[0], by: "u1") == "granted you")
                 #expect(try await show(devices[1], by: "u2") == "already_granted another")
                 #expect(try await show(devices[1], by: "u1") == "already_granted you")
-                // And by a third one, with another billing event (F12).
+                // The same period by a third device, with another billing event (F12).
                 let third = try await period(pass, minutesAgo: 180) {
                     $0.webOrderLineItemId = "7002"
                     $0.expiresDate = devices[0].purchase.expiresDate
                 }
                 #expect(try await show(third, by: "u1") == "already_granted you")
-                // An upgrade with an order of its own, and a crossgrade with the token of long ago.
+                // An upgrade with an order of its own, and a crossgrade with the token of an old order.
                 let upgradeOrder = try await system.place("u1", .gold, minutesAgo: 121)
                 let upgrade = try await period(ConfigurationFile.gold, minutesAgo: 120) {
                     $0.transactionReason = "PURCHASE"
@@ -165,8 +165,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: which order is whose: charged twice, hoarded, redeemed by a code, approved a day later, of another user
-        /// (P6, S1-8, S1-25; offer codes, Ask to Buy, hoarded promotional orders, grey-market receipts).
+        /// Goal: each purchase gets the right order: charged twice, hoarded, redeemed by a code, approved a day later,
+        /// of another user (P6, S1-8, S1-25; offer codes, Ask to Buy, hoarded promotional orders, grey-market
+        /// receipts).
         /// Method: one purchase of each kind beside orders that look alike.
         @Test func whichOrderIsWhose() async throws {
             try await System.run { system in
@@ -178,7 +179,7 @@ extension EndToEnd {
                 let anothers = try await system.place("owner", minutesAgo: 40)
                 try await system.startAll()
 
-                // A second charge on one order: both are given, and it is told.
+                // A second charge on one order: both purchases are given, and the double charge is recorded.
                 let charged = try await system.appStore.sell(2) { $0.appAccountToken = twice }
                 system.owe(charged, to: "u1")
                 for sale in charged { #expect(try await system.submit(sale, user: "u1", wait: 20).state == "granted") }
@@ -204,7 +205,8 @@ extension EndToEnd {
                 #expect(try await system.order(of: redeemed) == "- poster")
                 #expect(try await system.reasons(of: redeemed) == "offer_code")
                 #expect(try await system.isOpen(coded))
-                // S1-25: a record of the owner's, posted by whoever is logged in: never the poster's for that.
+                // S1-25: a visitor posts the owner's purchase under the owner's order; that post never gives it to the
+                // visitor.
                 let record = try await system.appStore.sell()
                 let held = try await system.submit(record, user: "visitor", order: anothers, wait: 20)
                 #expect(held.state == "held" && held.reason == "foreign_order" && held.safeToFinish == false)
@@ -218,7 +220,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: one Apple account, several app accounts, and the reverse; receipts that are sold to many (grey market).
+        /// Goal: one Apple account may have several app accounts, and the reverse. A customer whose purchases are
+        /// posted by many users (grey market) is held.
         /// Method: customers and users in both directions; more users of one customer than makeUp allows are held for a
         /// person, unless an order speaks for them.
         @Test func oneCustomerAndManyUsers() async throws {
@@ -250,7 +253,7 @@ extension EndToEnd {
 }
 
 extension System {
-    /// Why it was matched as it was, in words.
+    /// The reasons for the match, comma-separated; nil where nothing was granted.
     func reasons(of sale: Sale) async throws -> String? {
         try await texts(
             """

@@ -6,13 +6,13 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// What nobody may read: logs and errors, and what a session's token becomes.
+    /// What nobody may read: secrets in logs and errors, session tokens in the tables, and ids of protected users.
     @Suite(.serialized) struct Secrecy {
         private static let jws = "eyJhbGciOiJFUzI1NiJ9.eyJ0cmFuc2FjdGlvbklkIjoiMSJ9.c2lnbmF0dXJlLW9mLW5vYm9keQ"
         private static let users: Set = ["u1", "jwt-1", "13800138000"]
         private static let keys: Set = ["gateway-key-of-the-tests"]
 
-        /// Goal: a search that finds nothing would make every quiet log worthless.
+        /// Goal: the search finds secrets; if it found nothing, quiet logs would prove nothing.
         /// Method: one bad line of each kind, in the forms in which a library or a careless line would write it.
         @Test(arguments: [
             (LogSearch.Kind.signed, "info makegood: posted jws=\(jws)"),
@@ -34,11 +34,12 @@ extension EndToEnd {
             let hits = LogSearch.hits(in: log, users: Self.users, credentials: Self.keys)
             #expect(hits.contains(LogSearch.Hit(kind: kind, line: 2)))
             #expect(hits.allSatisfy { $0.line == 2 })
-            // And through the way that every log goes.
+            // Also through the check that every log goes through.
             if kind == .signed { withKnownIssue { LogSearch.examine(log, of: "a bad log") } }
         }
 
-        /// Goal: a search that finds too much is soon switched off. Method: lines as the program writes them.
+        /// Goal: the search has no false hits; a search with false hits is soon switched off. Method: lines as the
+        /// program writes them.
         @Test(arguments: [
             "2026-11-21T20:54:32+0000 info makegood: http.address=127.0.0.1:41234 [Reconciliation] ingest listening",
             "notice makegood: configuration.sha256=0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0 taken",
@@ -51,10 +52,10 @@ extension EndToEnd {
             #expect(LogSearch.hits(in: line, users: Self.users, credentials: Self.keys).isEmpty)
         }
 
-        /// Goal: even a log with everything in it holds no secret.
-        /// Method: every role with the level `trace` lives through good and bad posts, wrong credentials, a legacy
-        /// receipt, a question, Apple's errors, a refused configuration and a lost database. The harness searches every
-        /// log when its process ends, and every error answer when it comes.
+        /// Goal: no log holds a secret, even at the level that logs everything.
+        /// Method: every role with the level `trace` gets good and bad posts, wrong credentials, a legacy receipt, a
+        /// question, Apple's errors, a refused configuration and a lost database. The test support searches every log
+        /// when its process ends, and every error answer when it comes.
         @Test func nothingShowsAtTrace() async throws {
             try await System.run(System.Shape(hasProxies: true)) { system in
                 let trace = ["MAKEGOOD_LOG_LEVEL": "trace"]
@@ -106,9 +107,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a key's rate is that of the file, also after a reload, and a refusal is counted by the key's name.
+        /// Goal: the configuration file sets a key's rate, also after a reload, and a refusal is counted by the key's
+        /// name.
         /// Method: a key gets a rate of three at once; SIGHUP; of ten posts some are refused with 429 and Retry-After;
-        /// `/metrics` tells how many. The gateway's other key goes on.
+        /// `/metrics` tells how many. The gateway's other key is not limited.
         @Test func aRateIsTakenByReload() async throws {
             try await System.run(System.Shape(endsQuiet: false)) { system in
                 try await system.start(.ingest)
@@ -142,7 +144,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a user who leaves takes his id with him; what was paid stays for its legal and claw-back time (S3-44).
+        /// Goal: after an erasure nothing names the user any more; the purchases stay for their legal and claw-back
+        /// time (S3-44).
         /// Method: `makegood users`, with the support's rights, on a purchase that was granted.
         @Test func anErasedUserLeavesWhatWasPaid() async throws {
             try await System.run { system in
@@ -188,10 +191,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: where users are protected no table holds an id of theirs, as whatever a client sends it, and all goes on as
-        /// it does without (S1-12).
-        /// Method: order, report and purchase of a user, his id in every field that may hold it; what the tables hold, what
-        /// he is shown, the feed.
+        /// Goal: if users are protected, no table holds an id of theirs, in whatever field a client sends it, and
+        /// everything else works as without protection (S1-12).
+        /// Method: order, report and purchase of a user, with the user's id in every field that may hold it; then the
+        /// test reads the tables, the answers to the user and the feed.
         @Test func aProtectedSystemHoldsNoID() async throws {
             try await System.run { system in
                 try system.configure { $0.users = .init() }
@@ -234,7 +237,7 @@ extension EndToEnd {
                 let other = try await system.appStore.sell(ConfigurationFile.gems)
                 system.owe([sale, other], to: user)
                 #expect(try await system.submit(sale, user: user, order: order.id, wait: 20).state == "granted")
-                // An order number of the client's own, which is his id.
+                // The client's own order number, which is the user's id.
                 let numbered = try await system.submit(
                     .init(
                         userId: user, orderId: user, signedTransaction: other.signedTransaction, installationId: user),
@@ -251,8 +254,8 @@ extension EndToEnd {
         }
 
         /// Goal: an operator's first question has an answer: `makegood doctor`.
-        /// Method: on a good system it ends with 0 and no line fails; its database takes no writes any more, and it says so and
-        /// ends with 1.
+        /// Method: on a good system it ends with 0 and no line fails. Then its database takes no writes any more: the
+        /// command says so and ends with 1.
         @Test func theDoctorSeesWhatIsThere() async throws {
             try await System.run { system in
                 let report = try await system.command("doctor")

@@ -16,24 +16,25 @@ import WorkQueue
 
 /// The whole product for one test: real processes, a database and queues of its own, an App Store of its own.
 ///
-/// `run` starts nothing by itself but the App Store; the test starts the processes it needs. Afterwards `run` holds
-/// what must be true after every test (`Books`), and ends everything, however the test went.
+/// `run` itself starts only the App Store; the test starts the processes it needs. Afterwards `run` checks the
+/// invariants of every test (`Books`), and ends everything, however the test went.
 ///
 /// Every process works with the rights of its role, at the database (`makegood roles`) and at the broker, whose users
-/// deploy/local makes: what one of them lacks fails a test.
+/// deploy/local makes: if a process lacks a right, a test fails.
 final class System: Sendable {
     struct Shape: Sendable {
-        /// On every delay of retries, rescues and parking: hours become minutes.
+        /// Scales every delay of retries, rescues and parking: hours become minutes.
         var timeScale = 0.02
         /// Processes reach the servers through proxies that the test can cut.
         var hasProxies = false
-        /// Instead of a new database and new queues on the servers of the environment.
+        /// Private servers, instead of a new database and new queues on the servers of the environment.
         var servers: PrivateServers?
-        /// Services may declare queues, as in the default set-up, so that they bring back what somebody deletes.
+        /// Services may declare queues, as in the default set-up, so that they declare a queue again that somebody
+        /// deletes.
         var declaresQueues = false
         /// False where a test ends with receipts that are still being tried.
         var endsQuiet = true
-        /// Processes leave the processor to the simulator: one that is kept from it hears calls in bunches.
+        /// Processes leave the processor to the simulator: if the simulator lacks it, calls reach it in bunches.
         var isPolite = false
     }
 
@@ -61,7 +62,7 @@ final class System: Sendable {
     let queuePrefix: String
     let postgresProxy: FaultProxy?
     let brokerProxy: FaultProxy?
-    /// Straight to the servers, whatever the proxies do.
+    /// A connection straight to the server, whatever the proxies do.
     let database: Database
     private let postgresURL: String
     let amqpURL: String
@@ -86,7 +87,7 @@ final class System: Sendable {
             PostgresConfiguration(url: postgresURL, applicationName: "end-to-end", namedStatements: false),
             connections: 2, logger: Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() })
         state = Mutex(State(file: ConfigurationFile(simulator: appStore)))
-        // Registered, so that they are deleted afterwards.
+        // The queues are registered so that they are deleted afterwards.
         for queue in queues.topology.queues { _ = broker?.queue(String(queue.name.dropFirst(queuePrefix.count + 1))) }
         try writeConfiguration()
     }
@@ -135,7 +136,7 @@ final class System: Sendable {
         }
         do {
             if shape.servers != nil { try await system.command("migrate", as: nil) }
-            // Also of a copy: who may connect is not copied.
+            // For a copy too: the rights to connect are not copied.
             try await system.command("roles", as: nil)
             try await system.command("queue", "declare", as: nil)
             try await body(system)
@@ -160,7 +161,7 @@ final class System: Sendable {
         await appStore.stop()
     }
 
-    /// What every process printed so far.
+    /// Everything that every process printed so far.
     var logs: [(name: String, text: String)] { state.withLock { $0.processes }.map { ($0.name, $0.log) } }
 
     private func report(_ error: any Error) async -> String {
@@ -192,7 +193,7 @@ extension System {
         ?? URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().appending(path: "deploy/local").path
 
-    /// A server's address for the user of this role; nil: as it was given to us, with all rights.
+    /// A server's address for the user of this role; nil: the address as given to the tests, with all rights.
     private func address(_ url: String, as role: DatabaseRole?) throws -> String {
         guard let role else { return url }
         guard var parts = URLComponents(string: url) else { throw Failure(description: "the address of a server") }
@@ -223,7 +224,8 @@ extension System {
         return environment
     }
 
-    /// Starts a process of this role. Ingest answers and a worker has said that it started when this returns.
+    /// Starts a process of this role. Returns when ingest answers, or when a worker or scheduler has said that it
+    /// started.
     @discardableResult
     func start(_ role: Role, _ environment: [String: String] = [:]) async throws -> RunningProcess {
         let process = try launch(role, environment)
@@ -292,9 +294,9 @@ extension System {
         }
     }
 
-    /// Runs a command to its end, without proxies; what it printed. Fails unless it ends with exit 0.
+    /// Runs a command to its end, without proxies; returns what it printed. Fails unless it ends with exit 0.
     ///
-    /// - Parameter role: nil: with all rights.
+    /// - Parameter role: the role whose rights the command has; nil: all rights.
     @discardableResult
     func command(_ arguments: String..., as role: DatabaseRole? = .support) async throws -> String {
         try await command(arguments, as: role)
@@ -344,10 +346,10 @@ extension System {
         try configure { change(&$0.apps[0]) }
     }
 
-    /// SIGHUP to every process; each has said that it took the file when this returns.
+    /// Sends SIGHUP to every process; returns when each has said that it took the file.
     func reload() async throws { try await hangUp("configuration taken") }
 
-    /// SIGHUP to every process; each has logged these words once more when this returns.
+    /// Sends SIGHUP to every process; returns when each has logged these words once more.
     func hangUp(_ words: String) async throws {
         let processes = state.withLock { $0.processes.filter(\.isRunning) }
         let before = processes.map { $0.log.ranges(of: words).count }
@@ -372,7 +374,7 @@ extension System {
 // MARK: - Buying, and the books
 
 extension System {
-    /// A player's app: posts until it is accepted, as a client must. The answer's status is 200 or 202.
+    /// Posts as a player's app: until the post is accepted, as a client must. The answer's status is 200 or 202.
     @discardableResult
     func submit(
         _ post: Client.Post, to client: Client? = nil, wait seconds: Int? = nil, patience: Duration = .seconds(60)
@@ -395,7 +397,7 @@ extension System {
         }
     }
 
-    /// The signed transaction of a sale.
+    /// Submits the signed transaction of a sale.
     @discardableResult
     func submit(
         _ sale: Sale, user: String, app: String = "game", wait seconds: Int? = nil
@@ -403,7 +405,7 @@ extension System {
         try await submit(.init(appId: app, userId: user, signedTransaction: sale.signedTransaction), wait: seconds)
     }
 
-    /// The signed transactions of many sales in one post, which takes them all.
+    /// Submits the signed transactions of many sales in one post; all must be accepted.
     func submit(_ sales: [Sale], user: String) async throws {
         let answers = try await client.postBatch(
             sales.map { Client.Post(userId: user, signedTransaction: $0.signedTransaction) })
@@ -413,7 +415,7 @@ extension System {
         state.withLock { $0.books.accepted.formUnion(answers.map(\.id)) }
     }
 
-    /// The legacy receipt of a sale.
+    /// Submits the legacy receipt of a sale.
     @discardableResult
     func submitReceipt(
         _ sale: Sale, user: String, app: String = "game", wait seconds: Int? = nil
@@ -421,12 +423,12 @@ extension System {
         try await submit(.init(appId: app, userId: user, receipt: sale.receipt), wait: seconds)
     }
 
-    /// Notes that this purchase must be granted in the end, once, to this user or one of these.
+    /// Notes that this purchase must be granted in the end, once, to one of these users.
     func owe(_ sale: Sale, to users: String...) {
         state.withLock { $0.books.owed[sale.purchase.transactionId] = Set(users) }
     }
 
-    /// As above, with as much of its item as was promised rather than what the file says.
+    /// As `owe(_:to:)`, with the amount that was promised for one unit of its item instead of the configuration file's.
     func owe(_ sale: Sale, promised amount: Int, to user: String) {
         owe(sale, to: user)
         state.withLock { $0.books.promised[sale.purchase.transactionId] = amount }
@@ -436,7 +438,7 @@ extension System {
         for sale in sales { owe(sale, to: user) }
     }
 
-    /// Waits until what is owed was granted.
+    /// Waits until every owed purchase was granted.
     func settleDebts(within limit: Duration = .seconds(60)) async throws {
         let owed = state.withLock { Set($0.books.owed.keys) }
         try await wait("\(owed.count) purchases to be granted", within: limit) {

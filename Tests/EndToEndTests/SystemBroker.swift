@@ -4,9 +4,9 @@ import RabbitMQ
 import TestServers
 import WorkQueue
 
-/// What a test does at the broker itself, beside the services.
+/// What a test does at the broker itself, without the services.
 extension System {
-    /// Any bytes into a queue, from a connection of the test's own.
+    /// Publishes any bytes into a queue, from a connection of the test's own.
     func publish(_ body: String, to queue: String) throws {
         guard let broker else { throw Failure(description: "private brokers are not published to") }
         try broker.publish(Array(body.utf8), to: queue)
@@ -14,7 +14,7 @@ extension System {
 
     func deleteQueue(_ queue: String) throws { try broker?.delete(queue) }
 
-    /// Ready messages.
+    /// The number of ready messages.
     func depth(of queue: String) async throws -> Int {
         try await withPublisher { try await $0.depth(of: queue) }
     }
@@ -23,13 +23,13 @@ extension System {
         try await withPublisher { try await $0.counts(of: queue).consumers }
     }
 
-    /// Throws away every ready message of a queue; how many. Rings for the local queue may share a message.
+    /// Deletes every ready message of a queue; returns how many. Pointers for the local queue may share a message.
     func purge(_ queue: String) throws -> Int {
         guard let broker else { throw Failure(description: "private brokers are not purged") }
         return try broker.purge(queue)
     }
 
-    /// Waits until the broker has confirmed so many rings for a queue to the ingest that was started last.
+    /// Waits until the broker has confirmed `count` messages for a queue to the ingest that was started last.
     func waitForRings(_ count: Int, in queue: String) async throws {
         try await wait("\(count) rings to have left for \(queue)") {
             try await self.client.get("/metrics").text.contains(
@@ -37,7 +37,7 @@ extension System {
         }
     }
 
-    /// Rejects so many bodies, as a worker does that cannot read them.
+    /// Rejects `count` bodies, as a worker does that cannot read them.
     func reject(_ count: Int, of queue: String) async throws {
         let consumer = Consumer(
             try BrokerConfiguration(url: amqpURL), topology: queues.topology,

@@ -2,9 +2,9 @@ import Foundation
 import Postgres
 import Purchases
 
-/// Looking at the rows, and waiting until they are as they must be.
+/// Reads rows, and waits until they are as they must be.
 extension System {
-    /// One text per row of the first column.
+    /// The first column of the result, one text per row.
     func texts(_ sql: String) async throws -> [String] {
         try await database.run(
             Statement<Void, String?>("test.texts", sql) { row throws(PostgresError) in try row.optionalText(0) }
@@ -21,7 +21,7 @@ extension System {
         try await database.run(Statement<Void, Void>("test.execute", sql))
     }
 
-    /// Waits until a condition holds. What was awaited, and the rows as they are, stand in the failure.
+    /// Waits until a condition holds. The failure names what was awaited, and shows the rows.
     func wait(
         _ what: String, within limit: Duration = .seconds(60), _ condition: () async throws -> Bool
     ) async throws {
@@ -34,7 +34,7 @@ extension System {
         }
     }
 
-    /// Waits until so many receipts are in this state.
+    /// Waits until `count` receipts are in this state.
     func wait(_ state: ReceiptState, _ count: Int, within limit: Duration = .seconds(60)) async throws {
         try await wait("\(count) receipts to be \(state.rawValue)", within: limit) {
             try await self.count("select count(*) from receipts where state = '\(state.rawValue)'") == count

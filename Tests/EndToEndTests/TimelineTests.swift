@@ -4,13 +4,13 @@ import Purchases
 import Testing
 
 extension EndToEnd {
-    /// What became of a purchase, told from the rows (B14): to support, by HTTP and by command, and to players.
+    /// Timelines of purchases, built from the rows (B14): for support, by HTTP and by command, and for players.
     @Suite struct Timelines {
-        /// Goal: a granted purchase, somebody else's claim to it, and Apple's refund are told in their order; the player
-        /// and the claimant learn nothing of each other.
-        /// Method: u1's purchase is granted, player-two posts the same, Apple refunds it, u1 posts it again: Apple, asked
-        /// every time, says so. The timeline is read by its receipt and by its transaction: with the key of support, by
-        /// command, and with the tokens of both players and of a third.
+        /// Goal: a timeline tells a granted purchase, another user's claim to it, and Apple's refund in their order;
+        /// the player and the claimant learn nothing of each other.
+        /// Method: u1's purchase is granted, player-two posts the same, Apple refunds it, and u1 posts it again: the
+        /// worker asks Apple every time, and Apple tells of the refund. The timeline is read by its receipt and by its
+        /// transaction: with the key of support, by command, and with the tokens of both players and of a third.
         @Test func grantedClaimedAndRefunded() async throws {
             try await System.run { system in
                 try system.configureGame { $0.confirmWithApple = "always" }
@@ -68,9 +68,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a receipt that waits for us says for what, and the player is told that nothing is lost.
-        /// Method: a purchase of a product that is not configured is held; its timeline names the step of the operator; the
-        /// product is added, the purchase is granted, and the timeline goes on.
+        /// Goal: the timeline of a receipt that waits for the operator says what it waits for, and the player is told
+        /// that nothing is lost.
+        /// Method: a purchase of a product that is not configured is held; its timeline names the step of the operator;
+        /// the product is added, the purchase is granted, and the timeline goes on.
         @Test func heldUntilItsProductIsThere() async throws {
             try await System.run { system in
                 let gems = try #require(system.file.apps[0].products.first { $0.id == ConfigurationFile.gems })
@@ -99,9 +100,11 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: what a person found out is given by a worker, once, to whom the person named, and the timeline says so.
-        /// Method: a player has nothing but a transaction's id; held, his own post proves nothing. `support give` names
-        /// him: the goods are his, the feed tells so once, and a second `give`, to somebody else, is refused.
+        /// Goal: a worker carries out a support decision, once, for the user whom the person named, and the timeline
+        /// says so.
+        /// Method: a player has only a transaction's id; it is held, because the player's own post proves nothing.
+        /// `support give` names the player: the player gets the goods, the feed tells so once, and a second `give`, to
+        /// somebody else, is refused.
         @Test func givenByAPersonsWord() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -129,9 +132,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: after an outage of Apple's a parked receipt tells of every try, and of the person who set it in motion.
-        /// Method: Apple answers 503; the receipt is made a day older by hand, so that it is parked after its eighth try.
-        /// Then Apple is back, and `queue redrive` lets it be granted.
+        /// Goal: after an outage of Apple's the timeline of a parked receipt tells of every try, and of the person who
+        /// redrove it.
+        /// Method: Apple answers 503; the receipt is made a day older by hand, so that it is parked after its eighth
+        /// try. Then Apple is back, and `queue redrive` lets it be granted.
         @Test func parkedAfterAnOutage() async throws {
             try await System.run(.init(timeScale: 0.005)) { system in
                 try await system.startAll()
@@ -167,7 +171,7 @@ extension EndToEnd {
 }
 
 extension Client.Answer {
-    /// What happened, in the order in which a timeline tells it.
+    /// The kinds of the entries, in the timeline's order.
     fileprivate var what: [String] {
         (json["timeline"] as? [[String: Any]] ?? []).compactMap { $0["what"] as? String }
     }

@@ -6,11 +6,11 @@ import Service
 import Testing
 
 extension EndToEnd {
-    /// One id, followed through every part.
+    /// Follows one trace id through every process.
     @Suite struct Traces {
         private typealias Line = [String: String]
 
-        /// The lines of a log in JSON; every line is one. What has no end yet is being written.
+        /// The lines of a JSON log; every line must be JSON. The last line is left out while it has no end.
         private static func lines(of process: RunningProcess) throws -> [Line] {
             let log = process.log
             return try log[..<(log.lastIndex(of: "\n") ?? log.startIndex)].split(separator: "\n").map { line in
@@ -23,11 +23,12 @@ extension EndToEnd {
             "00-4bf92f3577b34da6a3ce929d0e0e\(4000 + number)-00f067aa0ba902b7-\(flags)"
         }
 
-        /// Goal: a post's trace is found at ingest, in the worker and at each call to Apple, beside the receipt's id that
-        /// the database has; also of a try after a wait at the broker, and of rings that share a message.
-        /// Method: a legacy receipt whose first call breaks, so that it comes again by a rung of the ladder; then, while
-        /// no worker runs, ten signed transactions, each with a trace of its own. Every process logs JSON; no scheduler
-        /// runs, so nothing but the ring can have brought the trace.
+        /// Goal: a post's trace appears in the log of ingest, of the worker and at each call to Apple, beside the
+        /// receipt's id in the database. This also holds for a try after a wait at the broker, and for pointers that
+        /// share a message.
+        /// Method: a legacy receipt whose first call breaks, so that it comes again by a rung of the ladder; then,
+        /// while no worker runs, ten signed transactions, each with a trace of its own. Every process logs JSON; no
+        /// scheduler runs, so that only the published message can have carried the trace.
         @Test func oneIDIsFollowedThroughEveryPart() async throws {
             try await System.run { system in
                 let json = ["MAKEGOOD_LOG_FORMAT": "json"]
@@ -77,8 +78,8 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a trace that the caller does not record costs no line, nonsense begins a new trace, and without one there
-        /// is none.
+        /// Goal: a trace that the caller does not record costs no line, a malformed one begins a new trace, and a post
+        /// without one has none.
         /// Method: three posts that are granted, and the log of both processes at the usual level.
         @Test func whoDoesNotRecordIsNotTold() async throws {
             try await System.run { system in

@@ -6,8 +6,8 @@ import Purchases
 import Testing
 
 extension EndToEnd {
-    /// Apple is away, and the operator takes a risk for the player (B10). The books hold that what was given on trust is
-    /// told so, and has Apple's word by the end.
+    /// Apple cannot be reached, and the operator takes a risk for the player (B10). The invariants check that every
+    /// grant on trust was told as one, and was confirmed or taken back by the end.
     @Suite struct Trust {
         /// Goal: the player has the goods within seconds of an outage, and Apple confirms them when it is back.
         /// Method: Apple answers 503; a signed transaction that Apple must confirm is posted with `?wait=`: before five
@@ -41,8 +41,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a legacy receipt that was verified here is given on trust as well, whatever service asks about it.
-        /// Method: as above, with a receipt and either strategy alone.
+        /// Goal: a legacy receipt that was verified here is given on trust as well, whichever of Apple's services must
+        /// confirm it.
+        /// Method: as in the test above, with a receipt and either strategy alone.
         @Test(arguments: ["serverApi", "verifyReceipt"]) func aLegacyReceiptToo(_ strategy: String) async throws {
             try await System.run { system in
                 try system.trust(purchasesMin: 0)
@@ -59,9 +60,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: what was given on trust is confirmed by Apple's word, whatever is sold by then.
-        /// Method: as above, with a signed transaction and with a receipt; the product leaves the catalogue before Apple
-        /// comes back.
+        /// Goal: Apple's answer confirms a purchase that was given on trust, even if its product is sold no more.
+        /// Method: as in the tests above, with a signed transaction and with a receipt; the product leaves the
+        /// catalogue before Apple comes back.
         @Test(arguments: [nil, "serverApi", "verifyReceipt"] as [String?])
         func confirmedThoughItsProductIsSoldNoMore(_ strategy: String?) async throws {
             try await System.run { system in
@@ -82,14 +83,14 @@ extension EndToEnd {
                 system.appStore.store.clearFaults()
                 try await system.wait(.granted, 1)
                 #expect(try await system.told(of: sale) == ["purchase.granted", "purchase.confirmed"])
-                // Where the books look up what was to be given.
+                // The invariants look up here what was to be given.
                 try system.configureGame { $0.products = products }
             }
         }
 
-        /// Goal: what Apple denies later is taken back, once, and the grant stays on record.
-        /// Method: as above, but the purchase is refunded during the outage. The receipt ends granted with the reason
-        /// `refunded`, one event takes the goods back; the next purchase of this user is not given on trust.
+        /// Goal: a purchase that Apple later calls refunded is taken back, once, and the grant stays on record.
+        /// Method: as in the first test, but the purchase is refunded during the outage. The receipt ends granted with
+        /// the reason `refunded`, one event takes the goods back; the next purchase of this user is not given on trust.
         @Test func takenBackWhereAppleRefundedMeanwhile() async throws {
             try await System.run { system in
                 try system.trust(purchasesMin: 0)
@@ -115,10 +116,11 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: the limits and the trust rule bound the risk; beyond them everything is as without them.
-        /// Method: two a day for a user, three for the app, one confirmed purchase before. Users with a purchase behind
-        /// them post three, two and one more, a stranger one: three are given on trust, by their turn. Apple comes
-        /// back: all are granted.
+        /// Goal: the limits and the trust rule bound the risk; beyond them a purchase waits for Apple, as without
+        /// trust.
+        /// Method: two a day for a user, three for the app, one confirmed purchase before. Two users with a confirmed
+        /// purchase post three and two more, one of them also another product, and a stranger posts one: the first
+        /// three that the rules allow are given on trust. Apple comes back: all are granted.
         @Test func beyondTheLimitsItWaits() async throws {
             try await System.run { system in
                 try system.trust(purchasesMin: 1)
@@ -138,7 +140,7 @@ extension EndToEnd {
                     #expect((answer.reason == "unconfirmed") == isGiven, "\(user)")
                     #expect(answer.safeToFinish == isGiven)
                 }
-                // Not one of those: its product is nobody's risk.
+                // This purchase is not one of the three: its product may not be given on trust.
                 let gems = try await system.appStore.sell(ConfigurationFile.gems)
                 system.owe(gems, to: "u2")
                 #expect(try await system.submit(gems, user: "u2", wait: 2).safeToFinish == false)
@@ -205,7 +207,7 @@ extension EndToEnd {
 }
 
 extension System {
-    /// Every signed transaction is confirmed by Apple, and coins may be given before.
+    /// Sets that Apple must confirm every signed transaction, and that coins may be given before.
     fileprivate func trust(purchasesMin: Int, perUserPerDay: Int = 2, perAppPerDay: Int = 3) throws {
         try configureGame {
             $0.confirmWithApple = "always"
@@ -223,7 +225,7 @@ extension System {
         try appStore.store.fault(down)
     }
 
-    /// The types of a purchase's events, in the order they were told.
+    /// The types of a purchase's events, in the order in which they were told.
     fileprivate func told(of sale: Sale) async throws -> [String] {
         try await texts(
             "select type from events where transaction_id = '\(sale.purchase.transactionId)' order by xid, id")

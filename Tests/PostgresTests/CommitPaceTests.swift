@@ -3,10 +3,10 @@ import Testing
 
 @testable import Postgres
 
-/// Goal: a flush that takes longer is followed by a longer pause, within the bounds, so that a slow database has
-/// fewer and larger statements. Method: a table; then the same stream over a quick and a slow pretended database.
+/// Goal: a flush that takes longer is followed by a longer pause, within the bounds, so that a slow database gets fewer
+/// and larger statements. Method: a table; then the same stream over a quick and a slow pretended database.
 @Suite struct CommitPaceTests {
-    /// Milliseconds.
+    /// The length of a flush and the expected interval, in milliseconds.
     @Test(arguments: [(0, 5), (1, 5), (2, 8), (6, 24), (10, 40), (5_000, 40)])
     func aSlowFlushIsFollowedByALongerPause(took: Int, interval: Int) {
         #expect(CommitPace().interval(after: .milliseconds(took)) == .milliseconds(interval))
@@ -16,7 +16,7 @@ import Testing
         #expect(CommitPace(shortest: .seconds(60)).interval(after: .seconds(1)) == .seconds(60))
     }
 
-    /// By comparison: how many come in a while is the machine's doing.
+    /// Compares two runs, because how many items arrive in a while depends on the machine.
     @Test func aSlowDatabaseHasLargerStatements() async {
         func size(took: Duration) async -> Int {
             let batches = Mutex<[Int]>([])
@@ -33,12 +33,12 @@ import Testing
                     try? await Task.sleep(for: .milliseconds(4))
                 }
             }
-            // The first flushes know of none before them, the last takes what is left.
+            // The first flushes know of no earlier flush, and the last one takes the rest.
             let sizes = batches.withLock { $0.dropFirst(4).dropLast() }
             return sizes.reduce(0, +) / max(1, sizes.count)
         }
         let (quick, slow) = (await size(took: .milliseconds(1)), await size(took: .milliseconds(100)))
-        // 400 ms between two flushes instead of 5 or a few more.
+        // About 400 ms between two flushes instead of 5 or a few more.
         #expect(quick > 0 && slow > 5 * quick, "\(quick), \(slow)")
     }
 }

@@ -3,14 +3,14 @@ import Testing
 
 @testable import Postgres
 
-/// Goal: whatever order of arrivals, successes and failures, every item is answered exactly once, with an answer that
-/// its own fate explains, within its bounds. Method: the pure queue under a seeded random script, with a clock that
-/// the test turns, beside a model that only counts; then the corners one by one.
+/// Goal: in whatever order items arrive, succeed and fail, every item is answered exactly once, within its bounds, with
+/// an answer that fits what happened to it. Method: the pure queue under a seeded random script, with a clock that the
+/// test sets, beside a model that only counts; then each special case.
 @Suite struct CommitQueueTests {
     private typealias Queue = CommitQueue<Int>
     private static let data = PostgresError.data(sqlState: "22003", statement: "t")
 
-    /// A hundred that are always the same, and a hundred others from one that is printed.
+    /// A hundred seeds that are always the same, and a hundred others from a random seed that is printed.
     private static let seeds: [UInt64] = {
         let first = SeededRandom(announcing: "commit queue").seed
         return Array(1...100) + (0..<100).map { first &+ $0 }
@@ -35,7 +35,7 @@ import Testing
             for entry in entries {
                 #expect(held.removeValue(forKey: entry.id) != nil, "answered twice, seed \(seed)")
                 if let first = firstFailure[entry.id] {
-                    // Its own retry time, its pieces', and what the clock jumped while they were flying.
+                    // The item's own retry time, the one of its pieces, and the jumps of the clock during flushes.
                     #expect(first.duration(to: now) < .seconds(120), "answered too late, seed \(seed)")
                 }
             }
@@ -122,7 +122,7 @@ import Testing
             }
             check()
         }
-        // Then the weather clears: everything must be answered.
+        // Then the database recovers: every item must be answered.
         for _ in 0..<100_000 where !held.isEmpty {
             if let batch = flying.popLast() {
                 finish(batch, healthy: true)
@@ -135,7 +135,7 @@ import Testing
         #expect(queue.heldRows == 0 && queue.heldBytes == 0)
     }
 
-    /// Every size of batch, every place of the culprit: it alone is poison, and the rest commits.
+    /// For every size of batch and every place of the culprit: the culprit alone is poison, and the rest commits.
     @Test(arguments: [1, 2, 3, 7, 8, 64, 100]) func bisectFindsExactlyTheCulprit(count: Int) {
         for culprit in 1...UInt64(count) {
             var queue = Queue(.init(batchRows: 512, batchBytes: 1 << 20, queueRows: 512, queueBytes: 1 << 20))
@@ -155,7 +155,7 @@ import Testing
             #expect(poison == [culprit])
             #expect(committed == count - 1)
             #expect(queue.isEmpty)
-            // Two flushes a halving at most.
+            // At most two flushes for each halving.
             #expect(flushes <= 1 + 2 * (Int.bitWidth - (count - 1).leadingZeroBitCount))
         }
     }
@@ -184,7 +184,7 @@ import Testing
         }
     }
 
-    /// An overloaded server times out on everything: all of it is given back in bounded time.
+    /// An overloaded server times out on everything: all items are given back in bounded time.
     @Test func whenEverythingTimesOutAllIsGivenBack() {
         var queue = Queue(.init(batchRows: 512, batchBytes: 1 << 20, queueRows: 512, queueBytes: 1 << 20))
         for item in 0..<512 { #expect(queue.add(item, rows: 1, bytes: 1) != nil) }

@@ -24,7 +24,7 @@ func withDatabase<Result>(
 }
 
 extension Logger {
-    /// Outages are what these tests are about: nobody needs to read of them.
+    /// A logger that prints nothing: these tests are about outages, and nobody needs to read of them.
     static var quiet: Logger {
         var logger = Logger(label: "tests")
         logger.logLevel = .critical
@@ -32,7 +32,7 @@ extension Logger {
     }
 }
 
-/// Waits until the test database has what `condition` selects: no test guesses how long something takes.
+/// Waits until `condition` holds in the test database, so that no test guesses how long something takes.
 func until(exists condition: String) async throws {
     try await withDatabase { database in
         for _ in 0..<400 {
@@ -52,7 +52,7 @@ func until(running text: String) async throws {
             """)
 }
 
-/// A statement that is only executed, or that reads one value.
+/// A statement without a result.
 func command(_ sql: String) -> Statement<Void, Void> { Statement("test.command", sql) }
 
 func oneNumber(_ sql: String) -> Statement<Void, Int> {
@@ -64,7 +64,7 @@ func oneText(_ sql: String) -> Statement<Void, String> {
 }
 
 extension Database {
-    /// The error of a statement that is only executed; nil if it succeeds.
+    /// The error of a statement without a result; nil if it succeeds.
     func failure(of sql: String) async -> PostgresError? {
         do throws(PostgresError) {
             try await run(command(sql))

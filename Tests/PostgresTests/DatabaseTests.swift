@@ -3,8 +3,8 @@ import Postgres
 import TestServers
 import Testing
 
-/// Goal: every failure a server can give arrives as the error that says what to do about it, and the connection is
-/// usable (or replaced) afterwards. Method: each SQLSTATE is provoked for real.
+/// Goal: every failure that a server can report becomes the error that says what to do about it, and the connection is
+/// usable (or replaced) afterwards. Method: each SQLSTATE is provoked on a real server.
 @Suite(.database, .serialized, .timeLimit(.minutes(2))) struct DatabaseTests {
     /// Runs `sql`, returns its error, and checks that the next call works.
     private func failure(
@@ -117,7 +117,7 @@ import Testing
     }
 
     @Test func readOnlyServerDropsTheConnection() async throws {
-        // A connection that began on a primary and finds itself read-only, as after a fail-over.
+        // A connection that began on a primary becomes read-only, as after a fail-over.
         try await withDatabase { database async throws in
             let before = try await database.run(oneNumber("select pg_backend_pid()"))
             await #expect(throws: PostgresError.readOnly) {
@@ -151,7 +151,7 @@ import Testing
                 Issue.record("\(String(describing: error))")
                 continue
             }
-            // With password authentication a server does not tell that the role does not exist.
+            // With password authentication a server does not say that the role does not exist.
             #expect(state == sqlState || (key == "user" && state == "28P01"))
         }
     }
@@ -164,7 +164,7 @@ import Testing
         }
     }
 
-    /// Killed while it works: the outcome is unknown, and the next call finds a new connection.
+    /// The backend is killed during a call: the outcome is unknown, and the next call gets a new connection.
     @Test func backendKilledInACall() async throws {
         try await withDatabase { database async throws in
             let backend = try await database.run(oneNumber("select pg_backend_pid()"))[0]
@@ -177,7 +177,7 @@ import Testing
         }
     }
 
-    /// Killed while it was idle: nobody notices, because nothing was lost.
+    /// The backend is killed while it was idle: no call fails, because nothing was lost.
     @Test func backendKilledWhenIdle() async throws {
         try await withDatabase { database async throws in
             for _ in 0..<5 {
@@ -231,7 +231,7 @@ import Testing
         }
     }
 
-    /// The busy one is passed over.
+    /// The busy connection is passed over.
     @Test func leastBusyConnection() async throws {
         try await withDatabase(connections: 2) { database async throws in
             try await untilBothAreUp(database)
@@ -260,7 +260,7 @@ import Testing
         }
     }
 
-    /// A migration changes what `select *` means: 0A000, and prepared again.
+    /// A migration changes the columns of `select *`: 0A000, and the statement is prepared again.
     @Test func statementsSurviveAChangedTable() async throws {
         try await withDatabase { database async throws in
             try await database.run(command("create table changing (id int)"))

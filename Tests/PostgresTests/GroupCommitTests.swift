@@ -6,8 +6,8 @@ import TestServers
 import Testing
 
 /// Goal: a caller's answer is the truth about its own item, whatever happens to the batches around it. Method: ten
-/// thousand callers over a pretended database that fails at random before and after its commit (seed printed), judged
-/// by what it holds at the end; then the real database.
+/// thousand callers over a pretended database that fails at random before and after its commit (seed printed); at the
+/// end its content is compared with the answers. Then the real database.
 @Suite(.serialized, .timeLimit(.minutes(3))) struct GroupCommitTests {
     /// Commits idempotently, and fails as a database does.
     private final class Pretended: Sendable {
@@ -113,19 +113,19 @@ import Testing
             })
         await withTaskGroup { tasks in
             for item in 0..<9_000 { tasks.addTask { _ = await Self.answer(group, item) } }
-            // At once, whatever time the machine needs to begin so many.
+            // Waits until all are held, however long the machine needs to begin so many.
             while group.held.rows < 9_000 { try? await Task.sleep(for: .milliseconds(1)) }
             gate.open()
         }
         database.state.withLock { #expect($0.flushes < 200, "\($0.flushes) flushes of 9,000 items") }
     }
 
-    /// One writer at a time while little waits: what comes during its batch is the next batch, whole. Another one begins
-    /// where the first does not come back, or where a crowd waits.
+    /// One writer at a time while little waits: items that arrive during its batch are the next batch, whole. Another
+    /// writer begins if the first does not return, or if many items wait.
     @Test func anotherWriterOnlyWhereItHelps() async throws {
         let cases: [(crowd: Int, patience: Duration, expected: Int)] = [
             (20, .seconds(60), 1), (20, .milliseconds(1), 2), (400, .seconds(60), 2),
-            // Nobody comes any more when the patience ends.
+            // No further item arrives when the patience ends.
             (20, .milliseconds(500), 2),
         ]
         for (crowd, patience, expected) in cases {
@@ -156,7 +156,7 @@ import Testing
         }
     }
 
-    /// What comes in a stream shares its statements; who submits one by one waits for nobody.
+    /// Items that arrive in a stream share statements; a caller that submits one by one does not wait for others.
     @Test func whatComesInAStreamSharesItsStatements() async throws {
         let batches = Mutex<[Int]>([])
         func group(pace: Duration, items: Int? = nil, gate: Gate = Gate()) -> GroupCommit<Int, Int> {
@@ -172,7 +172,7 @@ import Testing
         for item in 1...50 { #expect(try await patient.submit(item) == item) }
         #expect(batches.withLock { $0 } == Array(repeating: 1, count: 50))
 
-        // The second time nobody waits for an hour: three are enough.
+        // The second time the pace is an hour and no batch waits for it: three items are enough.
         for (pace, items) in [(Duration.seconds(3), Int?.none), (.seconds(3600), 3)] {
             batches.withLock { $0 = [] }
             let gate = Gate()
@@ -244,8 +244,8 @@ import Testing
         #expect(batches.withLock { $0 } == [1, 2, 128])
     }
 
-    /// Whenever somebody comes, at the very end of a pause too, he is answered: a few that come again at all moments of
-    /// it, with one writer and with two.
+    /// Every item is answered, also one that arrives at the very end of a pause. A few callers submit at all moments of
+    /// the pause, with one writer and with two.
     @Test(arguments: [1, 2]) func nobodyIsForgotten(writers: Int) async throws {
         let group = GroupCommit<Int, Int>(
             name: "test", writers: writers, patience: .milliseconds(3),
@@ -280,7 +280,7 @@ import Testing
             for item in 0..<30 { tasks.addTask { await Self.answer(group, item) } }
             return await tasks.reduce(into: [Result<Int, GroupCommitError>]()) { $0.append($1) }
         }
-        // What is being written counts as well.
+        // Items that are being written count as well.
         for _ in 0..<500 where group.held.rows < 10 { try await Task.sleep(for: .milliseconds(2)) }
         try await Task.sleep(for: .milliseconds(50))
         #expect(group.held == (10, 900))
@@ -319,7 +319,7 @@ import Testing
         await group.close()
     }
 
-    /// The caller goes away in the middle: its item and its neighbours are committed all the same.
+    /// The caller is cancelled in the middle: its item and its neighbours are committed all the same.
     @Test func cancelledCallersDoNotHarmTheBatch() async throws {
         let database = Pretended(seed: 2, failureRate: 0)
         let group = GroupCommit<Int, Int>(
@@ -338,7 +338,7 @@ import Testing
         #expect(database.state.withLock { $0.committed } == Set(items))
     }
 
-    /// An answer too few would give callers each other's outcomes.
+    /// If one answer were missing, callers would get each other's outcomes.
     @Test func aFlushThatLosesAnOutcomeFailsItsBatch() async throws {
         let group = GroupCommit<Int, Int>(
             name: "odd", size: { _ in (1, 1) }, flush: { items throws(PostgresError) in Array(items.dropLast()) })
@@ -457,7 +457,7 @@ import Testing
     }
 }
 
-/// Holds everyone until it is opened.
+/// Holds every caller until it is opened.
 private final class Gate: Sendable {
     private let state = Mutex<(isOpen: Bool, waiting: [CheckedContinuation<Void, Never>])>((false, []))
 

@@ -2,8 +2,8 @@ import Testing
 
 @testable import Postgres
 
-/// Goal: a libpq below 15 stops the start and is named. Method: version numbers as the manual
-/// writes them, on both sides of the line, and the library that is loaded here.
+/// Goal: a libpq below 15 stops the start and is named. Method: version numbers as the manual writes them, on both
+/// sides of the limit, and the library that is loaded here.
 @Suite struct LibPQVersionTests {
     @Test(arguments: [(90_624, "9.6.24"), (100_000, "10.0"), (140_019, "14.19"), (149_999, "14.9999"), (0, "0.0.0")])
     func tooOld(_ number: Int, _ name: String) throws {

@@ -3,8 +3,8 @@ import Postgres
 import TestServers
 import Testing
 
-/// Goal: the schema only ever goes forward, each step wholly or not at all, whoever else migrates, and a service never
-/// starts on a schema it does not fit. Method: a fresh database per test, real files' worth of SQL.
+/// Goal: the schema only moves forward, each step completely or not at all, whoever else migrates. A service never
+/// starts on a schema that it does not fit. Method: a fresh database per test, with SQL as in real files.
 @Suite(.serialized, .timeLimit(.minutes(2))) struct MigratorTests {
     private let one = Migration(
         number: 1, name: "one", sql: "-- why\ncreate table a (id int); create table b (id int);")
@@ -39,7 +39,7 @@ import Testing
         _ = try await migrator(one).migrate()
         let plan = try await migrator(one, two, three).plan()
         #expect(plan == MigrationPlan(executed: 1, pending: [two, three]))
-        // The programs of version 1 work on the third, and not on the second.
+        // The programs of version 1 work on the third version, and not on the second.
         #expect(plan.keepsRunning(three) && !plan.keepsRunning(two) && !plan.keepsRunning)
         #expect(try await migrator(one, two, three).migrate() == [two, three])
     }
@@ -53,7 +53,7 @@ import Testing
             await #expect(throws: MigrationError.changed("0001_one.sql")) { try await action.check() }
         }
         #expect("\(MigrationError.changed("0001_one.sql"))".contains("0001_one.sql"))
-        // And left nothing behind, nor a lock.
+        // The refused calls left nothing behind, nor a lock.
         #expect(try await migrator(one, two, three).migrate() == [three])
     }
 
@@ -81,7 +81,7 @@ import Testing
         }
     }
 
-    /// Longer than statement_timeout: a migration may take its time.
+    /// A migration may take longer than statement_timeout.
     @Test(.database) func noStatementTimeout() async throws {
         var configuration = PostgresConfiguration(url: TestDatabase.current.url, statementTimeout: .milliseconds(100))
         configuration.callDeadline = .milliseconds(200)
@@ -89,8 +89,9 @@ import Testing
         #expect(try await Migrator(configuration, migrations: [slow], logger: .quiet).migrate() == [slow])
     }
 
-    /// Goal: a migration never costs the traffic behind it more than a wait.
-    /// Method: somebody reads a table for longer than anybody waits, a migration wants it, and services come behind.
+    /// Goal: a migration delays the statements behind it, but never makes them fail.
+    /// Method: a session reads a table for longer than any statement waits, a migration wants the table, and statements
+    /// of services come behind the migration.
     @Test(.database) func givesUpBeforeThoseBehindIt() async throws {
         _ = try await migrator(one, two).migrate()
         let alters = Migration(number: 3, name: "alters", sql: "alter table a add name text;")
@@ -145,7 +146,7 @@ import Testing
         try await migrator(one, two, three).check()
         try await migrator(one, two).check()
         await #expect(throws: MigrationError.tooNew("0002_two.sql")) { try await migrator(one).check() }
-        // An older migrator has nothing to do and says so.
+        // An older migrator has nothing to do and returns no migration.
         #expect(try await migrator(one, two).migrate() == [])
     }
 

@@ -5,8 +5,8 @@ import TestRandom
 import TestServers
 import Testing
 
-/// Goal: when network or server stop answering, no call waits longer than it says, callers fail fast, and all is well
-/// again by itself. Method: a TCP proxy in front of the real server that freezes, cuts and heals.
+/// Goal: when network or server stop answering, no call waits longer than its bound, callers fail fast, and the
+/// connections recover without help. Method: a TCP proxy in front of the real server that freezes, cuts and heals.
 @Suite(.database, .serialized, .timeLimit(.minutes(2))) struct OutageTests {
     private func withProxy<Result>(
         connections: Int = 1, _ change: (inout PostgresConfiguration) -> Void = { _ in },
@@ -39,7 +39,7 @@ import Testing
         }
     }
 
-    /// What the server did before the answer was swallowed is done: `lost` means unknown, not undone.
+    /// Work that the server did before the answer was swallowed stays done: `lost` means unknown, not undone.
     @Test func lostMayBeCommitted() async throws {
         try await withProxy({ $0.callDeadline = .seconds(4) }) { proxy, database async throws in
             try await database.run(command("create table kept (id int)"))
@@ -91,7 +91,7 @@ import Testing
         }
     }
 
-    /// Nobody calls, the server goes away: readiness tells within moments.
+    /// The server goes away while no call runs: readiness tells within moments.
     @Test func anIdleConnectionNoticesThatItBroke() async throws {
         try await withProxy { proxy, database async throws in
             #expect(try await database.run(oneNumber("select 1")) == [1])
@@ -120,11 +120,12 @@ import Testing
         }
     }
 
-    /// A process that may open no more files, such as one with `ulimit -n 64` under load. In a process of its own.
+    /// A process that may open no more files, such as one with `ulimit -n 64` under load. The test runs in a process of
+    /// its own.
     /// Method: room for no socket, for the socket alone, and for one more: the thread's own pipe has two ends.
     @Test func withoutDescriptorsNothingConnectsUntilThereAreSome() async {
         await #expect(processExitsWith: .success) {
-            // Closed at the end: what one leaves would be room for the next.
+            // Closed at the end: a connection that closes earlier would leave room for the next.
             var databases: [Database] = []
             for room in 0...2 {
                 let configuration = PostgresConfiguration(
@@ -144,8 +145,8 @@ import Testing
         }
     }
 
-    /// A server that falls silent (SIGSTOP, a dead host) is found out once and not by every connection in turn: calls
-    /// that begin later, and those that wait behind them, end with the first.
+    /// A server that falls silent (SIGSTOP, a dead host) is noticed once and not by every connection in turn: calls
+    /// that begin later, and calls that wait behind them, end with the first.
     @Test func aSilentServerEndsEveryCallWithinOneBound() async throws {
         let change = { @Sendable (configuration: inout PostgresConfiguration) in
             configuration.callDeadline = .seconds(3)
@@ -168,7 +169,7 @@ import Testing
             }
             let duration = start.duration(to: .now)
             #expect(errors.allSatisfy { $0 == .lost || $0 == .unavailable }, "\(errors)")
-            // Two deadlines one after the other were more.
+            // Two deadlines one after the other would take longer.
             #expect(duration < .seconds(4) + .seconds(2), "silenceMax, and what a busy machine adds")
             #expect(!database.isReady)
             proxy.set(.forwarding)
@@ -176,16 +177,16 @@ import Testing
         }
     }
 
-    /// Nobody calls, and the server falls silent without hanging up: readiness tells within `noticeMax`.
+    /// The server falls silent without closing while no call runs: readiness tells within `noticeMax`.
     @Test func anIdleConnectionNoticesSilence() async throws {
         let change = { @Sendable (configuration: inout PostgresConfiguration) in
             configuration.pulse = .milliseconds(500)
-            // A sign of life may be late where the server has to wait for its turn.
+            // A sign of life may be late if the server has to wait for the processor.
             configuration.callDeadline = .seconds(2)
         }
         try await withProxy(connections: 2, change) { proxy, database async throws in
             #expect(try await database.run(oneNumber("select 1")) == [1])
-            // Signs of life are no loss.
+            // Signs of life do not count as a loss.
             try await Task.sleep(for: .seconds(2))
             #expect(database.isReady)
             proxy.set(.frozen)
@@ -219,7 +220,7 @@ import Testing
         }
     }
 
-    /// Whoever asks for TLS never falls back to plain text.
+    /// A connection with TLS required never falls back to plain text.
     @Test func tlsIsNotOptional() async throws {
         let serverHasTLS =
             try await withDatabase { try await $0.run(oneText("select current_setting('ssl')")) } == ["on"]
@@ -243,7 +244,7 @@ import Testing
         }
     }
 
-    /// Waiting would not help: somebody must mend the address, a file or the server.
+    /// Whether waiting would not help, because a person must correct the address, a file or the server.
     private static func isMisconfigured(_ error: PostgresError?) -> Bool {
         if case .misconfigured(sqlState: "08001", statement: _) = error { true } else { false }
     }
@@ -286,8 +287,8 @@ import Testing
             }
             await weather.value
             #expect(calls > 100)
-            // 8 callers before it on the same connection share one deadline: the first ends the connection. Each their
-            // own were 8 s.
+            // 8 callers before it on the same connection share one deadline: the first ends the connection. A deadline
+            // for each would be 8 s.
             #expect(slowest < .seconds(6), "seed \(seed)")
             proxy.set(.forwarding)
             try await untilItWorks(database)

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Postgres
 
-/// Goal: one SQLSTATE, one meaning. Method: a table of SQLSTATEs, row by row.
+/// Goal: each SQLSTATE has one meaning. Method: a table of SQLSTATEs, row by row.
 @Suite struct PostgresErrorTests {
     @Test(arguments: [
         ("", PostgresError.lost), ("08006", .lost), ("08P01", .lost), ("40003", .lost), ("57P01", .lost),

@@ -5,9 +5,9 @@ import Synchronization
 import TestServers
 import Testing
 
-/// Goal: with `sslmode=verify-full` a service talks to the server that the certificate names and to no other, and says
-/// what is wrong. Method: a PostgreSQL of our own that takes TLS only, with certificates of an
-/// authority made for the test.
+/// Goal: with `sslmode=verify-full` a service connects only to the server that the certificate names, and names the
+/// fault otherwise. Method: a PostgreSQL of our own that takes TLS only, with certificates of an authority made for the
+/// test.
 @Suite(.timeLimit(.minutes(3))) struct TLSTests {
     private static let password = "correct-horse"
 
@@ -51,7 +51,7 @@ import Testing
                 url(server, "sslmode=verify-full&sslrootcert=\(server.otherAuthority)"), "certificate verify failed")
             await expectUntrusted(
                 url(server, "sslmode=verify-full&sslrootcert=\(server.authority).none"), "root certificate file")
-            // Plain: pg_hba.conf takes TLS only, and says so with a code.
+            // Plain: pg_hba.conf takes TLS only, and the server refuses with a code.
             let plain = await failure(url(server, "sslmode=disable"))
             #expect(plain?.error == .misconfigured(sqlState: "28000", statement: "connect"))
             #expect(plain?.line.contains("28000") == true)
@@ -64,7 +64,7 @@ import Testing
         }
     }
 
-    /// The shared server speaks no TLS: a connection that must not be plain is not made plain.
+    /// The shared server speaks no TLS: a connection that requires TLS is not made without it.
     @Test func aServerWithoutTLSIsRefused() async throws {
         let server = try TestDatabase.serverURL
         let failure = await failure(server + (server.contains("?") ? "&" : "?") + "sslmode=require")
@@ -76,7 +76,7 @@ import Testing
     }
 }
 
-/// What a logger was told, metadata included.
+/// The lines that a logger got, metadata included.
 private final class Lines: Sendable {
     private struct Handler: LogHandler {
         let lines: Lines

@@ -3,7 +3,7 @@ import Postgres
 import TestServers
 import Testing
 
-/// Goal: every value arrives in the server as what it is and comes back the same, or is refused before it is sent.
+/// Goal: every value arrives in the server unchanged and is read back unchanged, or is refused before it is sent.
 /// Method: the server itself judges: each value is sent, compared in SQL with a literal, and read back.
 @Suite(.database, .serialized, .timeLimit(.minutes(2))) struct ValueTests {
     /// Sends one value, reads the result of `sql` with `read`.
@@ -17,7 +17,7 @@ import Testing
         }
     }
 
-    /// What the server itself makes of it, as text.
+    /// The server's own text for the value.
     private func asText(_ value: Value) async throws -> String? {
         try await roundTrip(value, "select $1::text") { row throws(PostgresError) in try row.optionalText(0) }
     }
@@ -114,7 +114,7 @@ import Testing
             try row.json(0)
         }
         #expect(plain == #"{"b":1}"#)
-        // What is not JSON, the server refuses: a data error like any other.
+        // The server refuses a text that is not JSON: a data error like any other.
         await #expect(throws: PostgresError.data(sqlState: "22P02", statement: "test.value")) {
             try await roundTrip(.json("{")) { _ in }
         }

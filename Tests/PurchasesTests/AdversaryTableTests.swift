@@ -2,19 +2,20 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what another user has merely claimed never takes a purchase from an authenticated poster who shows Apple's own data.
-/// Method: every way in which a purchase may speak of its owner, against everything that a thief can do beforehand, first,
-/// second or at the same moment, in a little world in memory that knows what the database would. The oracle is the rule, not
-/// the rows.
+/// Goal: another user's mere claim never takes a purchase from an authenticated poster who shows Apple's own data.
+/// Method: every way in which a purchase may name its owner, against everything that a thief can do beforehand, first,
+/// second or at the same moment. A small model in memory answers as the database would. The oracle is the rule, not the
+/// rows.
 @Suite struct AdversaryTableTests {
     private static let bought = MatcherTableTests.bought
     private static let (victim, thief) = ("victim", "thief")
 
-    /// What speaks for the victim.
+    /// The evidence for the victim.
     enum Means: CaseIterable {
         case nothing, openOrder, namedOrder, orderToken, registeredToken, unregisteredToken, knownUnregisteredToken
         case renewal, restore, resubscribed
-        /// A person's decision; or one that made a chain the victim's, whose renewals carry the thief's registered token.
+        /// A support decision; or one that made a chain the victim's, whose renewals carry the thief's registered
+        /// token.
         case decision, movedChain
         /// The victim ordered it on a device whose other user posts it (row 6).
         case orderOnDevice
@@ -22,13 +23,14 @@ import Testing
         case lateOrder
         /// The victim is known for the Apple customer, and nobody posts it (row 11).
         case customer
-        /// Bought before the cut-over: what lasts, and what goes on (row 0c).
+        /// Bought before the cut-over: a purchase that lasts, and a renewal (row 0c).
         case beforeCutover, renewalBeforeCutover
-        /// Shared by another customer: nothing else, and in the victim's own chain (row 0d).
+        /// Shared by another customer: without other evidence, and in the victim's own chain (row 0d).
         case shared, sharedInChain
 
-        /// Apple's own data, or a person, names him, whoever orders what. What was bought anew in his chain is his as well,
-        /// unless somebody who shows it had ordered it (row 7 goes before row 8).
+        /// Whether Apple's own data, or a person, names the victim, whoever has orders. A purchase bought anew in the
+        /// victim's chain is not included: it belongs to a user who shows it and had ordered it (row 7 goes before row
+        /// 8), and else to the victim.
         var namesOwner: Bool {
             switch self {
             case .orderToken, .registeredToken, .renewal, .restore, .decision, .movedChain, .renewalBeforeCutover,
@@ -37,26 +39,26 @@ import Testing
             default: false
             }
         }
-        /// What is shared is nobody's own: another's claim to it is told to both.
+        /// A shared purchase is nobody's own: another user's claim to it is told to both.
         var isProof: Bool { namesOwner && self != .sharedInChain }
         var isShared: Bool { self == .shared || self == .sharedInChain }
         var isBeforeCutover: Bool { self == .beforeCutover || self == .renewalBeforeCutover }
     }
 
-    /// What the thief does. Only with a captured proof he has Apple's own data.
+    /// The thief's action. The thief has Apple's own data only with a captured proof.
     enum Attack: CaseIterable {
         case orderBefore, orderJustAfter, orderOnSameText, orderOnOwnInstallation
         case tokenFirstInSandbox, tokenFirstRefunded, tokenFirstStanding
         case bareID, bareIDWithOrder, bareIDNamingVictimsOrder
         case capturedProof, capturedProofWithOrderBefore, capturedProofWithOrderAfter, capturedProofNamingVictimsOrder
         case capturedProofAsRecordOfVictim, capturedProofAfterTokenFirst, capturedProofWithLateOrder
-        /// By an earlier captured purchase he is known for the victim's Apple customer.
+        /// The thief is known for the victim's Apple customer, by an earlier captured purchase.
         case knownForCustomer
 
         var isPost: Bool { isQuestion || hasProof }
         var isQuestion: Bool { [.bareID, .bareIDWithOrder, .bareIDNamingVictimsOrder].contains(self) }
         var hasProof: Bool { "\(self)".hasPrefix("capturedProof") }
-        /// His own order, so many minutes before the purchase.
+        /// The minutes before the purchase at which the thief placed an own order.
         var orderBefore: Double? {
             switch self {
             case .orderBefore, .orderOnSameText, .orderOnOwnInstallation, .bareIDWithOrder,
@@ -103,8 +105,9 @@ import Testing
             if let minutes = attack.orderBefore { orders.append(MatcherTableTests.order(thief, minutes)) }
         }
 
-        /// As the database would answer: orders that the token or the submission names, those of everybody whom it may be,
-        /// and those of the poster's installation, which the thief's order never was placed on.
+        /// The evidence that the database would return: orders that the token or the submission names, orders of
+        /// everybody who may be the owner, and orders of the poster's installation, on which the thief's order never
+        /// was placed.
         private func evidence(_ poster: String?, named: UUID?, record: String?) -> Evidence {
             var evidence = Evidence()
             evidence.namedOrderID = named
@@ -116,7 +119,7 @@ import Testing
                 evidence.customerUserIDs = [victim] + (attack == .knownForCustomer ? [thief] : [])
             }
             if transaction.appAccountToken == token, evidence.registeredUserID == nil {
-                // Only what stands, and of Production.
+                // Only purchases that stand, and in Production.
                 let ofThief = [.tokenFirstStanding, .capturedProofAfterTokenFirst].contains(attack)
                 evidence.rememberedUserIDs =
                     (means == .knownUnregisteredToken ? [victim] : []) + (ofThief ? [thief] : [])
@@ -140,7 +143,7 @@ import Testing
             return evidence
         }
 
-        /// What is judged for the victim: his own post, that of the device's other user, or that of nobody.
+        /// The judgement of the victim's purchase: posted by the victim, by the device's other user, or by nobody.
         func judgedForVictim(aDayLater: Bool = false) -> Matcher.Answer {
             let poster: String? =
                 switch means {
@@ -151,7 +154,7 @@ import Testing
             return judged(poster, aDayLater: aDayLater)
         }
 
-        /// What a post is judged to be; nil: nobody posted it.
+        /// The judgement of a post; nil: nobody posted it.
         func judged(_ poster: String?, aDayLater: Bool = false) -> Matcher.Answer {
             let isThiefs = poster == thief
             let named: UUID? =
@@ -171,7 +174,7 @@ import Testing
                 ? matcher.answerOfShared : means.isBeforeCutover ? matcher.answerBeforeCutover : matcher.answer
         }
 
-        /// Row 1: who has it, has it.
+        /// Row 1: the first owner stays the owner.
         mutating func settle(_ answer: Matcher.Answer) {
             guard owner == nil, case .owner(let match) = answer else { return }
             owner = (match.userID, match.source)
@@ -182,10 +185,10 @@ import Testing
         switch means {
         case .renewal, .movedChain, .renewalBeforeCutover, .sharedInChain: [.renewal]
         case .decision: [.consumable, .firstPeriod, .renewal]
-        // Of what was bought before the cut-over, only what lasts has an owner.
+        // Of purchases from before the cut-over, only those that last have an owner.
         case .beforeCutover: [.firstPeriod, .restore]
         case .restore: [.restore]
-        // What a legacy receipt does not call a renewal is a purchase to whoever had ordered it.
+        // A purchase that a legacy receipt does not call a renewal goes to the user who had ordered it.
         case .resubscribed: [.resubscribed, .legacyPeriod]
         default: [.consumable, .firstPeriod]
         }
@@ -222,11 +225,11 @@ import Testing
             world.settle(time == .atOnceThiefWins ? his : hers)
             world.settle(time == .atOnceThiefWins ? hers : his)
         }
-        // A day later nothing waits any more that only a claim held back.
+        // A day later no purchase waits any more that only a claim held back.
         let isHeldBack = world.owner == nil
         if isHeldBack { world.settle(world.judgedForVictim(aDayLater: true)) }
         if means == .customer, attack == .knownForCustomer {
-            // Of two who are known nobody is named, until one of them shows it.
+            // If two users are known for the customer, neither is the owner until one of them shows the purchase.
             #expect(world.owner == nil, about)
             world.settle(world.judged(Self.victim))
         }
@@ -236,30 +239,35 @@ import Testing
             return
         }
         #expect([Self.victim, Self.thief].contains(owner.user), about)
-        // What nobody posted waits for a post in any case.
+        // A purchase that nobody posted waits for a post in any case.
         if isHeldBack, means != .customer {
-            // Only a token that the thief has really paid with makes its victim wait, and only where nothing else speaks.
+            // The victim waits only if the thief really paid with the victim's token, and only if no other evidence
+            // speaks.
             #expect(attack == .tokenFirstStanding || attack == .capturedProofAfterTokenFirst, about)
             #expect(means == .unregisteredToken || means == .knownUnregisteredToken, about)
         }
-        // Without Apple's data a thief has nothing, whatever he said before; nor where Apple's data names the victim.
+        // Without Apple's data a thief gets nothing, whatever the thief claimed before; nor where Apple's data names
+        // the victim.
         if !attack.hasProof || means.namesOwner { #expect(owner.user == Self.victim, about) }
-        // A thief who came first has it by less than proof: so the victim is told to keep his copy, and both are told.
+        // A thief who came first has the purchase by less than proof: so the victim is told to keep the copy, and both
+        // are told.
         if owner.user == Self.thief { #expect(!owner.source.isProof, about) }
-        // And where Apple's data names the victim, the thief may finish, and nobody is told anything.
+        // Where Apple's data names the victim, the thief may finish, and nobody is told anything.
         if means.isProof { #expect(owner.source.isProof, about) }
-        // What a thief names as another's is not his; of what is shared orders and records say nothing.
+        // A thief does not get a purchase by naming it as another user's. For shared purchases orders and records do
+        // not count.
         let namesAnother = [.capturedProofNamingVictimsOrder, .capturedProofAsRecordOfVictim].contains(attack)
         if namesAnother, !means.isShared { #expect(owner.user == Self.victim, about) }
-        // Where he takes it, he was first with a proof that says nothing of its owner. This is the whole list.
+        // A thief who takes a purchase was first, with a proof that does not name its owner. This is the whole list.
         let isFirst = time == .thiefFirst || time == .atOnceThiefWins
         let isTaken =
             switch (means, attack) {
             case (_, _) where !attack.hasProof || means.namesOwner: false
             case (_, _) where namesAnother && !means.isShared: false
-            // Nobody else shows it.
+            // Nobody else shows the purchase.
             case (.customer, _): true
-            // He has really paid with her token before, and nobody registered it: hers waits, and his does not.
+            // The thief really paid with the victim's token before, and nobody registered it: the victim's purchase
+            // waits, and the thief's does not.
             case (.unregisteredToken, .capturedProofAfterTokenFirst): true
             case (.knownUnregisteredToken, .capturedProofAfterTokenFirst): isFirst
             case (.knownUnregisteredToken, _), (.resubscribed, _): isFirst && attack == .capturedProofWithOrderBefore

@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what Apple is told about a decided purchase is what the app's policy and the rule that found its owner say, and
-/// a token that we set there proves nothing (B3, B5). Method: the cross product of what can stand in each column.
+/// Goal: Apple updates of a decided purchase follow the app's policy and the rule that found its owner, and a token
+/// that we set at Apple proves nothing (B3, B5). Method: the cross product of the values of each column.
 @Suite struct AppleUpdateTests {
     private enum Token: CaseIterable { case none, unseen, foreign, ours }
 
@@ -48,7 +48,7 @@ import Testing
                         let isGrant = decision == .grant(goods: [], source: source)
                         let isFound = [.namedOrder, .orderOfAnother, .openOrder].contains(source)
                         var expected = isGrant && isFound && order != nil && (token == .none || token == .ours)
-                        // A person knows whose it is, whatever it carries.
+                        // A person knows the owner, whatever token the purchase carries.
                         if isGrant, source == .support, order != nil { expected = true }
                         let appleUpdates = Self.appleUpdates(entry) { $0.writesBackTokens = true }
                         #expect(appleUpdates.map(\.token) == (expected ? [Self.order.id] : []), "\(source) \(token)")
@@ -95,7 +95,7 @@ import Testing
                         }
                     #expect(appleUpdates.map(\.outcome) == (expected.map { [$0] } ?? []), "\(policy) \(decision)")
                     #expect(appleUpdates.allSatisfy { $0.kind == .finish && $0.token == nil })
-                    // What is safe at Apple is safe on the device.
+                    // A purchase that is safe to finish at Apple is safe to finish on the device.
                     let reason: Reason? = if case .held(let reason) = decision { reason } else { nil }
                     for appleUpdate in appleUpdates {
                         #expect(
@@ -139,7 +139,7 @@ import Testing
             evidence.namedOrderID = named
             evidence.chain = .init(userID: "now")
             evidence.isTokenWritten = isWritten
-            // Would be row 3, if it were a proof.
+            // This would be row 3 if the token were a proof.
             evidence.rememberedUserIDs = ["another"]
             let period = DecisionTests.transaction("pass", kind: .autoRenewable) {
                 $0.originalID = "1"

@@ -2,7 +2,7 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: no change of the catalogue takes back a promise or changes what was valid when somebody paid (B6, S3-9).
+/// Goal: no change of the catalogue takes back a promise or changes what was valid at the time of a payment (B6, S3-9).
 /// Method: each kind of change to a version that has begun, that has ended, and that is to come.
 @Suite struct CatalogueChangeTests {
     private static let now = Date(timeIntervalSince1970: 1_775_001_600)

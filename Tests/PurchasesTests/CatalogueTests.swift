@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what is sold is one question with one answer, for every time (B6, Offers). Method: the example of S1-8,
-/// and the edges of every validity.
+/// Goal: for every time, the catalogue gives one answer to what is sold (B6, Offers). Method: the example of S1-8, and
+/// the edges of every validity.
 @Suite struct CatalogueTests {
     private static func day(_ day: Int, _ second: Double = 0) -> Date {
         Date(timeIntervalSince1970: 1_775_001_600 + Double(day - 1) * 86_400 + second)  // April 2026, UTC

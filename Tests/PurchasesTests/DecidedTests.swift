@@ -2,9 +2,9 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what a person says of a held purchase decides whose it is and which item it was, and nothing else: not what
-/// Apple took back, not what another rule of the app holds. Method: one purchase with every sign that speaks for
-/// somebody else, judged with a decision beside it.
+/// Goal: a support decision about a held purchase decides its owner and its item, and nothing else: not what Apple took
+/// back, not what another rule of the app holds. Method: one purchase with every sign that speaks for another user,
+/// judged with a decision beside it.
 @Suite struct DecidedTests {
     private static let bought = DecisionTests.received.addingTimeInterval(-60)
     private static let token = UUID()
@@ -70,7 +70,7 @@ import Testing
             #expect(entry.match?.order == his)
             #expect(entry.decision == .grant(goods: [.init(item: "a", amount: 1)], source: .support))
         }
-        // Too late for row 7: it is its token.
+        // The order is too late for row 7, but its id is the purchase's token.
         let lapsed = MatcherTableTests.order("chosen", 60 * 72) { $0.payBy = Self.bought.addingTimeInterval(-60) }
         let entry = Self.judged(orders: [lapsed], { $0.appAccountToken = lapsed.id })
         #expect(entry.match?.order == lapsed && entry.match?.reasons.contains(.offerLapsed) == true)
@@ -108,7 +108,7 @@ import Testing
         #expect(goods("shield", claim: claim) == shield)
         #expect(goods(nil, claim: claim) == .grant(goods: [.init(item: "sword", amount: 1)], source: .support))
         for item in ["gone", "axe", nil] { #expect(goods(item) == .held(.itemUnknown)) }
-        // What an order froze before its product had items is not what was said.
+        // The order froze goods before its product had items; they are not the item of the decision.
         let plain = Self.order("chosen", product: "tier6")
         #expect(goods("shield", orders: [plain]) == shield)
         #expect(Self.judged(item: "axe").decision == .held(.itemUnknown), "a product without items has none")

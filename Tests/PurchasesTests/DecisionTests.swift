@@ -3,7 +3,7 @@ import Purchases
 import Testing
 
 /// Goal: every row of Ownership that is decided without the database, in its order and at its edges. Method: one
-/// transaction and one claim that are granted, and for each row exactly what it needs changed.
+/// transaction and one claim that are granted, and for each row exactly the changes that it needs.
 @Suite struct DecisionTests {
     static let grantFrom = Date(timeIntervalSince1970: 1_800_000_000)
     static let received = grantFrom.addingTimeInterval(90 * 86_400)
@@ -63,7 +63,7 @@ import Testing
         #expect(
             identity("sword", known) == .granted(key: "key") && identity("pass", known, period) == .granted(key: "key"))
         #expect(identity("sword", known) { $0.ownership = "FAMILY_SHARED" } == .ofItsIDs)
-        // By the catalogue's type where Apple names none.
+        // The catalogue's type counts where Apple names none.
         known.supportDecision = .init(userID: "u2", isOfKeyInUse: true)
         #expect(identity("coins", known) == .apart && identity("sword", known) == .granted(key: "key"))
         known.supportDecision = .init(userID: "u2")
@@ -97,11 +97,11 @@ import Testing
             (-2_592_000, .consumable, "coins", .held(.beforeCutover)),
             (-2_592_001, .consumable, "coins", .rejected(.historical)),
             (-1, .nonConsumable, "sword", entitled), (-94_608_000, .nonConsumable, "sword", entitled),
-            // Not sold here any more: it is Apple who says what it is.
+            // Not sold here any more: Apple's type counts.
             (-1, .nonConsumable, "unknown", entitled),
             (-1, .autoRenewable, "pass", .rejected(.historical)),
             (-1, .nonRenewing, "season", .rejected(.historical)),
-            // Apple's type before ours, ours where Apple says none, consumable where nobody does.
+            // Apple's type counts before ours, ours where Apple gives none, and consumable where neither is known.
             (-1, .nonConsumable, "coins", entitled),
             (-1, nil, "coins", .held(.beforeCutover)),
             (-1, nil, "sword", entitled),
@@ -109,7 +109,7 @@ import Testing
             (-2_592_001, nil, "unknown", .rejected(.historical)),
         ] as [(TimeInterval, Transaction.Kind?, String, Decision)])
     func row0c(offset: TimeInterval, kind: Transaction.Kind?, product: String, expected: Decision) {
-        // The limit on what is made good counts for what is bought here alone.
+        // The limit on the age of make-up grants applies only to purchases that were made since `grantFrom`.
         let policy = Self.policy { if expected == Self.granted { $0.makeUpMaxAge = .zero } }
         let transaction = Self.transaction(product, kind: kind) {
             $0.purchasedAt = Self.grantFrom.addingTimeInterval(offset)
@@ -132,7 +132,7 @@ import Testing
         let policy = Self.policy { $0.hereSince = Self.grantFrom.addingTimeInterval(-60 * 86_400) }
         #expect(
             policy.decide(transaction, claim: Self.claim) == (isHeld ? .held(.beforeCutover) : .rejected(.historical)))
-        // Whoever started here after `grantFrom` has no other past.
+        // For an app that started here after `grantFrom`, the start makes no difference.
         let late = Self.policy { $0.hereSince = Self.grantFrom.addingTimeInterval(60 * 86_400) }
         let asEver = Self.policy()
         #expect(late.decide(transaction, claim: Self.claim) == asEver.decide(transaction, claim: Self.claim))
@@ -146,7 +146,7 @@ import Testing
             $0.purchasedAt = Self.grantFrom.addingTimeInterval(-86_400)
             $0.expiresAt = runsFor.map { Self.received.addingTimeInterval($0) }
         }
-        // Judged much later: what counts is when it was posted.
+        // Judged much later: the time of the post counts.
         let claim = Claim(
             userID: "u1", hasPossession: true, receivedAt: Self.received,
             judgedAt: Self.received.addingTimeInterval(30 * 86_400))
@@ -154,7 +154,7 @@ import Testing
         let bare = Claim(userID: "u1", hasPossession: false, receivedAt: Self.received)
         #expect(
             Self.policy().decide(period, claim: bare) == (isLive ? .held(.possessionMissing) : .rejected(.historical)))
-        // Rows 0d and 0e decide as for any other.
+        // Rows 0d and 0e apply as to any other purchase.
         let shared = Self.policy().decide(
             Self.transaction("pass", kind: .autoRenewable) {
                 $0.purchasedAt = period.purchasedAt
@@ -226,7 +226,7 @@ import Testing
                     $0.recordUserID = "named"
                 }
             ),
-            // Rows 5 and 7 have no say.
+            // Rows 5 and 7 do not apply.
             (
                 "u1", .poster,
                 entry { _ in
@@ -248,7 +248,7 @@ import Testing
     @Test(
         "row 0d: shared by another customer is an entitlement without goods", arguments: ["FAMILY_SHARED", "ASSIGNED"])
     func row0d(ownership: String) {
-        // Older than the limit on make-up too: an entitlement costs nothing.
+        // Also older than the limit on make-up grants: an entitlement costs nothing.
         let shared = Self.transaction("pass", kind: .autoRenewable, ago: 30 * 86_400) { $0.ownership = ownership }
         #expect(Self.policy().decide(shared, claim: Self.claim) == .grant(goods: [], source: .shared))
         let bare = Claim(userID: "u1", hasPossession: false, receivedAt: Self.received)
@@ -261,7 +261,7 @@ import Testing
     func ownersOfShared() {
         let shared = Self.transaction("pass", kind: .autoRenewable) {
             $0.ownership = "FAMILY_SHARED"
-            // Neither says anything of what another customer paid for.
+            // Neither field proves anything about another customer's purchase.
             $0.appAccountToken = UUID()
         }
         let day = Self.received.addingTimeInterval(Matcher.unpostedFor)
@@ -309,7 +309,7 @@ import Testing
             (.goods, .grant(goods: Self.pass.goods, source: .shared)), (.reject, .rejected(.sharedNotServed)),
         ] {
             #expect(Self.policy { $0.shared = policy }.decide(shared, claim: Self.claim) == expected)
-            // What Apple took back comes first; what is the user's own is none of its business.
+            // A revocation by Apple comes first; the policy does not apply to the user's own purchases.
             var taken = shared
             taken.revokedAt = Self.received
             #expect(Self.policy { $0.shared = policy }.decide(taken, claim: Self.claim) == .rejected(.withdrawn))

@@ -2,9 +2,9 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: a post says which item a purchase of a shared product was for, and is otherwise recorded and never believed; a
-/// bonus belongs to the day of the purchase (S3-14, S0-8). Method: one purchase of a catalogue with a shared product,
-/// judged with everything that a post can say of it.
+/// Goal: a post decides the item of a purchase of a shared product; its other declarations are recorded and never
+/// believed. A bonus belongs to the day of the purchase (S3-14, S0-8). Method: one purchase of a catalogue with a
+/// shared product, judged with everything that a post can declare about it.
 @Suite struct DeclarationTests {
     private static let weekly = Catalogue.Bonus(id: "first", once: .ever, goods: [.init(item: "gem", amount: 5)])
     private static let bought = DecisionTests.received.addingTimeInterval(-60)
@@ -138,7 +138,7 @@ import Testing
             #expect(entry.decision == .grant(goods: [.init(item: "shield", amount: 4)], source: .poster), "\(declared)")
             #expect(entry.match?.reasons == expected, "\(declared)")
         }
-        // Apple says no price in a legacy receipt: nothing to compare with.
+        // Apple gives no price in a legacy receipt: there is nothing to compare with.
         #expect(Self.judged(Declaration(item: "shield", priceMilliunits: 1)).match?.reasons == [])
     }
 
@@ -163,7 +163,7 @@ import Testing
         }
         #expect(Declaration(item: "x").meant(of: [several[0]], named: "other", sold: nil) == "1")
         #expect(Declaration(item: "x").meant(of: [], named: nil, sold: nil) == nil)
-        // The others are judged as if nothing had been said.
+        // The other purchases are judged as if nothing had been declared.
         let policy = DecisionTests.policy { $0.sold = sold }
         var claim = DecisionTests.claim
         claim.declared = Declaration(item: "sword")

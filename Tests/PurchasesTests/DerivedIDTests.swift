@@ -3,8 +3,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: one proof of one user has one id, everything else another. Method: known values made by hand, every field
-/// changed alone, and lists of parts that read alike when they are joined.
+/// Goal: one proof of one user has one id, and every other submission has another id. Method: known values computed by
+/// hand, every field changed alone, and lists of parts that read alike when they are joined.
 @Suite struct DerivedIDTests {
     /// The fields of a submission, to be changed one by one.
     private struct Fields {
@@ -54,7 +54,7 @@ import Testing
         let ids = [
             Self.submission.receiptID, Self.changed { $0.appID = "other" }, Self.changed { $0.userID = "u2" },
             Self.changed { $0.userID = nil }, Self.changed { ($0.userID, $0.orderID) = (nil, "o2") },
-            // Who posts is a user or an order: one of the same name is another.
+            // The poster is a user or an order: an order with the same name as a user is another poster.
             Self.changed { ($0.userID, $0.orderID) = (nil, "u1") },
             Self.changed { $0.proof = .signedTransaction("a.b.d") }, Self.changed { $0.proof = .receipt("a.b.c") },
             Self.changed { $0.proof = .identifier },
@@ -107,7 +107,7 @@ import Testing
     @Test("a grant made again after a restored backup is the same event")
     func event() throws {
         let id = DerivedID.event(appID: "game", transactionID: "2000000000000001", type: "purchase.granted")
-        // A value once given to app backends: it must never change.
+        // App backends were once given this value: it must never change.
         #expect(id.uuidString == "1B0F3B16-01A1-86E2-AC2D-127EC8406CAB")
         #expect(id == DerivedID.make(["game", "2000000000000001", "purchase.granted", ""]))
         let others = [

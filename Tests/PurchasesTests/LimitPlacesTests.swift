@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: a decision needs the places of exactly those limits that it counts in, and no other decision needs one. Method: each
-/// policy with each decision, environment and owner, against the limits' text.
+/// Goal: a decision needs the places of exactly those limits in which it counts, and no other decision needs one.
+/// Method: each policy with each decision, environment and owner, against the limits' text.
 @Suite struct LimitPlacesTests {
     private static func policy(_ change: (inout AppPolicy) -> Void) -> AppPolicy {
         var policy = AppPolicy(id: "game", grantFrom: .distantPast, makeUpUsersPerCustomer: 0, products: [])
@@ -79,7 +79,8 @@ import Testing
             $0.makeUpUsersPerCustomer = 3
         }
         let places = app.places(for: Self.finding(owner: "owner"), posterID: "poster")
-        // SHA-256 of the user. What is counted by day is whose post it was: no record of a stranger uses up a user's day.
+        // SHA-256 of the user. A limit by day counts for the poster: a stranger who posts a user's record does not use
+        // up that user's day.
         let poster = "293b9207228b7854bc3ccb2959ebea1583e066d41983124a5b381d6fdf6575f8"
         let owner = "4c1029697ee358715d3a14a2add817c4b01651440de808371f78165ac90dc581"
         #expect(places.map(\.holder) == ["c1", poster])

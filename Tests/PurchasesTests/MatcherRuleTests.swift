@@ -3,7 +3,8 @@ import Purchases
 import TestRandom
 import Testing
 
-/// Goal: what a match makes of goods, orders and chains (Ownership, notes; Offers), and what holds for any evidence.
+/// Goal: how a match decides about goods, orders and chains (Ownership, notes; Offers), and what holds for any
+/// evidence.
 @Suite struct MatcherRuleTests {
     private static let bought = MatcherTableTests.bought
     private static let frozen = [AppPolicy.Goods(item: "coin", amount: 70)]
@@ -48,7 +49,7 @@ import Testing
             token.decision == .grant(goods: isInTime ? Self.frozen : DecisionTests.coins.goods, source: .orderToken))
         #expect(token.match?.order == order, "bound all the same")
         #expect(token.match?.reasons.contains(.offerLapsed) == !isInTime)
-        // By row 5 as well; row 7 looks at no lapsed order.
+        // Row 5 matches it as well; row 7 ignores lapsed orders.
         #expect(Self.judged([order], named: order.id).match?.order == order)
         #expect(Self.judged([order]).match?.order == (isInTime ? order : nil))
     }
@@ -60,7 +61,7 @@ import Testing
         #expect(
             entry.decision == .grant(goods: DecisionTests.coins.goods, source: .orderToken), "of the day, no promise")
         #expect(entry.match?.userID == "me" && entry.match?.order == nil && entry.match?.secondChargeOf == nil)
-        // Its own purchase it is bound by.
+        // The order is bound by the purchase that it is reserved for.
         let reserved = Self.order { $0.reservedFor = entry.transaction.id }
         #expect(Self.judged([reserved]) { $0.appAccountToken = reserved.id }.match?.order == reserved)
     }
@@ -101,7 +102,7 @@ import Testing
         for order in [Self.order("me", -10), Self.order("me", 10) { $0.reservedFor = "1000" }] {
             let entry = Self.judged([order], named: order.id)
             #expect(entry.match?.order == order)
-            // Reserved and older than the purchase: it was placed for it, and fits.
+            // Reserved and older than the purchase: the order was placed for it, and fits.
             let isLater = order.reservedFor == nil
             #expect(
                 entry.decision
@@ -119,7 +120,7 @@ import Testing
         let entry = Self.judged([order]) { $0.appAccountToken = order.id }
         #expect(entry.decision == .grant(goods: Self.frozen, source: .orderToken))
         #expect(entry.match?.order == nil && entry.match?.secondChargeOf == order.id && entry.match?.userID == "you")
-        // The purchase that has bound it is no second one.
+        // The purchase that has bound the order is not a second one.
         let own = Self.order("you") { $0.transactionID = "1000" }
         let again = Self.judged([own]) { $0.appAccountToken = own.id }
         #expect(again.match?.secondChargeOf == nil && again.match?.order == own)
@@ -193,7 +194,7 @@ import Testing
             #expect(entry.match?.source == source && entry.match?.userID == owner ?? "me")
             #expect(entry.decision == .grant(goods: DecisionTests.sword.goods, source: source))
             #expect(entry.transaction.identity == .repurchase(2))
-            // Matched anew, with the refund reversed.
+            // Matched again after the refund was reversed.
             #expect(judged(entry.transaction, owner, 0).transaction == sword)
         }
         var period = sword
@@ -242,7 +243,8 @@ import Testing
         #expect(assigned("a") == ["a"] && assigned("c") == ["c"], "whatever its product: row 5 then says no")
         #expect(assigned(nil) == ["b"] && assigned("unknown") == ["b"])
         #expect(assigned(nil, granted: ["b"]) == ["a"] && assigned(nil, granted: ["a", "b"]) == [])
-        // Another user's order, of a product that is none of theirs, still makes one of them not the poster's (S1-25).
+        // If the post names another user's order, one of the purchases is not the poster's, even if none has the
+        // order's product (S1-25).
         order = Self.order("you", product: "sword")
         #expect(assigned(nil) == ["c"] && assigned(nil, granted: ["c"]) == ["b"])
         order = Self.order("me", product: "sword")
@@ -269,7 +271,7 @@ import Testing
             claim: Claim(userID: "me", hasPossession: true, receivedAt: DecisionTests.received),
             evidence: Dictionary(uniqueKeysWithValues: zip(transactions.map(\.id), both)))
         #expect(judge.judge(transactions).map { $0.match?.order?.id } == orders.map(\.id))
-        // Both fit the latest: the later purchase has it, the other one the order before.
+        // Both purchases fit the latest order: the later purchase gets it, the other one the order before.
         let near = orders.map { order in
             var order = order
             order.placedAt = Self.bought.addingTimeInterval(-3600 + (order == orders[0] ? 0 : 1))
@@ -318,7 +320,7 @@ import Testing
                 let isYounger = order.placedAt > transaction.purchasedAt + Matcher.placedAfterMax
                 #expect(!isYounger || match.reasons.contains(.orderLater) || match.reasons.contains(.orderReserved))
             }
-            // Nothing depends on the order of rows.
+            // The result does not depend on the order of rows.
             #expect(Set(judge.judge(transactions.reversed()).map(Self.word)) == Set(entries.map(Self.word)))
         }
     }

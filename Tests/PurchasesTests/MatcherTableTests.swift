@@ -2,9 +2,9 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: rows 2 to 10 of Ownership decide as their text says, in their order (B7). Method: the cross product of what
-/// can stand in each column, more than a hundred thousand cases, against an oracle that was written from the text alone:
-/// it collects what every row says, and then takes the first.
+/// Goal: rows 2 to 10 of Ownership decide as their text says, in their order (B7). Method: the cross product of the
+/// values of each column, more than a hundred thousand cases, against an oracle that was written from the text alone:
+/// it collects the answer of every row, and then takes the first.
 @Suite struct MatcherTableTests {
     static let bought = DecisionTests.received.addingTimeInterval(-60)
     static let minute: TimeInterval = 60
@@ -22,7 +22,7 @@ import Testing
             mineBound
         case mineJustAfter, yours, yoursOfAnHourAgo, yoursOfAnotherProduct, yoursBound, yoursLater
     }
-    /// Whom the record that was posted names.
+    /// The user whom the posted record names.
     enum Record: CaseIterable { case none, yours, unknown }
     enum Age: CaseIterable { case fresh, aDay }
     enum Open: CaseIterable {
@@ -204,9 +204,9 @@ import Testing
                 }
         }
         let fitting = before + after
-        /// Row 5 of a user.
+        /// Row 5 for a user.
         func row5(_ user: String) -> PlacedOrder? { named.first { $0.userID == user && fitting.contains($0) } }
-        /// Row 7 of a user.
+        /// Row 7 for a user.
         func row7(_ user: String, among orders: [PlacedOrder]? = nil) -> PlacedOrder? {
             guard t.offerType != 3 else { return nil }
             let all = (orders ?? fitting).filter { $0.userID == user && bought <= $0.payBy }.sorted {
@@ -218,7 +218,7 @@ import Testing
                 all.map { "\(String(describing: $0.goods)) \($0.item ?? "") \($0.bonuses) \($0.target)" })
             return promises.count == 1 ? all.first : nil
         }
-        /// Row 9 of a user.
+        /// Row 9 for a user.
         func row9(_ user: String) -> PlacedOrder? {
             named.first {
                 $0.userID == user && $0.transactionID == nil && $0.productID == "coins"
@@ -226,9 +226,9 @@ import Testing
             }
         }
         func any(_ user: String) -> UUID? { (row5(user) ?? row7(user) ?? row9(user))?.id }
-        // Row 1: what was moved stays moved, whatever token its renewals carry.
+        // Row 1: a chain that was moved stays moved, whatever token its renewals carry.
         if c.chain == .yoursMoved, isRenewal { return Expected(row: 4, user: you, order: row9(you)?.id) }
-        // S1-25: never the poster's because he posted it.
+        // S1-25: a post that names another user's order never gives the purchase to its poster for that post.
         let isAnothers = claim.userID != nil && named.contains { $0.userID != claim.userID }
         let isForAnother = isAnothers || e.isRecordOfUnknown
 
@@ -253,7 +253,7 @@ import Testing
                 if user == claim.userID {
                     rows[3] = Expected(row: 3, user: user, order: any(user))
                 } else if e.chain == nil || !isRenewal && !isRestore {
-                    // A chain is proof, which a token that was merely used before is not.
+                    // A chain is proof; a token that was merely used before is not.
                     let own = claim.userID.flatMap { poster -> Expected? in
                         guard !isForAnother else { return nil }
                         if let order = named.first(where: { $0.userID == poster && before.contains($0) }) {
@@ -275,18 +275,18 @@ import Testing
             if claim.hasPossession { rows[8] = match(8) }
         }
         if let user = claim.userID {
-            // Without possession an order of one's own proves nothing (S4).
+            // Without possession the poster's own order proves nothing (S4).
             if claim.hasPossession, let order = row5(user) {
                 rows[5] = Expected(row: 5, user: user, order: order.id)
             }
-            // What is for another is never the poster's by rows 7, 9 and 10.
+            // Rows 7, 9 and 10 never give the poster a purchase that is for another user.
             if claim.hasPossession, !isForAnother {
                 if let order = row7(user) { rows[7] = Expected(row: 7, user: user, order: order.id) }
                 if let order = row9(user) { rows[9] = Expected(row: 9, user: user, order: order.id) }
                 rows[10] = Expected(row: 10, user: user)
             }
         }
-        // Row 5a stands between 5 and 6; here it is 5 with another source.
+        // Row 5a stands between rows 5 and 6; here it is row 5 with another source.
         if claim.hasPossession, rows[5] == nil, let user = e.recordUserID, !isAnothers || named.first?.userID == user {
             rows[5] = Expected(row: 5, user: user, order: any(user))
         }
@@ -324,7 +324,7 @@ import Testing
                     for open in Open.allCases {
                         for neighbour in Neighbour.allCases where Self.isTold(record, token, open, neighbour) {
                             for poster in Poster.allCases {
-                                // Time tells only of a token that was used before.
+                                // The age matters only for a token that was used before.
                                 for age in Age.allCases where age == .fresh || Self.agesMatter.contains(token) {
                                     let c = Case(
                                         token: token, kind: kind, chain: chain, named: named, open: open,
@@ -337,8 +337,8 @@ import Testing
                 }
             }
         }
-        // What stands above in the table hides what stands below; without a token every other row is reached.
-        // A record of somebody who is known is his wherever the poster could only claim it.
+        // Rows higher in the table hide lower ones; without a token every other row is reached. A record of a known
+        // user gives the purchase to that user wherever the poster could only claim it.
         if token == .none {
             #expect(
                 seen
@@ -348,8 +348,8 @@ import Testing
         if record == .none { #expect(seen.contains(token == .none ? 10 : Self.rowAbove(token))) }
     }
 
-    /// Half a million cases tell as much as a million and a half: what a record says is crossed with what may answer beside it,
-    /// and an unproven installation with orders of nobody else.
+    /// Whether a case is run. Half a million cases prove as much as a million and a half. So a record is crossed only
+    /// with the columns that may answer beside it, and an unproven installation only with no open order.
     private static func isTold(_ record: Record, _ token: Token, _ open: Open, _ neighbour: Neighbour) -> Bool {
         guard record == .none else {
             return [.none, .myOrder, .registeredForYou, .rememberedYours, .unknownWhileIHaveOne].contains(token)

@@ -3,8 +3,8 @@ import Testing
 
 @testable import Purchases
 
-/// Goal: what an order's id promises: RFC 9562's version 7, in the order of time, and never the same twice. Method: moments
-/// that are known, and many ids of one of them.
+/// Goal: an order's id is RFC 9562's version 7, in the order of time, and never the same twice. Method: known moments,
+/// and many ids of one of them.
 @Suite struct OrderIDTests {
     @Test func hasItsTimeInFrontAndItsVersion() {
         // The example of RFC 9562, A.6: 2022-02-22T19:22:22Z.

@@ -2,7 +2,7 @@ import Purchases
 import Testing
 
 /// Goal: whatever becomes of a purchase, the player is told one true sentence (B14). Method: every state with every
-/// reason, held against what must and must not be said in it.
+/// reason, compared with what the sentence must and must not say.
 @Suite struct PlayerSentenceTests {
     private static let all: [(ReceiptState, Reason?, PlayerSentence)] = ReceiptState.allCases.flatMap { state in
         ([nil] + Reason.allCases.map { Optional($0) }).map { (state, $0, PlayerSentence(state, $0)) }
@@ -31,7 +31,7 @@ import Testing
                 #expect(
                     isCredited == !([.unconfirmed, .ownedByAnotherUser] + Reason.takingBack).contains(reason), about)
             case .alreadyGranted:
-                // What the former system gave was given, but not by us.
+                // The former system gave it, and this server did not.
                 let isElsewhere = [.ownedByAnotherUser, .transferred, .imported].contains(reason)
                 #expect(isCredited != isElsewhere, about)
                 #expect(sentence.en.contains("our former system") == (reason == .imported), about)
@@ -53,7 +53,7 @@ import Testing
                 #expect(PlayerSentence(state, reason).zh.contains("请勿重复付款"))
             }
         }
-        // What may be our own mistake is not the end of it.
+        // A rejection that may be our own mistake is not final.
         for reason in Reason.allCases
         where !SafeToFinish.judge(state: "rejected", reason: reason.rawValue, hasFacts: true) {
             guard Self.rejections.contains(reason) else { continue }

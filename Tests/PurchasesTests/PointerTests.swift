@@ -3,7 +3,7 @@ import Purchases
 import TestRandom
 import Testing
 
-/// Goal: a pointer survives the wire, and whatever is not exactly a pointer is a dead letter.
+/// Goal: a pointer is read from the wire as it was written, and every other text is a dead letter.
 @Suite struct PointerTests {
     private static let uuid = "0190163d-8694-739b-aea5-966c26f8ad91"
 

@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what may be given before Apple has confirmed it, and to whom (B10). Method: the rules against tables of every
-/// combination, written a second time.
+/// Goal: which purchases may be given before Apple has confirmed them, and to which users (B10). Method: the rules
+/// against tables of every combination, written a second time.
 @Suite struct ProvisionalTests {
     private static let now = Date(timeIntervalSince1970: 1_800_000_000)
 

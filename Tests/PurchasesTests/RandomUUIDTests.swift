@@ -4,8 +4,8 @@ import Testing
 
 @testable import Purchases
 
-/// Goal: a random id is RFC 9562's version 4, and nothing else of it is ever fixed. Method: every bit of many, and that none
-/// comes twice.
+/// Goal: a random id is RFC 9562's version 4, and none of its other bits is fixed. Method: every bit of many ids, and
+/// no id comes twice.
 @Suite struct RandomUUIDTests {
     @Test func isOfVersion4AndOtherwiseRandom() {
         let ids = (0..<10_000).map { _ in UUID.random() }
@@ -17,7 +17,7 @@ import Testing
         #expect(always == (0..<16).map { $0 == 6 ? 0x40 : $0 == 8 ? 0x80 : 0x00 })
     }
 
-    /// Whatever stood in their bits.
+    /// The bits of version and variant are overwritten, whatever they held.
     @Test(
         arguments: [
             (4, 0, 0, "00000000-0000-4000-8000-000000000000"), (8, 0, 1, "00000000-0000-8000-8000-000000000001"),

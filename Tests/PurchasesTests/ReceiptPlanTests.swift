@@ -4,13 +4,13 @@ import TestRandom
 import Testing
 
 /// Goal: a receipt costs no more calls than it holds purchases that would be granted and are not known well enough, and
-/// nothing is granted on less than Apple's word of today (B9). Method: every combination of what can be known of one
-/// purchase, against a second wording of the rule; then receipts of random purchases.
+/// nothing is granted on less than a recent answer of Apple's (B9). Method: every combination of what can be known of
+/// one purchase, against a second wording of the rule; then receipts of random purchases.
 @Suite struct ReceiptPlanTests {
     private static let madeAt = DecisionTests.received.addingTimeInterval(-600)
     private static let freshFor: TimeInterval = 3600
 
-    /// As the receipt has it.
+    /// A purchase as the receipt lists it.
     private static func listed(
         _ id: String = "1000", ago: TimeInterval = 1200, _ change: (inout Transaction) -> Void = { _ in }
     ) -> Transaction {
@@ -22,7 +22,7 @@ import Testing
         return transaction
     }
 
-    /// As Apple said of it so many seconds before the submission.
+    /// A purchase as Apple described it `ago` seconds before the submission.
     private static func stored(_ transaction: Transaction, ago: TimeInterval?, isRevoked: Bool) -> Transaction {
         var stored = transaction
         stored.kind = .consumable
@@ -71,7 +71,7 @@ import Testing
                                 ListedPurchase(
                                     listed: listed, stored: stored, isGranted: isGranted, isOnTrust: isOnTrust)
                             ])
-                            // The newer word of the two decides what it is.
+                            // The newer of the two sources decides whether it is refunded.
                             let isRefunded = facts == .newest ? isRevokedInFacts : isRevokedInReceipt
                             let isFresh = facts == .fresh || facts == .newest
                             let expected: Decision? =
@@ -104,7 +104,7 @@ import Testing
         let unknown = Self.listed { $0.productID = "unknown" }
         let entry = try #require(Self.plan([ListedPurchase(listed: unknown)]).judged.first)
         #expect(entry.decision == .held(.productUnknown) && entry.transaction.signedAt == nil)
-        // Then the product is sold: what was stored is not enough.
+        // Then the product is sold: the stored facts are not enough.
         let sold = ListedPurchase(listed: Self.listed(), stored: entry.transaction)
         #expect(Self.plan([sold]).asked == [sold])
     }
@@ -273,7 +273,7 @@ import Testing
                     let lane = { (proof: Proof) in policy.lane(of: proof, isAwaited: isAwaited) }
                     #expect(lane(.receipt(String(big.dropLast()))) == small)
                     #expect(lane(.receipt(big)) == (isAwaited ? small : .bulk))
-                    // Its size is no matter: one signed transaction is one purchase.
+                    // Its size does not matter: one signed transaction is one purchase.
                     #expect(lane(.signedTransaction(big)) == (confirm == .always ? .apple : .local))
                     #expect(lane(.identifier) == .apple)
                 }

@@ -2,8 +2,9 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what Apple says of a purchase that it ended decides whether it is given (Ownership, rows 0a and 0a'). Method:
-/// every combination of Apple's words, and of words that Apple may invent, against an oracle written from the rows' text.
+/// Goal: Apple's fields about a purchase that it ended decide whether the purchase is given (Ownership, rows 0a and
+/// 0a'). Method: every combination of Apple's values, and of values that Apple may invent, against an oracle written
+/// from the rows' text.
 @Suite struct RevocationTests {
     private static let reasons: [Int?] = [nil, 0, 1, 2]
     private static let types = [nil, "REFUND_FULL", "REFUND_PRORATED", "FAMILY_REVOKE", "ASSIGNMENT_REVOKE", "NEW"]
@@ -147,7 +148,7 @@ import Testing
         }
         #expect(!plus(0) { $0.productID = "basic" }.follows(basic))
         #expect(!plus(0) { $0.originalID = "2" }.follows(basic))
-        // A bundle begins a chain of its own, and names the one before.
+        // A bundle begins a chain of its own, and names the chain before.
         #expect(
             plus(0) {
                 $0.originalID = "2"
@@ -173,7 +174,7 @@ import Testing
         (signed.reason, signed.revocation) = ("PURCHASE", Revocation(reason: 2, type: "REFUND_FULL"))
         #expect(signed.mayHaveSuccessor, "a reason that is newer than this program")
 
-        // Both in one receipt: the first is explained, and each is told apart.
+        // Both are in one receipt: the second explains the first, and nothing explains the second.
         var evidence = ["1": Evidence(), "2": Evidence()]
         Evidence.explain([basic, plus(3)], &evidence)
         #expect(evidence["1"]?.hasSuccessor == true && evidence["2"]?.hasSuccessor == false)

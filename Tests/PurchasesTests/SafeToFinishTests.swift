@@ -1,7 +1,7 @@
 import Purchases
 import Testing
 
-/// Goal: a client is told to finish only when nothing more can come of its copy (P2, P37). Method: every state with
+/// Goal: a client is told to finish only when its copy can have no further use (P2, P37). Method: every state with
 /// every reason, with and without Apple's facts stored, against the rule written a second time.
 @Suite struct SafeToFinishTests {
     private static let states = ReceiptState.allCases.map(\.rawValue) + ["open", "unknown", ""]
@@ -16,7 +16,7 @@ import Testing
                     case ("rejected", "refunded"), ("rejected", "withdrawn"), ("rejected", "historical"),
                         ("rejected", "shared_not_served"):
                         true
-                    // Another post settles it, which nobody could make after it was finished.
+                    // Another post settles it, and nobody could make that post after the purchase was finished.
                     case ("held", "foreign_order"), ("held", "foreign_record"), ("held", "foreign_token"),
                         ("held", "token_disputed"):
                         false
@@ -25,7 +25,7 @@ import Testing
                     }
                 let told = SafeToFinish.judge(state: state, reason: reason, hasFacts: hasFacts, finishHeld: finishHeld)
                 #expect(told == expected, "\(state) \(reason ?? "-")")
-                // What another user has by less than proof: not for a day.
+                // Another user has the purchase by less than proof: it is not safe to finish for a day.
                 let disputed = SafeToFinish.judge(
                     state: state, reason: reason, hasFacts: hasFacts, finishHeld: finishHeld, isDisputed: true)
                 #expect(disputed == (expected && !["granted", "already_granted"].contains(state)))

@@ -3,8 +3,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: a user is the bytes of the user's id, in every rule. Method: a poster and another user whose ids String takes
-/// for equal; each rule is asked what it makes of the other one.
+/// Goal: in every rule, two users are the same only if the bytes of their ids are. Method: a poster and another user
+/// whose ids String takes for equal; the test asks each rule about the other user.
 @Suite struct SameTextTests {
     private static let (me, other) = ("jos\u{e9}", "jose\u{301}")
 

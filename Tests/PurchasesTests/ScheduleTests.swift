@@ -3,7 +3,7 @@ import Purchases
 import TestRandom
 import Testing
 
-/// Goal: retries come when RetriesAndRescue says, in the place that it names, and every delay follows one scale.
+/// Goal: retries come when RetriesAndRescue says, through the queue that it names, and every delay follows one scale.
 @Suite struct ScheduleTests {
     @Test(
         "the ladder, then the row alone",
@@ -72,7 +72,7 @@ import Testing
         #expect(!Verdict.Finding.receipt(.rejected(.signature)).waitsForConfiguration)
         #expect(!Verdict.Finding.identifier("1", .possessionMissing).waitsForConfiguration)
         #expect(finding(.held(.shadow)).isOfShadow && !finding(.held(.sandbox)).isOfShadow)
-        // What an order, a token, a merge or the chain of a later purchase may settle comes back by time.
+        // A receipt that an order, a token, a merge or the chain of a later purchase may settle comes back by time.
         for reason in [Reason.foreignToken, .tokenDisputed, .foreignOrder, .review, .beforeCutover, .unclaimed] {
             #expect(!reason.waitsForConfiguration)
         }
@@ -92,7 +92,7 @@ import Testing
         #expect(RetrySchedule(scale: 0.5).confirmDelay(age: .seconds(age) / 2) == .seconds(seconds) / 2)
     }
 
-    /// Goal: the bounds hold for every attempt, chance and scale, not only for those of the tables.
+    /// Goal: the bounds hold for every attempt, random value and scale, not only for those of the tables.
     /// Method: 5,000 random questions; and the mean wait of 1,000 answers for each attempt, which never gets shorter.
     @Test("every wait is within its bounds, and in the mean no wait is shorter than the one before")
     func bounds() {
@@ -122,7 +122,7 @@ import Testing
                 if case .rung(let rung) = wait { return total + schedule.delay(ofRung: rung).inSeconds }
                 return total + schedule.dueIn(wait, lane: .apple).inSeconds
             }
-            // After the ladder the mean stays what it is: 1,000 answers of ± 20 % are within 3 % of it.
+            // After the ladder the mean stays the same: 1,000 answers of ± 20 % are within 3 % of it.
             #expect(total / 1000 > before * 0.94, "attempt \(attempts), seed \(seed)")
             before = total / 1000
         }

@@ -51,7 +51,7 @@ import Testing
         #expect(make("3", after: 1).purchaseKey == anew.purchaseKey, "another device's id")
         #expect(make("3", after: 2).purchaseKey != anew.purchaseKey)
         #expect(make("3", after: 0).purchaseKey == "Production/purchase/1")
-        // Apple's word about it does not say that, and is about it all the same.
+        // Apple's answer does not say that it was bought anew, and is about the same purchase nevertheless.
         let confirmed = anew.updated(by: make("3", after: 0))
         #expect(confirmed == anew)
         var sandbox = make("2", after: 0)

@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: the transfer policy speaks of what runs on, shown with Apple's own data, and of nothing else (P10). Method: the
-/// cross product of policy, kind, possession, sharing and decision through the judge.
+/// Goal: the transfer policy applies only to subscriptions and non-consumables that are shown with Apple's own data and
+/// are not shared (P10). Method: the cross product of policy, kind, possession, sharing and decision through the judge.
 @Suite struct TransferTests {
     private static let kinds: [Transaction.Kind] = [.consumable, .nonConsumable, .autoRenewable, .nonRenewing]
 

@@ -2,8 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: Apple's word is understood as the word on what was given on trust, under whatever id and in whatever form it
-/// comes (B10). Method: the rules one by one, on receipts of a few purchases.
+/// Goal: Apple's answer is recognized as the answer about a purchase that was given on trust, under whatever id and in
+/// whatever form it comes (B10). Method: the rules one by one, on receipts of a few purchases.
 @Suite struct TrustedReceiptTests {
     private static let date = Date(timeIntervalSince1970: 1_800_000_000)
     private static let grant = Decision.grant(goods: [.init(item: "coin", amount: 60)], source: .poster)
@@ -34,7 +34,7 @@ import Testing
     func ids() {
         let trusted = Self.given(Self.transaction("t1", of: "o1"))
         let neighbour = Self.entry(Self.transaction("t2"))
-        // Held by a rule of ours, but Apple's word is there: confirmed.
+        // A rule of ours holds it, but Apple's answer is there: confirmed.
         let confirmed = Decision.grant(goods: [], source: .poster)
         for (decision, read) in [
             (Self.grant, Self.grant), (.rejected(.refunded), .rejected(.refunded)),
@@ -46,13 +46,13 @@ import Testing
                 #expect(Self.reading(.transactions([neighbour, named]), by: trusted) == [neighbour, renamed])
             }
         }
-        // The word that was known when it was given confirms nothing.
+        // An answer that was already known when the purchase was given confirms nothing.
         let waits = Self.entry(Self.transaction("t1", of: "o1"), .held(.productUnknown))
         #expect(Self.reading(.transactions([waits]), by: trusted) == [waits])
-        // Both are there: each under its own.
+        // Both ids are there: each purchase keeps its own.
         let both = [Self.entry(Self.transaction("t9", of: "o1")), Self.entry(Self.transaction("t1", of: "o1"))]
         #expect(Self.reading(.transactions(both), by: trusted) == both)
-        // Nothing was given of this one.
+        // This purchase was not given.
         let open = TrustedReceipt.Purchase(
             transaction: Self.transaction("t1", of: "o1"), before: .open(.appleAnswer))
         let other = [Self.entry(Self.transaction("t9", of: "o1"))]
@@ -134,7 +134,7 @@ import Testing
                 continue
             }
         }
-        // It was confirmed a moment ago: the ledger knows what that means for the rest.
+        // It was confirmed a moment ago: the ledger decides about the other purchases.
         guard case .receipt = TrustedReceipt([]).reading(.receipt(.rejected(.notAuthenticated))) else {
             Issue.record("nothing is left to name")
             return

@@ -4,8 +4,8 @@ import Purchases
 import TestRandom
 import Testing
 
-/// Goal: ids are written and read as everybody else writes them. Method: random ids beside Foundation's own, and texts with
-/// one fault each.
+/// Goal: ids are written and read in the usual form. Method: random ids beside Foundation's own, and texts with one
+/// fault each.
 @Suite struct UUIDTextTests {
     @Test("the text is Foundation's in lower case, and reads as the same id", arguments: [1, 2] as [UInt64])
     func asFoundation(seed: UInt64) {

@@ -2,9 +2,9 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: a purchase that nobody posted (a notification, a sweep, an offer code redeemed outside of the app) is whose the
-/// text of rows 2 to 4, 8 and 11 of Ownership says (S3-3, P11). Method: the cross product of what can stand in their
-/// columns, against an oracle written from the text alone.
+/// Goal: a purchase that nobody posted (a notification, a sweep, an offer code redeemed outside of the app) gets the
+/// owner that the text of rows 2 to 4, 8 and 11 of Ownership names (S3-3, P11). Method: the cross product of the values
+/// of their columns, against an oracle written from the text alone.
 @Suite struct UnpostedTests {
     private typealias Table = MatcherTableTests
     private static let (you, third) = ("you", "third")
@@ -44,7 +44,7 @@ import Testing
         _ token: Token, _ kind: Table.Kind, _ chain: Table.Chain, _ before: Before, _ customer: Customer, _ age: Age,
         _ t: Transaction, _ e: Evidence
     ) -> Expected {
-        // Nobody ordered it "just now": there is no poster.
+        // Nobody ordered it "just now", because there is no poster.
         let isRenewal = kind == .renewal || kind == .legacyPeriod
         let isRestore = kind == .restore && chain != .yoursTakenBack
         // "nobody having posted, a change of product while the chain runs".
@@ -71,14 +71,14 @@ import Testing
         }
         let lasts = kind != .consumable
         if token == .registered {
-            // Only the post says item, server and role of a consumable, where not exactly one order does.
+            // Only the post names item, server and role of a consumable, unless exactly one order does.
             let fitting = e.orders.filter { $0.userID == you && $0.transactionID == nil && $0.payBy >= Table.bought }
             guard lasts || age == .aDay || fitting.count == 1 && !isRestore else {
                 return Expected(row: 11, reason: .unclaimedYet)
             }
             return Expected(row: 3, user: you, order: row7([you])?.id)
         }
-        // A chain that is known is proof; a token that was merely used before waits for its user.
+        // A known chain is proof; a token that was merely used before waits for its user.
         if token == .rememberedOfOne, chain == .none || !isRenewal && !isRestore && !isChange {
             guard age == .aDay else { return Expected(row: 11, reason: .unclaimedYet) }
             return Expected(row: 3, user: you, order: row7([you])?.id)
@@ -170,7 +170,7 @@ import Testing
             return
         }
         #expect(match.userID == Self.you && !match.takesChain)
-        // A post says more: it may be another user's.
+        // A post adds knowledge: the purchase may be another user's.
         claim = Claim(userID: "poster", hasPossession: true, receivedAt: found)
         guard case .owner(let posted) = answer else {
             Issue.record("\(answer)")

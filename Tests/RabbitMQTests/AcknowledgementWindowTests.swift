@@ -48,8 +48,8 @@ import Testing
         #expect(throws: RabbitMQError.protocolViolation) { try window.delivered(3) }
     }
 
-    /// Goal: the broker, following the commands by its own rules, ends up with exactly our decisions, and never sees
-    /// a tag it does not know. Method: 2,000 random sequences against a model of the broker's unsettled set.
+    /// Goal: the broker follows the commands by its own rules, reaches exactly our decisions, and never gets a tag that
+    /// it does not know. Method: 2,000 random sequences against a model of the broker's unsettled set.
     @Test func theBrokerUnderstandsEverySequence() throws {
         var random = SeededRandom(announcing: "acknowledgement window")
         let seed = random.seed

@@ -26,7 +26,8 @@ struct BrokerOutageTests {
             let bench = try await Bench(broker, "work")
             try await bench.publisher.publishAll(100, to: bench.queue)
             try await local("rabbitmqctl", "set_vm_memory_high_watermark", "0.000001")
-            // The broker tells a connection when it publishes; what was sent then is confirmed after the alarm.
+            // The broker tells a connection of the alarm when it publishes; a message sent then is confirmed after the
+            // alarm.
             async let first = bench.publisher.outcomes(of: 1) { _ in ("sent into the alarm", bench.queue) }
             try await eventually(within: .seconds(5)) { bench.publisher.state == .blocked }
             await #expect(throws: RabbitMQError.blocked) {

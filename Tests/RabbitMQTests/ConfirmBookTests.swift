@@ -64,7 +64,7 @@ import Testing
         expect(book.register(4, at: start), is: 1)
     }
 
-    /// Goal: whatever order answers come in, every ticket is handed out exactly once, with the right answer.
+    /// Goal: in whatever order answers come, every ticket is returned exactly once, with the right answer.
     /// Method: 2,000 random sequences of 60 commands against a naive model (a dictionary by tag).
     @Test func agreesWithANaiveModel() throws {
         var random = SeededRandom(announcing: "confirm book")
@@ -116,7 +116,7 @@ import Testing
     }
 }
 
-/// `#expect` cannot contain a mutating call.
+/// Compares two values: `#expect` cannot contain a mutating call.
 func expect<Value: Equatable>(
     _ value: Value, is expected: Value, sourceLocation: SourceLocation = #_sourceLocation
 ) {

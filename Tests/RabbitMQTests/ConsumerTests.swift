@@ -6,8 +6,8 @@ import Testing
 
 @testable import RabbitMQ
 
-/// Goal: every message is delivered until it is settled, to its bounds, whatever happens to connections and queues.
-/// Method: the real broker; connections end by close, by reset through a proxy, queues by deletion from outside.
+/// Goal: every message is delivered until it is settled, within its limits, whatever happens to connections and queues.
+/// Method: the real broker; connections end by close or by reset through a proxy, queues by deletion from outside.
 @Suite struct ConsumerTests {
     @Test func whatIsAcknowledgedIsGone() async throws {
         try await TestBroker.run { broker in
@@ -43,7 +43,8 @@ import Testing
             await first.start()
             let taken = try await first.take(10)
             first.acknowledge([taken[0], taken[3], taken[9]])
-            // Twice, and after a rejection: harmless, or the broker would close the channel.
+            // A second settlement of a delivery is harmless; if it reached the broker, the broker would close the
+            // channel.
             first.acknowledge([taken[0], taken[3]])
             first.reject(taken[9])
             await first.close()
@@ -73,7 +74,7 @@ import Testing
             let old = try await consumer.take(15)
             proxy.breakConnections()
             try await eventually(within: .seconds(20)) { !consumer.isConnected }
-            // Five lay untaken: they must not be handed out as if they were of the new connection.
+            // Five were not taken before: they must not be handed out as if they were of the new connection.
             let new = try await consumer.take(20)
             #expect(new.allSatisfy { $0.redelivered })
             // Acks of the old connection are dropped; on the new one they would settle other messages.
@@ -98,7 +99,7 @@ import Testing
             try broker.publish([UInt8](repeating: 8, count: 65_536), to: bench.queue)
             let consumer = bench.consumer(prefetch: 10)
             await consumer.start()
-            // The message of 70,000 bytes is larger than ours can be and never handed out.
+            // The message of 70,000 bytes is larger than our messages can be and is never handed out.
             let taken = try await consumer.take(3)
             #expect(taken[2].body == [UInt8](repeating: 8, count: 65_536))
             consumer.reject(taken[0])
@@ -142,7 +143,7 @@ import Testing
                 configuration, topology: topology, subscriptions: [Subscription(queue: work, prefetch: 1)],
                 logger: .silent)
             await consumer.start()
-            // The same message twice around: a retry is a fresh publish.
+            // The loop runs twice: a retry is a fresh publish.
             for attempt in 1...2 {
                 let start = ContinuousClock.now
                 try await publisher.publish("receipt x \(attempt)", to: rung)
@@ -178,7 +179,7 @@ import Testing
             #expect(try await consumer.takesNothing(for: .milliseconds(300)))
             #expect(try await publisher.depth(of: local) == 23)
 
-            // Who settles makes room in that queue alone.
+            // Settling makes room in that queue alone.
             consumer.acknowledge(fromApple)
             let next = try await consumer.take(2)
             #expect(next.allSatisfy { $0.queue == apple })
@@ -218,8 +219,8 @@ import Testing
                 try broker.delete(bench.queue)
                 let start = ContinuousClock.now
                 let publishing = Task {
-                    // Returned while there is no queue. More than one, because RabbitMQ 3.10 may confirm a message
-                    // into the queue that is just going, as if it had been deleted with it.
+                    // Returned while there is no queue. The test publishes more than one message, because RabbitMQ 3.10
+                    // may confirm a message into a queue that is just being deleted, as if it had been deleted with it.
                     while !Task.isCancelled {
                         try? await bench.publisher.publish("round \(round)", to: bench.queue)
                         try? await Task.sleep(for: .milliseconds(20))
@@ -357,7 +358,7 @@ struct Bench: Sendable {
         consumer(of: [Subscription(queue: queue, prefetch: prefetch)])
     }
 
-    /// - Parameter subscriptions: none: a connection that only lives.
+    /// - Parameter subscriptions: if empty, the consumer only keeps a connection.
     func consumer(of subscriptions: [Subscription]) -> Consumer {
         Consumer(configuration, topology: topology, subscriptions: subscriptions, logger: .silent)
     }

@@ -19,7 +19,7 @@ import Testing
                 try BrokerConfiguration(url: proxy.url(broker.url)), topology: .of(queue),
                 logger: log.logger)
             await publisher.start()
-            // A slow line: there is something on its way however late this task goes on.
+            // A slow line, so that something is on its way however late this task continues.
             proxy.set(.both { $0.latency = .milliseconds(50) })
             async let pending = publisher.outcomes(of: 5_000) { _ in ("body", queue) }
             // Silence first, so that the window is full of unconfirmed messages when the connection ends.
@@ -67,7 +67,7 @@ import Testing
             let outcomes = await publisher.outcomes(of: count) { _ in (body, queue) }
             #expect(ContinuousClock.now - start < .seconds(5))
             #expect(outcomes.allSatisfy { $0 == .timedOut || $0 == .lost || $0 == .unreachable })
-            // While it lasts, everybody is told at once: an attempt to connect takes twice as long.
+            // While the outage lasts, every caller is told at once: an attempt to connect takes twice as long.
             for _ in 0..<20 {
                 let start = ContinuousClock.now
                 await #expect(throws: RabbitMQError.unreachable) { try await publisher.publish("body", to: queue) }
@@ -169,7 +169,7 @@ import Testing
         }
     }
 
-    /// Ten short outages while messages go round: at the end, every confirmed message was delivered.
+    /// Ten short outages while messages are published and consumed: at the end, every confirmed message was delivered.
     @Test func outagesLoseNoConfirmedMessage() async throws {
         try await TestBroker.run { broker in
             let queue = broker.queue("work")
@@ -242,7 +242,8 @@ import Testing
         }
     }
 
-    /// A watch keeps its actor alive: after `close` nothing may, or every closed connection costs a thread for ever.
+    /// A watch keeps its actor alive: after `close` nothing may keep it, or every closed connection costs a thread for
+    /// ever.
     @Test func aClosedConnectionIsLetGo() async throws {
         try await TestBroker.run { broker in
             let queue = broker.queue("work")

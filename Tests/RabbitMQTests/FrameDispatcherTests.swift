@@ -3,19 +3,19 @@ import Testing
 
 @testable import RabbitMQ
 
-/// Goal: whatever a broker sends, in whatever order it may, every promise of a confirm is kept once, with the broker's
-/// own answer; and where a stream cannot be followed, that is said, and no promise is lost either.
+/// Goal: in whatever valid order a broker sends frames, every publish that waits for a confirm is answered once, with
+/// the broker's own answer. Where a stream cannot be followed, an error says so, and no publish is lost either.
 /// Method: random streams of a broker that keeps to AMQP, and of one that does not, through the dispatcher into the
-/// book of confirms, as a publisher does it.
+/// book of confirms, as in a publisher.
 @Suite struct FrameDispatcherTests {
     private typealias Frame = FrameDispatcher.Frame
 
-    /// What a publisher makes of events.
+    /// The publisher's part: it applies events to its book of confirms.
     private struct Listener {
         var dispatcher = FrameDispatcher()
         var book = ConfirmBook<UInt64>()
         private(set) var published: UInt64 = 0
-        /// By tag, each answer that was given.
+        /// Every answer that was given, by tag.
         private(set) var answers: [UInt64: [ConfirmBook<UInt64>.Answer]] = [:]
         private(set) var others: [BrokerEvent] = []
 
@@ -42,17 +42,17 @@ import Testing
         }
     }
 
-    /// A broker that keeps to AMQP: what it has still to answer, and a message it is in the midst of sending.
+    /// A broker that keeps to AMQP: the publishes that it must still answer, and the message that it is just sending.
     private struct Broker {
         var unanswered: [UInt64] = []
         var returned: Set<UInt64> = []
         var content: [Frame] = []
         var answers: [UInt64: ConfirmBook<UInt64>.Answer] = [:]
         var others: [BrokerEvent] = []
-        /// What `content` will be to its reader.
+        /// The event that `content` becomes when it is complete.
         var announced: BrokerEvent?
 
-        /// The next frame; nil where it has nothing to say now.
+        /// The next frame; nil if the broker has nothing to send now.
         mutating func frame(_ random: inout SeededRandom) -> Frame? {
             switch Int.random(in: 0..<12, using: &random) {
             case 0:
@@ -98,7 +98,7 @@ import Testing
         }
 
         private mutating func answer(_ random: inout SeededRandom) -> Frame? {
-            // A message is acknowledged after it was given back, not in the midst of it.
+            // A message is acknowledged after it was returned, not in the middle of its return.
             let open = content.isEmpty ? unanswered : unanswered.filter { !returned.contains($0) }
             guard let tag = open.randomElement(using: &random) else { return nil }
             let covered = unanswered.filter { $0 <= tag }
@@ -161,7 +161,7 @@ import Testing
                     break
                 }
             }
-            // As the publisher does when the connection is of no use any more.
+            // As the publisher does when the connection can no longer be used.
             let lost = listener.book.removeAll().map(\.ticket)
             let all = lost + listener.answers.keys
             #expect(Set(all) == Set(listener.published == 0 ? [] : Array(1...listener.published)), "seed \(seed)")

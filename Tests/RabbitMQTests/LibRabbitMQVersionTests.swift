@@ -2,8 +2,8 @@ import Testing
 
 @testable import RabbitMQ
 
-/// Goal: a librabbitmq below 0.11.0 stops the start and is named. Method: version numbers as
-/// amqp.h makes them, on both sides of the line, and the library that is loaded here.
+/// Goal: a librabbitmq below 0.11.0 stops the start and is named. Method: version numbers as amqp.h makes them, on both
+/// sides of the limit, and the library that is loaded here.
 @Suite struct LibRabbitMQVersionTests {
     @Test(
         arguments: [

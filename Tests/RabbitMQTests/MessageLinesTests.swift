@@ -4,8 +4,8 @@ import Testing
 
 @testable import RabbitMQ
 
-/// Goal: bodies that share a message are as safe as bodies that do not: each is delivered, and none is forgotten before
-/// it is settled. Method: the pure part against a set as model; the rest with the real broker.
+/// Goal: bodies that share a message are as safe as bodies in messages of their own: each is delivered, and none is
+/// forgotten before it is settled. Method: the pure part against a set as model; the rest with the real broker.
 @Suite struct MessageLinesTests {
     @Test func settledWhenAllAre() {
         var random = SeededRandom(announcing: "message lines")
@@ -39,7 +39,7 @@ import Testing
             let bench = try await Bench(broker, "work", bodiesPerMessage: 8)
             let bodies = (0..<1_000).map { "receipt \($0) 0" }
             for body in bodies { bench.publisher.offer(body, to: bench.queue) }
-            // Who waits for a confirm has a message of its own.
+            // A publish that waits for a confirm has a message of its own.
             try await bench.publisher.publish("receipt alone 0", to: bench.queue)
             try await eventually(within: .seconds(20)) { counters.published(bench.queue, "confirmed") == 1_001 }
             let depth = try await bench.publisher.depth(of: bench.queue)
@@ -49,10 +49,11 @@ import Testing
             await first.start()
             let taken = try await first.take(1_001)
             #expect(Set(taken.map { String(decoding: $0.body, as: UTF8.self) }) == Set(bodies + ["receipt alone 0"]))
-            // Among the last, so that one command settles most: RabbitMQ forgets some of a hundred at a goodbye.
+            // A line among the last, so that one command settles most: RabbitMQ forgets some of a hundred when a
+            // connection closes.
             let kept = try #require(taken.last { $0.line == 3 })
             first.acknowledge(taken.filter { $0.tag != kept.tag || $0.line != kept.line }.shuffled())
-            // Twice, and once more: its neighbours do not settle it.
+            // Its neighbours are acknowledged a second time: that does not settle it.
             first.acknowledge(taken.filter { $0.tag == kept.tag && $0.line != kept.line })
             await first.close()
             let second = bench.consumer(prefetch: 10)
@@ -101,7 +102,8 @@ import Testing
         }
     }
 
-    /// Each body keeps its trace, alone and among others, with one and without; a message without any has no header.
+    /// Each body keeps its trace, alone and among others, with a trace and without; a message without any trace has no
+    /// header.
     @Test func tracesTravelBesideTheirBodies() async throws {
         try await TestBroker.run { broker in
             let bench = try await Bench(broker, "work", bodiesPerMessage: 8)
@@ -132,7 +134,7 @@ import Testing
     @Test(
         arguments: [
             (nil, 2, []), ("a\nb", 2, ["a", "b"]), ("a\n", 2, ["a", nil]), ("\n", 2, [nil, nil]), ("a", 1, ["a"]),
-            // Somebody else's: of no body.
+            // A trace that belongs to no body.
             ("a", 2, []), ("a\nb\nc", 2, []),
         ] as [(String?, Int, [String?])])
     func tracesOfBodies(_ header: String?, _ bodies: Int, _ traces: [String?]) {

@@ -5,8 +5,10 @@ import Testing
 
 @testable import RabbitMQ
 
-/// Goal: a publish that returns is in its queue, one that throws says why, and nothing waits without limit.
-/// Method: the real broker; a second connection deletes queues; a proxy injects what a healthy broker never sends.
+/// Goal: a message whose publish returned is in its queue, a publish that throws says why, and nothing waits without
+/// limit.
+/// Method: the real broker; a second connection deletes queues; a proxy injects frames that a healthy broker never
+/// sends.
 @Suite struct PublisherTests {
     @Test func tenThousandPipelinedPublishesAreAllConfirmed() async throws {
         try await TestBroker.run { broker in
@@ -44,7 +46,7 @@ import Testing
             await #expect(throws: RabbitMQError.topology(queue: "missing-\(queue)")) {
                 try await stranger.depth(of: "missing-\(queue)")
             }
-            // The broker closed that channel; the publisher comes back by itself.
+            // The broker closed that channel; the publisher connects again by itself.
             try await eventually(within: .seconds(20)) { stranger.state == .connected }
             #expect(try await stranger.depth(of: queue) == 1_000)
             await stranger.close()
@@ -80,7 +82,7 @@ import Testing
                     refusals += 1
                 }
             }
-            // The limit may be overshot by what is on its way (rabbitmq.com/docs/maxlength).
+            // The queue may exceed its limit by the messages that are on their way (rabbitmq.com/docs/maxlength).
             #expect(refusals > 25)
             await publisher.close()
         }
@@ -130,7 +132,7 @@ import Testing
             for url in [
                 "amqp://guest:wrong@\(node)/%2f",
                 "amqp://nobody:guest@\(node)/%2f",
-                // That another node is away is not what has to be mended.
+                // The unreachable node is not what the operator has to correct.
                 "amqp://nobody:guest@\(node),127.0.0.1:1/%2f",
                 "amqp://\(good.user):\(good.password)@\(node)/no-such-vhost",
             ] {
@@ -178,13 +180,14 @@ import Testing
         await publisher.close()
     }
 
-    /// A process that may open no more files, such as one with `ulimit -n 64` under load. In a process of its own.
+    /// A process that may open no more files, such as one with `ulimit -n 64` under load. The test runs in a process of
+    /// its own.
     /// Method: a connection needs the library's socket, its duplicate and the two ends of the thread's pipe. With room
-    /// for fewer neither publisher nor consumer connects, and both say why; with room they do.
+    /// for fewer neither publisher nor consumer connects, and both say why; with room for all four both connect.
     @Test(.timeLimit(.minutes(2))) func withoutDescriptorsNothingConnectsUntilThereAreSome() async {
         await #expect(processExitsWith: .success) {
             try await TestBroker.run { broker in
-                // Closed at the end: what one leaves would be room for the next.
+                // Closed at the end: a connection that closes earlier would leave room for the next.
                 var (publishers, consumers) = ([Publisher](), [Consumer]())
                 for room in 0...3 {
                     let queue = broker.queue("work\(room)")
@@ -274,7 +277,8 @@ import Testing
         }
     }
 
-    /// Rings of ingest share a publisher with what a worker or a scheduler must know of (rule 9: each limit has a name).
+    /// Ingest offers pointers on the publisher on which workers and schedulers wait for confirms (rule 9: each limit
+    /// has a name).
     @Test func offersLeaveRoomForWhoWaits() async throws {
         try await withNarrowPublisher { publisher, queue, proxy in
             let counters = CountedMetrics.shared
@@ -284,11 +288,11 @@ import Testing
             let outcomes = await publisher.outcomes(of: 12) { _ in ("body", queue) }
             #expect(outcomes.count { $0 == .tooManyWaiting } == 2)
             #expect(counters.published(queue, "too_many_waiting") == 42)
-            // Each offer that found a place is counted as well.
+            // Each offer that found room is counted as well.
             try await eventually(within: .seconds(20)) {
                 counters.published(queue, "timed_out") + counters.published(queue, "unreachable") == 20
             }
-            // The places are free again.
+            // The room is free again.
             proxy.breakConnections()
             proxy.set(.forwarding)
             try await eventually(within: .seconds(15)) { publisher.state == .connected }
@@ -309,7 +313,8 @@ import Testing
             let publisher = Publisher(configuration, topology: .of(queue), logger: .silent)
             try await publisher.publish("body", to: queue)
 
-            // Sent before the alarm is known, unread by the broker: its caller is told when its deadline has passed.
+            // Sent before the alarm is known, and not read by the broker: the caller gets its answer when its deadline
+            // has passed.
             proxy.set(.frozen)
             async let inFlight = publisher.outcomes(of: 1) { _ in ("body", queue) }
             try await Task.sleep(for: .milliseconds(500))

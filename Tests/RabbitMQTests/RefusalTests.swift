@@ -5,12 +5,12 @@ import Testing
 
 @testable import RabbitMQ
 
-/// Goal: a queue that is full costs few connections, and one whose limit was lifted is used again (B12). Method: the
+/// Goal: a full queue causes few new connections, and a queue whose limit was lifted is used again (B12). Method: the
 /// rule as a value; then a real queue whose limit a policy sets and lifts, with seconds for minutes.
 @Suite struct RefusalTests {
     private let start = ContinuousClock.now
 
-    /// Instants, in seconds, at which a new connection is made while every second brings a refusal.
+    /// The instants, in seconds, at which a new connection is made while every second brings a refusal.
     private func reconnects(_ patience: inout RefusalPatience, _ seconds: Range<Int>, openedAt: Int) -> [Int] {
         var openedAt = openedAt
         var all: [Int] = []
@@ -32,11 +32,11 @@ import Testing
         #expect(made.count < 30)
     }
 
-    /// A shop with a purchase now and then, whose channel is stuck: it does not wait for a crowd.
+    /// For a shop with few purchases, whose channel is stuck: one refusal is enough.
     @Test func anOldConnectionIsGivenUpAtItsFirstRefusal() {
         var patience = RefusalPatience(.seconds(10))
         #expect(reconnects(&patience, 500..<510, openedAt: 0) == [500])
-        // Two minutes of calm are no end of it, three are.
+        // Two minutes without a refusal do not reset the patience, three do.
         #expect(reconnects(&patience, 629..<630, openedAt: 615) == [])
         #expect(reconnects(&patience, 800..<820, openedAt: 795) == [806])
     }
@@ -53,12 +53,13 @@ import Testing
             await publisher.start()
             let refused = try await Self.publish(publisher, to: small, beside: other, for: .seconds(8))
             #expect(refused > 50)
-            // After 0.25, 0.5, 1, 2 and 4 s, and the time that each connecting takes; without growth about fifteen.
+            // After 0.25, 0.5, 1, 2 and 4 s, and the time of each connecting; without growth there would be about
+            // fifteen.
             let made = log.messages.count { $0 == "connected to the broker again" }
             #expect((2...5).contains(made), "\(made) connections")
 
             try Self.lift(small)
-            // The stuck channel is left at the latest when the pause is over that began last.
+            // The publisher leaves the stuck channel at the latest when the pause that began last is over.
             try await eventually(within: .seconds(12)) {
                 do { try await publisher.publish("body", to: small) } catch { return false }
                 return true
@@ -68,7 +69,8 @@ import Testing
         }
     }
 
-    /// Messages to both queues, until the time is over; how many the small one refused. The other one takes all.
+    /// Publishes to both queues until the time is over; returns how many messages the small one refused. The other one
+    /// takes all.
     private static func publish(
         _ publisher: Publisher, to small: String, beside other: String, for time: Duration
     ) async throws -> Int {

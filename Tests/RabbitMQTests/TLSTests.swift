@@ -4,8 +4,8 @@ import Testing
 
 @testable import RabbitMQ
 
-/// Goal: over `amqps` publisher and consumer talk to the broker that the certificate names and to no other, and say what
-/// is wrong. Method: a RabbitMQ of our own with certificates of an authority made for the test.
+/// Goal: over `amqps`, publisher and consumer connect only to the broker that the certificate names, and name the fault
+/// otherwise. Method: a RabbitMQ of our own with certificates of an authority made for the test.
 @Suite(.timeLimit(.minutes(5))) struct TLSTests {
     private static let topology = Topology.of("work")
 
@@ -37,7 +37,7 @@ import Testing
 
             #expect(try await state(url(server, authority: server.otherAuthority)) == .disconnected(.untrusted))
             #expect(try await state(url(server, authority: server.authority + ".none")) == .disconnected(.untrusted))
-            // A plain connection to the TLS listener, and the other way round: neither becomes the other.
+            // A plain connection to the TLS listener, and the reverse: both fail.
             #expect(
                 try await state("amqp://guest:guest@\(TLSServer.name):\(server.port)/")
                     == .disconnected(.unreachable))
@@ -57,7 +57,7 @@ import Testing
         }
     }
 
-    /// Confirmed, delivered and acknowledged, larger than one TLS record's worth of messages.
+    /// Publishes, delivers and acknowledges messages that are together larger than one TLS record.
     private func roundTrip(_ url: String) async throws {
         let configuration = try BrokerConfiguration(url: url)
         let publisher = Publisher(configuration, topology: Self.topology, logger: .silent)

@@ -7,7 +7,7 @@ import Testing
 @testable import RabbitMQ
 
 extension Topology {
-    /// Plain queues.
+    /// Queues without options.
     static func of(_ names: String...) -> Topology { Topology(queues: names.map { QueueDeclaration(name: $0) }) }
 }
 
@@ -42,7 +42,7 @@ extension Logger {
     static let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
 }
 
-/// What a logger was told.
+/// The messages that a logger got.
 final class CapturedLog: Sendable {
     private struct Handler: LogHandler {
         let log: CapturedLog
@@ -65,7 +65,7 @@ final class CapturedLog: Sendable {
     var logger: Logger { Logger(label: "test") { _ in Handler(log: self) } }
 }
 
-/// What this process counts, from its first use on.
+/// The metrics that this process counts, from its first use on.
 final class CountedMetrics: Sendable {
     static let shared = CountedMetrics()
     private let metrics = TestMetrics()
@@ -79,7 +79,7 @@ final class CountedMetrics: Sendable {
     }
 }
 
-/// Polls until it is so; fails the test after the limit.
+/// Polls until the condition holds; fails the test after the limit.
 func eventually(
     within limit: Duration, sourceLocation: SourceLocation = #_sourceLocation, _ isSo: () async throws -> Bool
 ) async throws {

@@ -2,7 +2,7 @@ package import Foundation
 
 /// Random numbers that a failing test can repeat. SplitMix64 (Steele, Lea, Flood, 2014).
 package struct SeededRandom: RandomNumberGenerator, Sendable {
-    /// What it began with: name it in every expectation.
+    /// The start value. Every expectation should name it.
     package let seed: UInt64
     private var state: UInt64
 
@@ -11,7 +11,7 @@ package struct SeededRandom: RandomNumberGenerator, Sendable {
         state = seed
     }
 
-    /// A seed of chance, or `MAKEGOOD_TEST_SEED` to run one again; printed beside the test's name.
+    /// Begins with a random seed, or with `MAKEGOOD_TEST_SEED` to repeat a run; prints the seed beside the test's name.
     package init(announcing test: String) {
         let given = ProcessInfo.processInfo.environment["MAKEGOOD_TEST_SEED"].flatMap { UInt64($0) }
         self.init(seed: given ?? UInt64.random(in: 0 ... .max))
@@ -28,14 +28,14 @@ package struct SeededRandom: RandomNumberGenerator, Sendable {
 }
 
 extension SeededRandom {
-    /// Any 128 bits, whatever version they claim.
+    /// A UUID of any 128 bits, whatever version they claim.
     package mutating func uuid() -> UUID {
         withUnsafeBytes(of: (next(), next())) { UUID(uuid: $0.loadUnaligned(as: uuid_t.self)) }
     }
 
-    /// Characters of all lengths in UTF-8, controls and combining marks included.
+    /// Text with characters of all lengths in UTF-8, controls and combining marks included.
     ///
-    /// - Parameter length: how many.
+    /// - Parameter length: the number of characters.
     package mutating func text(_ length: ClosedRange<Int>) -> String {
         let ranges: [ClosedRange<UInt32>] = [
             0x20...0x7E, 0x01...0x1F, 0xA0...0x36F, 0x4E00...0x9FFF, 0x1F300...0x1F5FF,
@@ -50,7 +50,7 @@ extension SeededRandom {
         return text
     }
 
-    /// Some bytes changed, inserted, removed, exchanged, or the end cut off.
+    /// The bytes with some changed, inserted, removed or exchanged, or with the end cut off.
     package mutating func damage(_ bytes: [UInt8]) -> [UInt8] {
         var bytes = bytes
         for _ in 0...Int.random(in: 0...3, using: &self) where !bytes.isEmpty {

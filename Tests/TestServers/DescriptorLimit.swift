@@ -1,11 +1,11 @@
 import Foundation
 import Glibc
 
-/// How many files this process may have open (RLIMIT_NOFILE). For exit tests: it holds for all threads.
+/// The limit of files that this process may have open (RLIMIT_NOFILE). For exit tests: it holds for all threads.
 package enum DescriptorLimit {
     package struct Failure: Error {}
 
-    /// Runs `body` while so many more can be opened and no others.
+    /// Runs `body` while exactly `count` more files can be opened.
     package static func leaving<Result>(
         _ count: Int, _ body: () async throws -> Result
     ) async throws -> Result {
@@ -22,9 +22,10 @@ package enum DescriptorLimit {
         return try await body()
     }
 
-    /// The first sleeps of a process take descriptors for its timers, and Dispatch traps where there are none
-    /// (event_epoll.c); every service has slept before it is short of them. A sleep that is over before its timer is
-    /// set has taken none: a machine that pauses makes that of any sleep, so what counts is what is open.
+    /// Waits until the process has its timers. The first sleeps of a process take descriptors for timers, and Dispatch
+    /// traps if it gets none (event_epoll.c); every service has slept before it runs short of them. A sleep that is
+    /// over before its timer is set takes none, which happens to any sleep when the machine pauses; so the open timers
+    /// are counted.
     private static func untilTimersAreOpen() async throws {
         var length = Duration.milliseconds(1)
         while try timersOpen() < 2 {
@@ -35,7 +36,7 @@ package enum DescriptorLimit {
         }
     }
 
-    /// One for each clock that was slept by.
+    /// The number of open timers: one for each clock on which the process slept.
     private static func timersOpen() throws -> Int {
         let files = FileManager.default
         return try files.contentsOfDirectory(atPath: "/proc/self/fd").count {

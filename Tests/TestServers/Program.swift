@@ -16,7 +16,7 @@ package enum Program {
             .deletingLastPathComponent().appending(path: "deploy/local").path
     }
 
-    /// What it printed on standard output. Throws with all it printed unless it ends with 0.
+    /// Runs the program; returns its standard output. Throws with all its output unless the program ends with 0.
     @discardableResult
     package static func run(
         _ program: String, _ arguments: [String], in directory: URL = FileManager.default.temporaryDirectory
@@ -35,8 +35,8 @@ package enum Program {
         return text
     }
 
-    /// Not Foundation's Process: the test process blocks and ignores signals, and a server that inherits that cannot be
-    /// told to stop.
+    /// Starts the program. Foundation's Process is not used: the test process blocks and ignores signals, and a server
+    /// that inherits that cannot be told to stop.
     private static func spawn(_ words: [String], _ output: String, _ errors: String) throws -> Int32 {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)

@@ -3,8 +3,8 @@ public import ServiceLifecycle
 
 /// A server of a test within the test's own process.
 ///
-/// It is ended as a service is: it listens no more before what still hangs is cancelled. A Hummingbird server that is
-/// cancelled while a connection comes to it ends the whole process (`NIOAsyncWriter`: deinited without `finish()`).
+/// It ends as a service does: it stops listening before its open connections are cancelled. If a Hummingbird server is
+/// cancelled while a connection arrives, the whole process ends (`NIOAsyncWriter`: deinited without `finish()`).
 public struct RunningService: Sendable {
     private let group: ServiceGroup
     private let running: Task<Void, any Error>
@@ -15,7 +15,7 @@ public struct RunningService: Sendable {
         running = Task { try await group.run() }
     }
 
-    /// What it is answering then has a second. Throws what it ended by, if that was not this.
+    /// Ends the server; open answers get one second. Throws the server's error if it ended for another reason.
     public func stop() async throws {
         await group.triggerGracefulShutdown()
         let patience = Task { [running] in

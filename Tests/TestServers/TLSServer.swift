@@ -1,6 +1,6 @@
 import Foundation
 
-/// PostgreSQL or RabbitMQ of its own that speaks TLS, with a certificate authority of its own, made by openssl.
+/// A PostgreSQL or RabbitMQ of the test's own that speaks TLS, with a certificate authority made by openssl.
 ///
 /// A copy of deploy/local keeps the server beside itself. PostgreSQL takes about 3 s and refuses plain connections;
 /// RabbitMQ takes about 10 s and has its TLS listener beside the plain one.
@@ -13,14 +13,15 @@ package struct TLSServer: Sendable {
     /// The name in the server's certificate, unless `present` changes it.
     package static let name = "localhost"
 
-    /// Where it speaks TLS.
+    /// The port with TLS.
     package let port: Int
-    /// RabbitMQ: where it does not.
+    /// The port without TLS, for RabbitMQ.
     package let plainPort: Int
     private let kind: Kind
     private let root: String
 
-    /// PEM: who signed the server's certificate, and another of the same name that did not.
+    /// The PEM file of the authority that signed the server's certificate. The next one has the same name and did not
+    /// sign it.
     package var authority: String { "\(root)/authority.pem" }
     package var otherAuthority: String { "\(root)/other-authority.pem" }
 
@@ -89,8 +90,9 @@ package struct TLSServer: Sendable {
             "-CAcreateserial", "-extfile", "names", "-out", "server.pem")
     }
 
-    /// PostgreSQL wants its key in a file of its own user, which as root is another: so it writes the files itself, in
-    /// its data directory, where its shell commands run.
+    /// Writes the key and certificate. PostgreSQL requires its key in a file of its own user. When the tests run as
+    /// root, that is another user, so PostgreSQL writes the files itself, in its data directory, where its shell
+    /// commands run.
     private func installInPostgres() throws {
         func copy(_ text: String, to file: String) -> [String] {
             [
@@ -114,7 +116,7 @@ package struct TLSServer: Sendable {
 
     private static func remove(_ root: String) {
         _ = try? local(root, "down")
-        // As root the database lies elsewhere, behind a link.
+        // Run as root, deploy/local keeps the database elsewhere, behind a link.
         let link = "\(root)/.local/postgres"
         if let elsewhere = try? FileManager.default.destinationOfSymbolicLink(atPath: link) {
             try? FileManager.default.removeItem(atPath: elsewhere)

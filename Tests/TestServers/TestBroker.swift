@@ -2,17 +2,18 @@ import CRabbitMQ
 import Glibc
 import Synchronization
 
-/// The real RabbitMQ of the tests: unique queue names, deleted at the end, and the things only a test does to a broker.
+/// The real RabbitMQ of the tests, with unique queue names that are deleted at the end, and with operations that only
+/// tests need.
 ///
 /// The address comes from `MAKEGOOD_AMQP_URL`; without it `run` throws, so the test fails and is never skipped.
-/// Isolation is by queue name, because a vhost needs administrator rights. Its own use of librabbitmq is deliberate:
-/// the tests of the wall must not look through the wall. Calls block for a few milliseconds.
+/// Isolation is by queue name, because a vhost needs administrator rights. It uses librabbitmq directly on purpose: the
+/// tests of the module `RabbitMQ` must not use that module to look at the broker. Calls block for a few milliseconds.
 package final class TestBroker: Sendable {
     package struct Missing: Error, CustomStringConvertible {
         package let description: String
     }
 
-    /// The broker refused, or is not there.
+    /// The broker refused, or could not be reached.
     package struct Failure: Error {
         package let step: String
     }
@@ -26,7 +27,7 @@ package final class TestBroker: Sendable {
         prefix = "test-" + String(UInt64.random(in: 0 ... .max), radix: 36)
     }
 
-    /// Lends a broker with fresh names and deletes its queues afterwards, also after a failure.
+    /// Lends a broker with fresh names to `body` and deletes its queues afterwards, also after a failure.
     package static func run<Result>(_ body: (TestBroker) async throws -> Result) async throws -> Result {
         guard let url = unsafe getenv("MAKEGOOD_AMQP_URL").map({ unsafe String(cString: $0) }), !url.isEmpty else {
             throw Missing(
@@ -43,7 +44,7 @@ package final class TestBroker: Sendable {
         }
     }
 
-    /// The same queue for the same word within one test, another one in every other test.
+    /// The name of a queue: the same for the same word within one test, another one in every other test.
     package func queue(_ word: String) -> String {
         let name = "\(prefix).\(word)"
         names.withLock { _ = $0.insert(name) }
@@ -60,7 +61,7 @@ package final class TestBroker: Sendable {
         }
     }
 
-    /// Throws away every ready message of a queue; how many.
+    /// Deletes every ready message of a queue; returns how many.
     package func purge(_ queue: String) throws -> Int {
         var count = 0
         try withChannel { state in
@@ -112,7 +113,8 @@ package final class TestBroker: Sendable {
             _ = unsafe amqp_channel_open(state, 1)
             try unsafe Self.check(amqp_get_rpc_reply(state), "channel.open")
             try unsafe body(state)
-            // The question orders everything before it: when it is answered, a publish has been read.
+            // Closing the connection is ordered after everything before it: when the broker answers, it has read the
+            // publish.
             _ = unsafe amqp_connection_close(state, 200)
         }
     }

@@ -30,7 +30,8 @@ package struct TestDatabase: Sendable {
         let version = try family + build(of: program)
         return try await onServer { server in
             if try await names(like: version, on: server).isEmpty {
-                // Other tests and processes ask for it at the same moment. The session holds the lock until it ends.
+                // Other tests and processes ask for the template at the same moment. The session holds the lock until
+                // it ends.
                 try await command("select pg_advisory_lock(hashtext('\(family)'))", on: server)
                 if try await names(like: version, on: server).isEmpty {
                     for old in try await names(like: family + "%", on: server) {
@@ -51,7 +52,7 @@ package struct TestDatabase: Sendable {
         return TestDatabase(name: name, url: try replacingDatabase(of: serverURL, with: name))
     }
 
-    /// A word for this build of the program, from the time at which its file was written.
+    /// A short text that names this build of the program, from the time at which its file was written.
     private static func build(of program: String) throws -> String {
         let file = URL(filePath: program).resolvingSymlinksInPath().path
         let written = try FileManager.default.attributesOfItem(atPath: file)[.modificationDate] as? Date
@@ -70,7 +71,7 @@ package struct TestDatabase: Sendable {
         try await server.run(Statement<Void, Void>("test.command", sql))
     }
 
-    /// Removes the database, whoever is still connected.
+    /// Drops the database, whoever is still connected.
     package func drop() async {
         do {
             try await Self.onServer { try await Self.command("drop database if exists \(name) with (force)", on: $0) }
@@ -79,7 +80,7 @@ package struct TestDatabase: Sendable {
         }
     }
 
-    /// The server's own URL: for tests about the server, and for the maintenance database.
+    /// The URL of the server itself: for tests about the server, and for the maintenance database.
     package static var serverURL: String {
         get throws(MissingServer) {
             guard let url = ProcessInfo.processInfo.environment["MAKEGOOD_POSTGRES_URL"], !url.isEmpty else {
@@ -96,8 +97,8 @@ package struct TestDatabase: Sendable {
     }
 
     private static func onServer<Result>(_ body: (Database) async throws -> Result) async throws -> Result {
-        // Creating a database copies files: on a busy disk that is more than a statement may take otherwise. A machine
-        // that also compiles may need seconds for a connection, and so may others who hold the database's lock.
+        // Creating a database copies files: on a busy disk this takes longer than other statements may. A machine that
+        // also compiles may need seconds for a connection, and so may other processes that hold the database's lock.
         let configuration = PostgresConfiguration(
             url: try serverURL, applicationName: "makegood-tests", statementTimeout: .seconds(60),
             lockTimeout: .seconds(50), callDeadline: .seconds(90), reconnectWait: .seconds(20))

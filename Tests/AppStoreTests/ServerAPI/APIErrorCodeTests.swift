@@ -2,11 +2,11 @@ import Testing
 
 @testable import AppStore
 
-// Goal: each code of Apple's has its name and its one meaning, and no other has any (requirements P14, P15). Method:
-// AppleFacts 3.7 written down a second time, and every number Apple could have meant.
+// Goal: each of Apple's codes has its name and exactly one meaning, and no other number has one (requirements P14,
+// P15). Method: AppleFacts 3.7 written down a second time, and every number that Apple could have meant.
 
 @Suite struct APIErrorCodeTests {
-    /// By name, as AppleFacts 3.7 lists them.
+    /// The names, as AppleFacts 3.7 lists them.
     private static let documented: [Int64: String] = [
         4_000_000: "GeneralBadRequest", 4_000_031: "InvalidStatus",
         4_000_002: "InvalidAppIdentifier", 4_000_032: "InvalidAccountTenure",
@@ -55,7 +55,7 @@ import Testing
         4_040_021: "RealtimeUrlNotFound", 4_090_000: "ImageAlreadyExists", 4_090_001: "MessageAlreadyExists",
     ]
 
-    /// By meaning; the others are our request's fault.
+    /// The codes by meaning; every other code is a fault of our request.
     private static let meanings: [APIErrorCode.Meaning: Set<Int64>] = [
         .temporary: [4_040_002, 4_040_004, 4_040_006, 5_000_000, 5_000_001],
         .tooMany: [4_290_000],

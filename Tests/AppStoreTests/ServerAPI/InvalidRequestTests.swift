@@ -3,8 +3,8 @@ import Testing
 
 @testable import AppStore
 
-// Goal: what Apple's rules forbid is refused by name before it is sent (AppleFacts 3.3 to 3.6). Method: each rule from
-// both sides of its boundary.
+// Goal: a request that Apple's rules forbid is refused before it is sent, and the refusal names the rule (AppleFacts
+// 3.3 to 3.6). Method: each rule from both sides of its boundary.
 
 @Suite struct InvalidRequestTests {
     private static func field(_ make: () throws(InvalidRequest) -> Void) -> String? {

@@ -4,14 +4,14 @@ import Testing
 
 @testable import AppStore
 
-// Goal: a list of Apple's is read whole, with one question for all of its pages, in one environment, and ends
-// (AppleFacts 3.4, 3.6). Method: a server that gives pages by cursor, and its record of what it was asked.
+// Goal: Apple's lists are read to the end, with the same question for all pages, in one environment (AppleFacts 3.4,
+// 3.6). Method: a server that gives pages by cursor, and its record of what it was asked.
 
 @Suite struct PagesTests {
     private static let query = try! HistoryQuery(productIds: ["coins"], sort: .ascending)
     private static let production: [StoreEnvironment] = [.production]
 
-    /// Answers by the cursor at the end of the path; "" for none.
+    /// Answers by the cursor at the end of the path; "" where there is none.
     private static func pages(_ pages: [String: String]) -> @Sendable (LocalApple.Asked) -> LocalApple.Answer {
         { asked in
             let query = asked.path.split(separator: "?").dropFirst().first ?? ""
@@ -38,7 +38,8 @@ import Testing
                     revisions.append(answer.value.revision)
                     #expect(answer.environment == .production && answer.calls.count == 1)
                 }
-                // A transaction that changed meanwhile comes again, with its new data: "b" is the reader's to compare.
+                // A transaction that changed meanwhile comes again, with its new data: the reader must compare both
+                // "b".
                 #expect(pages == [["a", "b"], ["b"], []])
                 #expect(revisions == ["r1", "r2", "r3"], "the last one is where a later look begins")
                 #expect(apple.requests.count == 3 * round)
@@ -94,7 +95,7 @@ import Testing
 
     @Test func `a list never ends early for a missing field, and never runs in a circle`() async throws {
         for (pages, expected, asked) in [
-            // Nobody says whether there is more: until a page is empty.
+            // No field says whether there is more: the reader goes on until a page is empty.
             (
                 [
                     "": #"{"signedTransactions":["a"],"revision":"r1"}"#,

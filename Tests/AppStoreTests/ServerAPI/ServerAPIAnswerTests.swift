@@ -6,11 +6,10 @@ import Testing
 @testable import Encoding
 
 // Goal: a value, a field or a fraction that Apple adds tomorrow is read today, and a value of another type is an error,
-// never a crash (AppleFacts 0). Method: a full sample of each answer, and every change to it that JSON
-// allows.
+// never a crash (AppleFacts 0). Method: a full sample of each answer, and every change to it that JSON allows.
 
 @Suite struct ServerAPIAnswerTests {
-    /// One kind of answer: a sample with every documented field, and what reads it.
+    /// One kind of answer: a sample with every documented field, and its reader.
     struct Kind: Sendable, CustomTestStringConvertible {
         let testDescription: String
         let sample: JSON
@@ -115,7 +114,7 @@ import Testing
         for place in kind.sample.places where place.isMember {
             let without = try kind.value(of: kind.sample.replacing(place, with: nil))
             let null = try kind.value(of: kind.sample.replacing(place, with: .null))
-            // The token counts only where there is more.
+            // The token counts only where there are more pages.
             #expect(without == null && (without != whole || place.key == "paginationToken"), "\(place)")
         }
         for place in [JSON.Place()] + kind.sample.places {
@@ -151,8 +150,8 @@ import Testing
         }
     }
 
-    /// Goal: whatever bytes come, a reader answers a value or an error. Method: samples damaged at random, in their bytes
-    /// and in their structure.
+    /// Goal: for any bytes a reader returns an error or a value. Method: samples damaged at random, in their bytes and
+    /// in their structure.
     @Test func `damaged answers do no harm`() throws {
         var random = SeededRandom(announcing: "answers of the App Store Server API")
         let odd: [JSON] = [
@@ -176,7 +175,7 @@ import Testing
         #expect(read > 0 && refused > 0, "seed \(random.seed)")
     }
 
-    /// The same through the client: an answer that cannot be read is garbage, which is asked again.
+    /// The same through the client: an answer that cannot be read is garbage, and the client asks again.
     @Test func `an answer that cannot be read is garbage`() async throws {
         for answer in [
             #"{"signedTransactions":{},"data":{},"sendAttempts":{},"status":"x","success":"x","complete":1,"#
@@ -186,7 +185,7 @@ import Testing
             try await LocalApple.serving({ _ in .json(answer) }) { apple, http in
                 let client = try await ServerAPILab.client(http, apple.url)
                 for exchange in ServerAPIRequestTests.exchanges {
-                    // Answered by its status alone.
+                    // Calls whose answer is the status alone.
                     let isRead = ![
                         .finishTransaction, .setAppAccountToken, .sendConsumption, .sendConsumptionV1,
                     ].contains(exchange.endpoint)
@@ -205,7 +204,7 @@ import Testing
 // MARK: - Places in a JSON value
 
 extension JSON {
-    /// The way from a value to one inside it.
+    /// The path from a value to one inside it.
     struct Place: CustomStringConvertible {
         enum Step {
             case key(String)
@@ -221,7 +220,7 @@ extension JSON {
         func then(_ step: Step) -> Place { Place(steps: steps + [step]) }
     }
 
-    /// Of every value inside this one.
+    /// The places of every value inside this one.
     var places: [Place] { places(at: Place()) }
 
     private func places(at place: Place) -> [Place] {
@@ -245,7 +244,7 @@ extension JSON {
         }
     }
 
-    /// This value with another one at a place, or with nothing there.
+    /// This value with another one at a place, or with the place removed.
     func replacing(_ place: Place, with value: JSON?) -> JSON {
         guard let step = place.steps.first else { return value ?? .null }
         let rest = Place(steps: Array(place.steps.dropFirst()))

@@ -8,7 +8,8 @@ import Testing
 @testable import Encoding
 
 // Goal: one question to the App Store Server API ends in a JWS, or in the one case that says what to do (requirements
-// P13 to P15). Method: a real HTTP server for both environments, and the public half of the key to read the token.
+// P13 to P15). Method: a real HTTP server for both environments; the test reads the token with the public half of the
+// key.
 
 @Suite struct ServerAPIClientTests {
     private static let found = LocalApple.Answer.json(#"{"signedTransactionInfo":"a.b.c","new":1}"#)
@@ -38,7 +39,8 @@ import Testing
             #expect(claims["bid"] == .string("com.example.game"))
             let issued = try #require(try claims.int("iat"))
             let expires = try #require(try claims.int("exp"))
-            // Whatever Apple's clock says, up to 5 minutes behind ours and up to 15 ahead at the end of its use.
+            // The token must be valid for Apple's clock, up to 5 minutes behind ours, and up to 15 ahead at the end of
+            // its use.
             #expect(issued == 1_780_000_000 - 5 * 60)
             #expect(expires == 1_780_000_000 + (20 + 15) * 60)
             #expect(expires - issued <= 60 * 60)

@@ -4,7 +4,7 @@ import Foundation
 
 @testable import AppStore
 
-/// A client of one app whose two hosts are folders of one local server, and the words of Apple's answers.
+/// A client of one app whose two hosts are folders of one local server, and texts of Apple's answers.
 enum ServerAPILab {
     static let key = P256.Signing.PrivateKey()
     static let both: [StoreEnvironment] = [.sandbox, .production]

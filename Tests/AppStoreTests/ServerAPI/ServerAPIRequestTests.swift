@@ -3,8 +3,9 @@ import Testing
 
 @testable import AppStore
 
-// Goal: what goes out is what Apple documents, to the byte: method, path, query, headers, body (AppleFacts 3.2 to 3.6).
-// Method: every method of the client against a real HTTP server, the expected request written down as Apple has it.
+// Goal: a request is exactly what Apple documents, to the byte: method, path, query, headers, body (AppleFacts 3.2 to
+// 3.6). Method: every method of the client against a real HTTP server, the expected request written down as Apple has
+// it.
 
 @Suite struct ServerAPIRequestTests {
     struct Exchange: Sendable, CustomTestStringConvertible {
@@ -247,7 +248,7 @@ import Testing
             #expect(asked.headers["accept"] == "application/json")
             #expect(asked.headers["user-agent"] == "makegood")
             #expect(asked.headers["content-type"] == (exchange.body == nil ? nil : "application/json"))
-            // A POST without a body says so, or a proxy between us and Apple may wait for one.
+            // A POST without a body states its length, or a proxy between us and Apple may wait for a body.
             let length = exchange.method == "GET" ? nil : "\(exchange.body?.utf8.count ?? 0)"
             #expect(asked.headers["content-length"] == length)
         }
