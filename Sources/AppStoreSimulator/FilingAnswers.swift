@@ -24,7 +24,7 @@ extension ServerAPI {
     /// newest period and all renewals to come.
     func setAppAccountToken() throws(AppleError) -> AppleAnswer {
         try checkShape(call.id)
-        let fields = try JSONValue.fields(call.body)
+        let fields = try BodyValue.fields(call.body)
         guard let uuid = fields["appAccountToken"]?.string.flatMap({ UUID(uuidString: $0) }) else {
             throw .invalidAppAccountTokenUUID
         }
@@ -58,7 +58,7 @@ extension ServerAPI {
     func consumption() throws(AppleError) -> AppleAnswer {
         let purchase = try ledger.read { store throws(AppleError) -> Purchase in try self.purchase(call.id, store) }
         guard purchase.inAppOwnershipType != "FAMILY_SHARED" else { throw .familyTransactionNotSupported }
-        let fields = try JSONValue.fields(call.body)
+        let fields = try BodyValue.fields(call.body)
         if call.service == .consumption {
             try Consumption.check(fields, of: purchase.type)
         } else {
@@ -82,7 +82,7 @@ enum Consumption {
     ]
 
     /// Checks version 2. Our reading: a wrong pair of `GRANT_PRORATED` and percentage is blamed on `refundPreference`.
-    static func check(_ fields: [String: JSONValue], of type: ProductType) throws(AppleError) {
+    static func check(_ fields: [String: BodyValue], of type: ProductType) throws(AppleError) {
         guard fields["customerConsented"]?.bool == true else { throw .invalidCustomerConsented }
         guard fields["sampleContentProvided"]?.bool != nil else { throw .invalidSampleContentProvided }
         guard let delivery = fields["deliveryStatus"]?.string, deliveries.contains(delivery) else {
@@ -107,7 +107,7 @@ enum Consumption {
     }
 
     /// Checks version 1: for consumables and auto-renewables.
-    static func checkV1(_ fields: [String: JSONValue], of type: ProductType) throws(AppleError) {
+    static func checkV1(_ fields: [String: BodyValue], of type: ProductType) throws(AppleError) {
         guard type == .consumable || type == .autoRenewable else { throw .transactionTypeNotSupported }
         guard fields["customerConsented"]?.bool == true else { throw .invalidCustomerConsented }
         guard fields["sampleContentProvided"]?.bool != nil else { throw .invalidSampleContentProvided }

@@ -48,7 +48,7 @@ extension ServerAPI {
 
     /// Get Notification History (endpoint 12), 20 to a page, oldest first (our reading: Apple names no order).
     func notificationHistory() throws(AppleError) -> AppleAnswer {
-        let fields = try JSONValue.fields(call.body)
+        let fields = try BodyValue.fields(call.body)
         let wanted = try NotificationFilter(fields, now: now, reach: reach)
         let fingerprint = Revision.fingerprint(
             call, account: nil,
@@ -110,7 +110,7 @@ private struct NotificationFilter {
     let transactionId: String?
     let onlyFailures: Bool
 
-    init(_ fields: [String: JSONValue], now: Int64, reach: Int64) throws(AppleError) {
+    init(_ fields: [String: BodyValue], now: Int64, reach: Int64) throws(AppleError) {
         guard let start = fields["startDate"]?.integer, start >= 0 else { throw .invalidStartDate }
         guard let end = fields["endDate"]?.integer, end >= 0 else { throw .invalidEndDate }
         guard start <= end else { throw .startDateAfterEndDate }

@@ -41,11 +41,11 @@ final class ReceiptFormat: Sendable {
         case notAuthentic
     }
 
-    private let authority = Mutex<ReceiptAuthority?>(nil)
-    private let makeAuthority: @Sendable () throws(SimulatorError) -> ReceiptAuthority
+    private let authority = Mutex<ReceiptSigner?>(nil)
+    private let makeAuthority: @Sendable () throws(SimulatorError) -> ReceiptSigner
 
     /// - Parameter makeAuthority: called with the first receipt; RSA keys take long to make.
-    init(makeAuthority: @escaping @Sendable () throws(SimulatorError) -> ReceiptAuthority) {
+    init(makeAuthority: @escaping @Sendable () throws(SimulatorError) -> ReceiptSigner) {
         self.makeAuthority = makeAuthority
     }
 
@@ -81,7 +81,7 @@ final class ReceiptFormat: Sendable {
         return contents
     }
 
-    private func signingAuthority() throws(SimulatorError) -> ReceiptAuthority {
+    private func signingAuthority() throws(SimulatorError) -> ReceiptSigner {
         try authority.withLock { authority throws(SimulatorError) in
             if let authority { return authority }
             let made = try makeAuthority()
@@ -91,7 +91,7 @@ final class ReceiptFormat: Sendable {
     }
 
     private func container(
-        _ payload: [UInt8], _ style: ReceiptStyle, _ authority: ReceiptAuthority
+        _ payload: [UInt8], _ style: ReceiptStyle, _ authority: ReceiptSigner
     ) throws -> [UInt8] {
         let key = authority.leafKey
         let signature =
@@ -99,7 +99,7 @@ final class ReceiptFormat: Sendable {
             ? try key.signature(for: Insecure.SHA1.hash(data: payload), padding: .insecurePKCS1v1_5)
             : try key.signature(for: SHA256.hash(data: payload), padding: .insecurePKCS1v1_5)
         let signer = style == .xcode ? authority.xcode : authority.leaf
-        let certificates = style == .xcode ? [try ReceiptAuthority.der(signer)] : authority.chain
+        let certificates = style == .xcode ? [try ReceiptSigner.der(signer)] : authority.chain
         let der = BERWriter.der
         let outer = BERWriter(isIndefinite: style == .ber || style == .xcode)
         let null: [UInt8] = [0x05, 0x00]
@@ -146,7 +146,7 @@ private struct ReceiptContainer {
 
     /// Issuer and serial number of a certificate, as a SignerInfo names its signer.
     static func name(of certificate: Certificate) throws -> [UInt8] {
-        let parts = try children(DER.parse(ReceiptAuthority.der(certificate)), .sequence, atLeast: 3)
+        let parts = try children(DER.parse(ReceiptSigner.der(certificate)), .sequence, atLeast: 3)
         let fields = try children(parts[0], .sequence, atLeast: 4)
         return BERWriter.der.element(0x30, Array(fields[3].encodedBytes), Array(fields[1].encodedBytes))
     }

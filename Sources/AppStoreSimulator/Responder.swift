@@ -208,7 +208,7 @@ private struct OCSPAnswer {
             let certificate = try delegate(key)
             let data = try responseData(by: certificate.subject)
             let signature = try key.signature(for: Data(data)).derRepresentation
-            let certificates = writer.element(0xA0, writer.element(0x30, try ReceiptAuthority.der(certificate)))
+            let certificates = writer.element(0xA0, writer.element(0x30, try ReceiptSigner.der(certificate)))
             return writer.element(0x30, data, Self.sha256, bitString(signature), certificates)
         case .signed, .forged, .stale, .tryLater, .error, .garbage, .redirect, .silent:
             let data = try responseData(by: issuer.certificate.subject)
@@ -224,7 +224,7 @@ private struct OCSPAnswer {
         let single = writer.element(
             0x30, question.certificate, status, time(made), writer.element(0xA0, time(until)))
         return writer.element(
-            0x30, writer.element(0xA1, try ReceiptAuthority.der(responder)), time(made), writer.element(0x30, single),
+            0x30, writer.element(0xA1, try ReceiptSigner.der(responder)), time(made), writer.element(0x30, single),
             question.extensions.map { writer.element(0xA1, $0) } ?? [])
     }
 

@@ -36,7 +36,7 @@ struct ServerAPI {
     /// Apple's page size of histories.
     static let page = 20
 
-    let ledger: Ledger
+    let ledger: StoreLedger
     let signer: TransactionSigner
     let call: AppleCall
     /// The token's `bid`.

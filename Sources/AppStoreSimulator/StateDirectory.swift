@@ -68,18 +68,18 @@ struct StateDirectory: Sendable {
     }
 
     /// The certificates and the key that sign receipts, made at the first call for this folder.
-    func receiptAuthority(below authority: CertificateAuthority) throws(SimulatorError) -> ReceiptAuthority {
+    func receiptAuthority(below authority: CertificateAuthority) throws(SimulatorError) -> ReceiptSigner {
         try withLock { () throws(SimulatorError) in
             // The key is written last: if it exists, the three files are complete.
             guard FileManager.default.fileExists(atPath: file("receipt-leaf.key.pem")) else {
-                let made = try ReceiptAuthority.make(below: authority, keys: .make())
+                let made = try ReceiptSigner.make(below: authority, keys: .make())
                 try write("receipt-intermediate.pem", pem(made.intermediate))
                 try write("receipt-leaf.pem", pem(made.leaf))
                 try write("receipt-leaf.key.pem", Data(made.leafKey.pemRepresentation.utf8))
                 return made
             }
             do {
-                return try ReceiptAuthority(
+                return try ReceiptSigner(
                     root: authority.root,
                     intermediate: try Certificate(pemEncoded: text("receipt-intermediate.pem")),
                     leaf: try Certificate(pemEncoded: text("receipt-leaf.pem")),

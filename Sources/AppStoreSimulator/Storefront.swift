@@ -5,7 +5,7 @@ import Foundation
 struct Storefront: Sendable {
     let rootCertificateDER: [UInt8]
     let credentials: Credentials
-    let ledger: Ledger
+    let ledger: StoreLedger
     let faults: Faults
     let calls: CallLog
     let limits = RateLimits()
@@ -15,7 +15,7 @@ struct Storefront: Sendable {
     private let signing: SigningChain
     private let forger: Forger
     private let receipts: ReceiptFormat
-    private let bearer: BearerToken
+    private let bearer: BearerTokenCheck
 
     init(_ configuration: SimulatorConfiguration) throws(SimulatorError) {
         let directory = configuration.stateDirectory.map { StateDirectory(path: $0) }
@@ -23,7 +23,7 @@ struct Storefront: Sendable {
         let chain = try contents.authority.chainDER()
         rootCertificateDER = chain[2]
         credentials = contents.credentials
-        ledger = try Ledger(
+        ledger = try StoreLedger(
             prefix: contents.identity.prefix, directory: directory, purchasesMax: configuration.purchasesMax)
         faults = Faults(seed: configuration.seed ?? .random(in: .min ... .max))
         calls = CallLog()
@@ -34,11 +34,11 @@ struct Storefront: Sendable {
         self.authority = authority
         receipts = ReceiptFormat { () throws(SimulatorError) in
             guard let directory else {
-                return try .make(below: authority, keys: ReceiptAuthority.Keys.ofThisProcess.get())
+                return try .make(below: authority, keys: ReceiptSigner.Keys.ofThisProcess.get())
             }
             return try directory.receiptAuthority(below: authority)
         }
-        bearer = try BearerToken(contents.credentials)
+        bearer = try BearerTokenCheck(contents.credentials)
     }
 
     private var signer: TransactionSigner { signing.signer }
@@ -246,7 +246,7 @@ struct Storefront: Sendable {
             .flatMap { ledger.chain($0) }
             .filter { $0.app == contents.bundleId && $0.environment == environment }
         let added = subscriptions.map(\.transactionId).filter { !contents.transactionIds.contains($0) }
-        let answer = ReceiptAnswer(
+        let answer = VerifyReceiptAnswer(
             contents: contents,
             purchases: purchases,
             subscriptions: subscriptions,

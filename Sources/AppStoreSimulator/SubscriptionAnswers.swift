@@ -92,7 +92,7 @@ extension ServerAPI {
         let reason: Int
         let identifier: String
 
-        init(_ fields: [String: JSONValue]) throws(AppleError) {
+        init(_ fields: [String: BodyValue]) throws(AppleError) {
             guard let days = fields["extendByDays"]?.integer, (1...ServerAPI.extendDaysMax).contains(days) else {
                 throw .invalidExtendByDays
             }
@@ -112,7 +112,7 @@ extension ServerAPI {
     /// Extend a Subscription Renewal Date (endpoint 6). The same requestIdentifier again is the same extension.
     func extendSubscription() throws(AppleError) -> AppleAnswer {
         try checkShape(call.id, else: .invalidOriginalTransactionId)
-        let wish = try Wish(try JSONValue.fields(call.body))
+        let wish = try Wish(try BodyValue.fields(call.body))
         let moved = try ledger.submit { store throws(AppleError) -> (Filing.Extension, [LedgerLine]) in
             guard let first = store.first(call.id), knows(first), first.originalTransactionId == call.id else {
                 throw .originalTransactionIdNotFound
@@ -169,7 +169,7 @@ extension ServerAPI {
     /// Extend Subscription Renewal Dates for All Active Subscribers (endpoint 7). An active subscription that is not
     /// eligible counts as failed; other subscriptions do not count.
     func massExtend() throws(AppleError) -> AppleAnswer {
-        let fields = try JSONValue.fields(call.body)
+        let fields = try BodyValue.fields(call.body)
         let wish = try Wish(fields)
         guard let productId = fields["productId"]?.string, (1...255).contains(productId.utf8.count) else {
             throw .invalidProductId

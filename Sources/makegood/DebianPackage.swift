@@ -14,7 +14,7 @@ struct DebianPackage {
 
     /// The finding; nil where there is no dpkg or it does not know the package: then the library's own version was
     /// checked.
-    var finding: Finding? {
+    var finding: Diagnosis? {
         guard let installed = Self.run("dpkg-query", "--show", "--showformat=${Version}", name), !installed.isEmpty
         else { return nil }
         guard !Self.isVersion(installed, atLeast: patched) else { return .ok(name, installed) }

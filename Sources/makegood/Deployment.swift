@@ -114,7 +114,7 @@ enum Deployment {
         let sell: CatalogueRefresher.Change = { (changed, unreadable, isFirst) async throws(LedgerError) in
             try await apps.sell(changed, unreadable: unreadable, wakes: !isFirst, ledger: ledger)
         }
-        let world = World(
+        let parts = ProcessParts(
             settings: settings, shares: shares, configuration: holder, ledger: ledger, lists: lists, apps: apps,
             workQueue: WorkQueue(publisher: publisher, queues: queues), publisher: publisher,
             halts: Halts(ledger: ledger, logger: logger),
@@ -123,9 +123,9 @@ enum Deployment {
                 onChange: roles.contains(.worker) ? sell : nil), broker: broker,
             operations: OperationsRoutes(health: health, registry: registry), logger: logger, security: security)
         // A worker judges nothing before it knows the whole catalogue.
-        if roles.contains(.worker) { try await world.catalogues.refresh() }
+        if roles.contains(.worker) { try await parts.catalogues.refresh() }
         var group = ServiceGroupConfiguration(
-            services: world.services(roles).map {
+            services: parts.services(roles).map {
                 // A service ends only when it is told to. A service that fails ends the process, which is then
                 // restarted.
                 ServiceGroupConfiguration.ServiceConfiguration(
@@ -137,16 +137,16 @@ enum Deployment {
         do {
             try await ServiceGroup(configuration: group).run()
         } catch {
-            await close(world, http)
+            await close(parts, http)
             throw error
         }
-        await close(world, http)
+        await close(parts, http)
     }
 
-    private static func close(_ world: World, _ http: HTTPClient) async {
-        await world.publisher.close()
-        await world.lists?.close()
-        await world.ledger.close()
+    private static func close(_ parts: ProcessParts, _ http: HTTPClient) async {
+        await parts.publisher.close()
+        await parts.lists?.close()
+        await parts.ledger.close()
         try? await http.shutdown()
     }
 
@@ -180,7 +180,7 @@ enum Deployment {
 }
 
 /// Everything that a process has, from which its services are made.
-struct World {
+struct ProcessParts {
     let settings: Settings
     let shares: DescriptorShares
     let configuration: ConfigurationHolder

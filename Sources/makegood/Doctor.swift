@@ -10,7 +10,7 @@ import Service
 import Settings
 
 /// The result of one check. Never holds a secret: errors name keys, not values.
-struct Finding: Encodable, Equatable {
+struct Diagnosis: Encodable, Equatable {
     enum Verdict: String, Encodable {
         case ok
         /// It works, but not for ever or not safely.
@@ -25,16 +25,16 @@ struct Finding: Encodable, Equatable {
     /// What a person should do; nil: nothing.
     let toDo: String?
 
-    static func ok(_ check: String, _ found: String) -> Finding {
-        Finding(check: check, verdict: .ok, found: found, toDo: nil)
+    static func ok(_ check: String, _ found: String) -> Diagnosis {
+        Diagnosis(check: check, verdict: .ok, found: found, toDo: nil)
     }
 
-    static func warn(_ check: String, _ found: String, _ toDo: String) -> Finding {
-        Finding(check: check, verdict: .warn, found: found, toDo: toDo)
+    static func warn(_ check: String, _ found: String, _ toDo: String) -> Diagnosis {
+        Diagnosis(check: check, verdict: .warn, found: found, toDo: toDo)
     }
 
-    static func fail(_ check: String, _ found: String, _ toDo: String) -> Finding {
-        Finding(check: check, verdict: .fail, found: found, toDo: toDo)
+    static func fail(_ check: String, _ found: String, _ toDo: String) -> Diagnosis {
+        Diagnosis(check: check, verdict: .fail, found: found, toDo: toDo)
     }
 }
 
@@ -47,7 +47,7 @@ struct Doctor {
     private static let expiryWarning: Duration = .seconds(90 * 86_400)
     private static let keyWarning: Duration = .seconds(30 * 86_400)
 
-    func examine() async -> [Finding] {
+    func examine() async -> [Diagnosis] {
         var findings = [Self.libPQ(.loaded), Self.libRabbitMQ(.loaded)]
         findings += DebianPackage.required.compactMap(\.finding)
         let settings: Settings
@@ -73,7 +73,7 @@ struct Doctor {
 
     // MARK: Libraries
 
-    static func libPQ(_ version: LibPQVersion) -> Finding {
+    static func libPQ(_ version: LibPQVersion) -> Diagnosis {
         do {
             try version.check()
             return .ok("libpq", "\(version)")
@@ -82,7 +82,7 @@ struct Doctor {
         }
     }
 
-    static func libRabbitMQ(_ version: LibRabbitMQVersion) -> Finding {
+    static func libRabbitMQ(_ version: LibRabbitMQVersion) -> Diagnosis {
         do {
             try version.check()
             return .ok("librabbitmq", "\(version)")
@@ -94,7 +94,7 @@ struct Doctor {
     // MARK: The machine
 
     /// Checks the limit on open files of this shell for a process of all roles; a service manager may set another one.
-    static func files(_ limit: Int, _ settings: Settings) -> Finding {
+    static func files(_ limit: Int, _ settings: Settings) -> Diagnosis {
         do throws(ConfigurationError) {
             let shares = try DescriptorShares(files: limit, settings, hasClients: true, callsApple: true)
             return .ok(
@@ -104,7 +104,7 @@ struct Doctor {
         }
     }
 
-    static func metrics(_ settings: Settings) -> [Finding] {
+    static func metrics(_ settings: Settings) -> [Diagnosis] {
         guard settings.operationsPort == nil, !settings.showsInside else { return [] }
         return [
             .warn(
@@ -115,7 +115,7 @@ struct Doctor {
 
     // MARK: Configuration
 
-    private func configuration(_ settings: Settings) async -> [Finding] {
+    private func configuration(_ settings: Settings) async -> [Diagnosis] {
         let configuration: Configuration
         do {
             configuration = try settings.loadConfiguration()
@@ -131,7 +131,7 @@ struct Doctor {
         let mayPost =
             configuration.access.contains { $0.scopes.contains(.intake) && !$0.hasEnded(at: Date()) }
             || configuration.gatewayJWT?.scopes.contains(.intake) == true
-        var findings: [Finding] = [
+        var findings: [Diagnosis] = [
             mayPost
                 ? .ok("configuration", found)
                 : .warn("configuration", found, "nobody may post: give a key or the gateway the scope intake")
@@ -152,10 +152,10 @@ struct Doctor {
     }
 
     /// Checks the keys by name: two keys of one name are a rotation, and the last one counts.
-    static func keys(_ keys: [AccessKey], now: Date) -> [Finding] {
+    static func keys(_ keys: [AccessKey], now: Date) -> [Diagnosis] {
         let toDo = "add an entry of the same name with a new key, and let the caller change"
         let ends = AccessKey.lastEnds(keys).sorted { $0.key < $1.key }
-        var findings = ends.filter { $0.value < .distantFuture }.map { name, end -> Finding in
+        var findings = ends.filter { $0.value < .distantFuture }.map { name, end -> Diagnosis in
             let day = end.formatted(.iso8601.year().month().day())
             if end <= now { return .warn("keys", "\(name) ended on \(day) and is refused", toDo) }
             if end <= now + Self.keyWarning.seconds { return .warn("keys", "\(name) ends on \(day)", toDo) }
@@ -171,8 +171,8 @@ struct Doctor {
     }
 
     /// Checks which files other users may read or change; each finding names the setting of the file.
-    static func access(to files: [NamedFile]) -> [Finding] {
-        let found = files.compactMap { file -> Finding? in
+    static func access(to files: [NamedFile]) -> [Diagnosis] {
+        let found = files.compactMap { file -> Diagnosis? in
             switch FileAccess(to: file) {
             case .writable:
                 .fail(
@@ -190,7 +190,7 @@ struct Doctor {
         return found.isEmpty ? [.ok("modes", "\(files.count) files are closed to other users")] : found
     }
 
-    static func expiry(of roots: [(of: String, der: [UInt8])], now: Date) -> [Finding] {
+    static func expiry(of roots: [(of: String, der: [UInt8])], now: Date) -> [Diagnosis] {
         guard !roots.isEmpty else { return [.ok("roots", "Apple's own, built in")] }
         return roots.map { root in
             guard let end = try? TrustAnchors.expiry(of: root.der) else {
@@ -234,7 +234,7 @@ struct Doctor {
         read: { row throws(PostgresError) in (recorded: try row.optionalText(0), actual: try row.optionalText(1)) })
 
     /// Compares the two versions; nil if one is missing.
-    static func collation(recorded: String?, actual: String?) -> Finding? {
+    static func collation(recorded: String?, actual: String?) -> Diagnosis? {
         guard let recorded, let actual else { return nil }
         guard recorded != actual else { return .ok("collation", "as the C library sorts, version \(actual)") }
         return .warn(
@@ -246,7 +246,7 @@ struct Doctor {
     /// The commit writes a record to the write-ahead log: it needs the disk, and changes no table.
     private static let writeNothing = Statement<Void, Void>("doctor.write", "select pg_current_xact_id()")
 
-    private func database(_ settings: Settings) async -> [Finding] {
+    private func database(_ settings: Settings) async -> [Diagnosis] {
         let logger = Connections.logger(settings, isCommand: true)
         let configuration: PostgresConfiguration
         do {
@@ -255,7 +255,7 @@ struct Doctor {
             return [.fail("database", "\(error)", "set MAKEGOOD_POSTGRES_URL")]
         }
         let migrator = Migrator(configuration, migrations: Schema.migrations, logger: logger)
-        var schema = Finding.ok("schema", "\(Schema.migrations.last?.fileName ?? "none")")
+        var schema = Diagnosis.ok("schema", "\(Schema.migrations.last?.fileName ?? "none")")
         do throws(MigrationError) {
             try await migrator.check()
         } catch {
@@ -280,7 +280,7 @@ struct Doctor {
     }
 
     /// Checks the settings on which all services of a database must agree.
-    private static func agreement(of configuration: Configuration, _ database: Database) async -> Finding {
+    private static func agreement(of configuration: Configuration, _ database: Database) async -> Diagnosis {
         do {
             // Without this row no service has started yet: the first one will decide.
             if try await database.run(Statements.userProtection).first != nil {
@@ -304,7 +304,7 @@ struct Doctor {
         }
     }
 
-    private func server(_ database: Database) async -> [Finding] {
+    private func server(_ database: Database) async -> [Diagnosis] {
         do throws(PostgresError) {
             // The first statement opens the connection, so it is not timed.
             try await database.run(Self.askServer)
@@ -325,7 +325,7 @@ struct Doctor {
         }
     }
 
-    private func writable(_ server: Server, _ database: Database) async -> Finding {
+    private func writable(_ server: Server, _ database: Database) async -> Diagnosis {
         let toDo = "connect to the primary (several hosts in the URL are allowed)"
         guard !server.isReadOnly else { return .fail("writable", "the server is read-only", toDo) }
         do throws(PostgresError) {
@@ -337,7 +337,7 @@ struct Doctor {
     }
 
     /// - Parameter ahead: seconds by which the database's clock is ahead of this machine's.
-    static func clock(_ ahead: Double) -> Finding {
+    static func clock(_ ahead: Double) -> Diagnosis {
         let milliseconds = Int((abs(ahead) * 1000).rounded())
         let found = "the database is \(milliseconds) ms \(ahead < 0 ? "behind" : "ahead of") this machine"
         let toDo = "let one time service set both clocks"
@@ -348,7 +348,7 @@ struct Doctor {
 
     // MARK: Broker
 
-    private func broker(_ settings: Settings) async -> [Finding] {
+    private func broker(_ settings: Settings) async -> [Diagnosis] {
         let depths: [(String, Int)]
         do {
             depths = try await Connections.queueDepths()

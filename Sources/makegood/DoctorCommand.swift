@@ -14,7 +14,7 @@ struct DoctorCommand: AsyncParsableCommand {
     var json = false
 
     private struct Report: Encodable {
-        let findings: [Finding]
+        let findings: [Diagnosis]
     }
 
     func run() async throws {

@@ -86,8 +86,8 @@ import WorkQueue
             (0o600, 0o755, true, nil), (0o640, 0o755, true, nil), (0o644, 0o755, false, nil),
             (0o644, 0o755, true, .warn), (0o646, 0o755, true, .fail), (0o602, 0o755, false, .fail),
             (0o600, 0o777, true, .fail), (0o600, 0o1777, true, nil), (0o644, 0o1777, true, .warn),
-        ] as [(Int, Int, Bool, Finding.Verdict?)])
-    func modes(file: Int, directory: Int, holdsSecret: Bool, verdict: Finding.Verdict?) throws {
+        ] as [(Int, Int, Bool, Diagnosis.Verdict?)])
+    func modes(file: Int, directory: Int, holdsSecret: Bool, verdict: Diagnosis.Verdict?) throws {
         let folder = URL.temporaryDirectory.appending(path: "makegood-modes-\(UUID().uuidString)")
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: false)
         defer { try? FileManager.default.removeItem(at: folder) }
@@ -120,7 +120,7 @@ import WorkQueue
     @Test func rootsThatEnd() throws {
         let store = try AppStoreSimulator(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         let root = (of: "app game", der: store.rootCertificateDER)
-        func verdict(_ days: Double) -> Finding.Verdict? {
+        func verdict(_ days: Double) -> Diagnosis.Verdict? {
             Doctor.expiry(of: [root], now: Date().addingTimeInterval(days * 86_400)).first?.verdict
         }
         #expect(verdict(0) == .ok)
@@ -135,7 +135,7 @@ import WorkQueue
     @Test("An access key that ends is told a month before, by its last successor; one without an end always")
     func keysThatEnd() throws {
         let now = Date(timeIntervalSince1970: 1_790_000_000)
-        func findings(_ keys: [(String, Double?)]) throws -> [Finding] {
+        func findings(_ keys: [(String, Double?)]) throws -> [Diagnosis] {
             let entries = keys.map { name, days in
                 let end = days.map { ", expires: \(now.addingTimeInterval($0 * 86_400).formatted(.iso8601))" } ?? ""
                 return "  - {name: \(name), keySha256: \(String(repeating: "0", count: 64)), scopes: [intake], "
@@ -152,7 +152,7 @@ import WorkQueue
             ([("a", 31)], [.ok]), ([("a", 29)], [.warn]), ([("a", 0)], [.warn]), ([("a", 1), ("a", 400)], [.ok]),
             ([("a", 400), ("b", 1)], [.ok, .warn]), ([("a", nil), ("b", nil), ("c", 400)], [.ok, .warn]),
             ([("a", 1), ("a", nil)], [.warn]), ([], []),
-        ] as [([(String, Double?)], [Finding.Verdict])] {
+        ] as [([(String, Double?)], [Diagnosis.Verdict])] {
             #expect(try findings(keys).map(\.verdict) == expected, "\(keys)")
         }
         #expect(try findings([("shop", -1)])[0].found.contains("shop ended"))

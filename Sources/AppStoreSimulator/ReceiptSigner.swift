@@ -10,7 +10,7 @@ import X509
 /// Apple has a root for receipts and another for signed data. Here both hang below the one root of the simulator, so
 /// that a configuration's `rootCertificates` needs one file. Both last as long as that root: receipts may be dated back
 /// as far as they like.
-struct ReceiptAuthority: Sendable {
+struct ReceiptSigner: Sendable {
     let intermediate: Certificate
     let leaf: Certificate
     let leafKey: _RSA.Signing.PrivateKey
@@ -37,7 +37,7 @@ struct ReceiptAuthority: Sendable {
         static let ofThisProcess = Result { () throws(SimulatorError) in try make() }
     }
 
-    static func make(below authority: CertificateAuthority, keys: Keys) throws(SimulatorError) -> ReceiptAuthority {
+    static func make(below authority: CertificateAuthority, keys: Keys) throws(SimulatorError) -> ReceiptSigner {
         do {
             let root = authority.root
             let intermediate = try certificate(
@@ -58,7 +58,7 @@ struct ReceiptAuthority: Sendable {
                     Critical(KeyUsage(digitalSignature: true))
                     CertificateAuthority.marker(CertificateAuthority.leafMarker)
                 })
-            return try ReceiptAuthority(root: root, intermediate: intermediate, leaf: leaf, leafKey: keys.leaf)
+            return try ReceiptSigner(root: root, intermediate: intermediate, leaf: leaf, leafKey: keys.leaf)
         } catch let error as SimulatorError {
             throw error
         } catch {

@@ -4,7 +4,7 @@ import Synchronization
 
 /// Checks the bearer token of the App Store Server API (AppleFacts 3.2). Written by hand: it must not share code with
 /// the client under test.
-final class BearerToken: Sendable {
+final class BearerTokenCheck: Sendable {
     private struct Header: Decodable {
         let alg: String
         let kid: String

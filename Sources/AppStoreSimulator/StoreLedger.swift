@@ -6,7 +6,7 @@ import Synchronization
 /// Bounded by `purchasesMax`. With a state directory the ledger appends every change to `ledger.jsonl` before the
 /// change is visible, and reads the file at the next start. The ledger itself decides the changes of the control API;
 /// Apple's endpoints decide theirs and write them by ``submit(_:)``.
-final class Ledger: Sendable {
+final class StoreLedger: Sendable {
     /// How many transaction numbers are reserved on disk at a time; a crash loses at most so many.
     static let blockSize = 1000
     /// How many apps may be registered.

@@ -1,7 +1,7 @@
 import Foundation
 
 /// The body of a genuine answer of verifyReceipt (AppleFacts 5.1).
-struct ReceiptAnswer {
+struct VerifyReceiptAnswer {
     let contents: ReceiptContents
     /// The receipt's purchases as they are now, in the receipt's order.
     let purchases: [Purchase]
