@@ -1,21 +1,23 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-// A house of rooms. Who may import whom is written here and enforced by the compiler: a wall (Postgres, RabbitMQ, AppStore)
-// never imports another wall; Purchases does no input and no output; a room knows only those below it, in this order:
-// Encoding; Purchases, AppStore; Settings; Service, Ledger; WorkQueue, AppleGateway; Support, MovingIn; Intake,
-// Reconciliation; Commands; makegood, makegood-lab. Folders inside a target: `deploy/check rooms`.
-// What one target shows another is `package`. In Postgres and BlockingIO it is `public`, because it is generic, and a
-// release build compiles only what is public for its callers' types (-cross-module-optimization).
+// Which target may import which is written here, and the compiler enforces it. A target knows only those before it, in this
+// order: Encoding, Caching; BlockingIO; Postgres, RabbitMQ, AppStore, Purchases; Settings; Service, Ledger; WorkQueue,
+// AppleGateway; Support, MovingIn; Intake, Reconciliation; Commands; makegood. Postgres, RabbitMQ and AppStore do not know
+// each other. Purchases has no input and no output. AppStoreSimulator, FaultProxy, Adversary and makegood-lab are for tests,
+// and makegood contains the first of them alone. `deploy/check rooms` holds the folders inside a target.
+// What one target shows another is `package`. In Postgres, BlockingIO, Encoding and Caching it is `public`: a release build
+// compiles generic code for its callers' types, and short functions into their callers, only where it is public
+// (-cross-module-optimization).
 
-let house: [SwiftSetting] = [
+let common: [SwiftSetting] = [
     .enableUpcomingFeature("ExistentialAny"),
     .enableUpcomingFeature("InternalImportsByDefault"),
     .enableUpcomingFeature("MemberImportVisibility"),
     .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
 ]
 /// The targets that touch C: every use of an unsafe construct is spelled out.
-let cWall: [SwiftSetting] = house + [.strictMemorySafety()]
+let unsafeC: [SwiftSetting] = common + [.strictMemorySafety()]
 
 let hummingbird = Target.Dependency.product(name: "Hummingbird", package: "hummingbird")
 let hummingbirdCore = Target.Dependency.product(name: "HummingbirdCore", package: "hummingbird")
@@ -73,40 +75,40 @@ let package = Package(
         .systemLibrary(name: "CLibPQ", pkgConfig: "libpq", providers: [.apt(["libpq-dev"]), .brew(["libpq"])]),
         .systemLibrary(
             name: "CRabbitMQ", pkgConfig: "librabbitmq", providers: [.apt(["librabbitmq-dev"]), .brew(["rabbitmq-c"])]),
-        .target(name: "BlockingIO", swiftSettings: cWall),
+        .target(name: "BlockingIO", swiftSettings: unsafeC),
         .target(
             name: "Postgres", dependencies: ["BlockingIO", "CLibPQ", log, metrics, deque],
-            swiftSettings: cWall),
+            swiftSettings: unsafeC),
         .target(
-            name: "RabbitMQ", dependencies: ["BlockingIO", "CRabbitMQ", log, metrics, deque], swiftSettings: cWall),
-        .target(name: "Encoding", swiftSettings: house),
-        .target(name: "Caching", swiftSettings: house),
+            name: "RabbitMQ", dependencies: ["BlockingIO", "CRabbitMQ", log, metrics, deque], swiftSettings: unsafeC),
+        .target(name: "Encoding", swiftSettings: common),
+        .target(name: "Caching", swiftSettings: common),
         .target(
             name: "AppStore",
             dependencies: [
                 "Encoding", httpClient, jwtKit, x509, asn1, crypto, cryptoExtras, log, metrics, nioCore, nioHTTP1,
                 nioSSL,
             ],
-            swiftSettings: house),
-        .target(name: "Purchases", dependencies: ["Encoding", crypto], swiftSettings: house),
+            swiftSettings: common),
+        .target(name: "Purchases", dependencies: ["Encoding", crypto], swiftSettings: common),
         .target(
             name: "Settings", dependencies: ["Encoding", "Purchases", "AppStore", crypto, yams, log],
-            swiftSettings: house),
+            swiftSettings: common),
         .target(
             name: "Service",
             dependencies: [
                 "Caching", "Encoding", "Purchases", "Settings", hummingbird, hummingbirdCore, httpTypes, crypto,
                 lifecycle, log, metrics, coreMetrics, nioCore, nioHTTP1, nioHTTPTypes,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .target(
             name: "Ledger",
             dependencies: [
                 "Caching", "Encoding", "Purchases", "Settings", "AppStore", "Postgres", crypto, lifecycle, log,
             ],
             resources: [.embedInCode("Migrations")],
-            swiftSettings: house),
-        .target(name: "WorkQueue", dependencies: ["Purchases", "Service", "RabbitMQ"], swiftSettings: house),
+            swiftSettings: common),
+        .target(name: "WorkQueue", dependencies: ["Purchases", "Service", "RabbitMQ"], swiftSettings: common),
         .target(
             name: "AppleGateway",
             dependencies: [
@@ -114,38 +116,38 @@ let package = Package(
                 log,
                 metrics, deque,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .target(
             name: "Support",
             dependencies: [
                 "Encoding", "Purchases", "Settings", "Ledger", "WorkQueue", "Postgres", "RabbitMQ", log,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .target(
             name: "MovingIn",
             dependencies: ["Encoding", "Purchases", "Settings", "Ledger", "Postgres", crypto],
-            swiftSettings: house),
+            swiftSettings: common),
         .target(
             name: "Intake",
             dependencies: [
                 "Caching", "Encoding", "Purchases", "Settings", "Service", "Ledger", "WorkQueue", "Support", "AppStore",
                 "Postgres", hummingbird, httpTypes, jwtKit, crypto, lifecycle, log, metrics, nioCore,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .target(
             name: "Reconciliation",
             dependencies: [
                 "Encoding", "Purchases", "Settings", "Service", "Ledger", "WorkQueue", "AppleGateway", "AppStore",
                 "Postgres", "RabbitMQ", lifecycle, unixSignals, log, metrics, deque,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .target(
             name: "AppStoreSimulator",
             dependencies: [hummingbird, x509, asn1, crypto, cryptoExtras, log, lifecycle, nioCore, httpTypes],
             exclude: ["Guide.md"],
-            swiftSettings: house),
+            swiftSettings: common),
         .systemLibrary(name: "CEpoll"),
-        .target(name: "FaultProxy", dependencies: ["CEpoll"], swiftSettings: house),
+        .target(name: "FaultProxy", dependencies: ["CEpoll"], swiftSettings: common),
         .target(
             name: "Adversary",
             dependencies: [
@@ -153,21 +155,21 @@ let package = Package(
                 "WorkQueue", "Support", "Postgres", "RabbitMQ", httpClient, histogram, x509, crypto, cryptoExtras, log,
                 lifecycle, nioCore, nioHTTP1,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .target(
             name: "Commands",
             dependencies: [
                 "Settings", "Service", "Ledger", "WorkQueue", "Support", "Purchases", "Postgres", "RabbitMQ",
                 argumentParser, log,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .executableTarget(
             name: "makegood-lab",
             dependencies: [
                 "Commands", "Adversary", "Encoding", "Purchases", "Settings", "Ledger", "AppleGateway", "AppStore",
                 "Postgres", argumentParser, log,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .executableTarget(
             name: "makegood",
             dependencies: [
@@ -176,21 +178,21 @@ let package = Package(
                 argumentParser, crypto, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix, nioHTTP1,
                 nioSSL, log,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
 
         .target(
             name: "TestServers", dependencies: ["Postgres", "RabbitMQ", "CRabbitMQ", lifecycle, log],
             path: "Tests/TestServers",
-            swiftSettings: house),
-        .target(name: "TestRandom", path: "Tests/TestRandom", swiftSettings: house),
-        .testTarget(name: "BlockingIOTests", dependencies: ["BlockingIO"], swiftSettings: house),
+            swiftSettings: common),
+        .target(name: "TestRandom", path: "Tests/TestRandom", swiftSettings: common),
+        .testTarget(name: "BlockingIOTests", dependencies: ["BlockingIO"], swiftSettings: common),
         .testTarget(
             name: "PostgresTests", dependencies: ["Postgres", "FaultProxy", "TestServers", "TestRandom", log],
-            swiftSettings: house),
+            swiftSettings: common),
         .testTarget(
             name: "RabbitMQTests",
             dependencies: ["RabbitMQ", "FaultProxy", "TestServers", "TestRandom", log, metrics, metricsTestKit],
-            swiftSettings: house),
+            swiftSettings: common),
         .testTarget(
             name: "AppStoreTests",
             dependencies: [
@@ -198,16 +200,17 @@ let package = Package(
                 crypto,
                 cryptoExtras, nioCore, nioSSL, httpTypes, log,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .testTarget(
             name: "AppStoreSimulatorTests",
             dependencies: [
                 "AppStoreSimulator", "AppStore", "TestServers", httpClient, x509, asn1, crypto, lifecycle, log, nioCore,
                 nioHTTP1, httpTypes,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .testTarget(
-            name: "PurchasesTests", dependencies: ["Purchases", "Encoding", "TestRandom", crypto], swiftSettings: house),
+            name: "PurchasesTests", dependencies: ["Purchases", "Encoding", "TestRandom", crypto], swiftSettings: common
+        ),
         .testTarget(
             name: "ReconciliationTests",
             dependencies: [
@@ -216,7 +219,7 @@ let package = Package(
                 "TestServers", "TestRandom", hummingbird, httpClient, jwtKit, crypto, cryptoExtras, lifecycle, log,
                 metrics, nioCore, nioHTTP1, nioPosix, httpTypes, yams,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .testTarget(
             name: "CommandTests",
             dependencies: [
@@ -226,7 +229,7 @@ let package = Package(
                 crypto, log,
                 nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
@@ -234,6 +237,6 @@ let package = Package(
                 "Ledger", "Service", "Settings", "Purchases", "Encoding", "Postgres", "RabbitMQ", "TestRandom",
                 "TestServers", httpClient, crypto, log, nioCore, nioHTTP1,
             ],
-            swiftSettings: house),
+            swiftSettings: common),
     ]
 )
