@@ -47,7 +47,8 @@ struct InitCommand: ParsableCommand {
             try Self.write(key + "\n", to: keyFile)
             try Self.write(yaml, to: file)
         } catch {
-            Terminal.tell("makegood init: \((error as? CocoaError)?.localizedDescription ?? "\(error)")")
+            let problem = (error as? CocoaError).map { "\(folder.path): \($0.localizedDescription)" } ?? "\(error)"
+            Terminal.tell("makegood init: \(problem)")
             throw ExitCode.unusableInput
         }
         Terminal.show(nextSteps(file.path, keyFile.path))

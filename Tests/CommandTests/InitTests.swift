@@ -59,6 +59,9 @@ import Testing
                 "init", "--app", "no spaces", "--bundle-id", "com.example.game", "--directory", "\(folder)/other")
             #expect(wrong.status == 2 && wrong.complaint.contains("apps[0].id"))
             #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == ["backend.key"])
+            let nowhere = try await BuiltProgram.run(
+                "init", "--app", "game", "--bundle-id", "com.example.game", "--directory", "\(kept)/under")
+            #expect(nowhere.status == 2 && nowhere.complaint.contains("backend.key/under"))
         }
     }
 }
