@@ -31,6 +31,11 @@ extension Statements {
     /// Writes every verdict of a batch, final or not: grants, facts, outcomes, attempts, events, receipts. Idempotent:
     /// a repeated batch finds settled rows, or rows whose attempt moved on, and changes nothing.
     ///
+    /// Its parts: ``settleVerdicts`` (SettleGrants.swift) takes the receipts and answers from what is on record, a refund of
+    /// the purchase's own id included; ``settleGrants`` inserts the grants (`won`); ``settleMoves`` moves what runs on to
+    /// another owner; ``settleOutcomes`` (SettleOutcomes.swift) writes outcomes, attempts and Apple updates;
+    /// ``settleEvents`` writes the events; the update at the end writes the receipts' states.
+    ///
     /// The shape and its traps, each held by a test:
     /// - The guard is taken once per receipt with SKIP LOCKED: nobody waits for a neighbour. A receipt that is missing
     ///   from the result is read again by the caller.
