@@ -15,7 +15,7 @@ import sys
 import kubernetes_validate
 import yaml
 
-SETTINGS = pathlib.Path("Sources/Configuration/Settings.swift")
+SETTINGS = pathlib.Path("Sources/Settings/Settings.swift")
 
 
 def build(directory):
