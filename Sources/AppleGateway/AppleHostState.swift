@@ -26,7 +26,7 @@ package struct AppleHostState: Sendable {
         limit = ConcurrencyLimit(callsMax: callsMax)
     }
 
-    /// Whether asking is in vain for now: the breaker is open, or a probe is under way.
+    /// Whether a call would be refused now: the breaker is open, or a probe is under way.
     package mutating func isDown(_ now: ContinuousClock.Instant) -> Bool {
         breaker.tick(now)
         switch breaker.state {

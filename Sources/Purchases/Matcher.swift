@@ -29,11 +29,11 @@ package struct Matcher: Sendable {
     /// The greatest age of an order, in seconds, that tells an ordered purchase from a renewal.
     package static let hour: TimeInterval = 3600
 
-    private let transaction: Transaction
+    let transaction: Transaction
     /// Apple's type, or the catalogue's where Apple says none.
-    private let kind: Transaction.Kind?
-    private let claim: Claim
-    private let evidence: Evidence
+    let kind: Transaction.Kind?
+    let claim: Claim
+    let evidence: Evidence
 
     package init(_ transaction: Transaction, kind: Transaction.Kind?, claim: Claim, evidence: Evidence) {
         self.transaction = transaction
@@ -324,7 +324,7 @@ package struct Matcher: Sendable {
     }
 
     /// Whether no purchase has bound the order, or this one has.
-    private func isUnbound(_ order: PlacedOrder) -> Bool {
+    func isUnbound(_ order: PlacedOrder) -> Bool {
         order.transactionID == nil || order.transactionID == transaction.id
     }
 
@@ -350,7 +350,7 @@ package struct Matcher: Sendable {
         isOfProduct(order) && isUnbound(order) && order.placedAt <= transaction.purchasedAt && !isRenewal && !isRestore
     }
 
-    private func isOfProduct(_ order: PlacedOrder) -> Bool {
+    func isOfProduct(_ order: PlacedOrder) -> Bool {
         order.productID == transaction.productID && isFree(order)
     }
 
@@ -423,7 +423,7 @@ package struct Matcher: Sendable {
     }
 
     /// Row 9. The goods are those of the day of the purchase (S1-8, S3-23).
-    private func bindLateOrder(of userID: String, _ match: inout Match) {
+    func bindLateOrder(of userID: String, _ match: inout Match) {
         guard let order = lateOrder(of: userID) else { return }
         match.order = order
         match.reasons.append(lateReason(order))
@@ -441,45 +441,6 @@ package struct Matcher: Sendable {
         } else {
             match.reasons.append(.offerLapsed)
         }
-    }
-
-    // MARK: Chains
-
-    private var isFirstOfChain: Bool { transaction.isFirstOfChain }
-
-    private var isConsumable: Bool { boughtAs == .consumable }
-    /// Whether it is a subscription or a non-consumable: the client need say nothing of item or role.
-    private var lasts: Bool { boughtAs == .autoRenewable || boughtAs == .nonConsumable }
-    private var boughtAs: Transaction.Kind { kind ?? (transaction.isPeriod ? .autoRenewable : .consumable) }
-
-    /// Whether this is a renewal, as Apple says it. A legacy receipt does not say it: there a later period of a chain
-    /// is a renewal, unless the poster ordered it within the hour before.
-    private var isRenewal: Bool {
-        if let reason = transaction.reason { return reason == Transaction.renewal }
-        return transaction.isPeriod && !isFirstOfChain && !hasOrderWithinHour
-    }
-
-    private var hasOrderWithinHour: Bool {
-        evidence.orders.contains {
-            $0.userID.isSameText(as: claim.userID) && isOfProduct($0) && isUnbound($0)
-                && $0.placedAt >= transaction.purchasedAt - Self.hour && $0.placedAt <= transaction.purchasedAt
-        }
-    }
-
-    private var isRestore: Bool {
-        !transaction.isPeriod && !isFirstOfChain && evidence.revocations == 0
-    }
-
-    /// Whether this is an upgrade, a cross-grade or a bundle while the chain runs, and nobody posted it.
-    private var isChangeOfProduct: Bool {
-        guard !claim.isPosted, transaction.isPeriod, let productID = evidence.chain?.productID else { return false }
-        return productID != transaction.productID && evidence.chain?.runsUntil ?? .distantPast > transaction.purchasedAt
-    }
-
-    private func ofChain(_ chain: Evidence.Chain, _ source: BindingSource) -> Match {
-        var match = Match(userID: chain.userID, source: source, reasons: [.chainKnown])
-        bindLateOrder(of: chain.userID, &match)
-        return match
     }
 
     // MARK: What was found beside it

@@ -6,7 +6,7 @@ package enum FieldBounds {
     package static let itemBytesMax = 256
     /// UTF-8 bytes of an order's id.
     package static let orderBytesMax = 128
-    /// Thousandths of a currency's unit.
+    /// Thousandths of a currency's unit; below 2^53, so that every reader of JSON takes it as it is.
     package static let priceMax = 1_000_000_000_000_000
     /// Receipts of one batch.
     package static let batchEntriesMax = 200

@@ -3,6 +3,7 @@ import Commands
 import Crypto
 import Encoding
 import Foundation
+import Glibc
 import Settings
 
 /// `makegood init`: the first configuration of one's own app, and a key for its backend.
@@ -32,6 +33,13 @@ struct InitCommand: ParsableCommand {
     @Option(help: ArgumentHelp("Where the files go; made if it is not there.", valueName: "folder"))
     var directory = "."
 
+    func validate() throws {
+        // It stands in the file as it is, in a comment too: a line break would begin a line of its own.
+        guard bundleId.wholeMatch(of: /[A-Za-z0-9._-]+/) != nil else {
+            throw ValidationError("--bundle-id must be of A-Z a-z 0-9 . _ -")
+        }
+    }
+
     func run() throws {
         let folder = URL(filePath: directory, directoryHint: .isDirectory)
         let (file, keyFile) = (folder.appending(path: "makegood.yaml"), folder.appending(path: "backend.key"))
@@ -41,11 +49,14 @@ struct InitCommand: ParsableCommand {
             // As a service would read it: a wrong option is named before anything is written.
             _ = try Configuration.parse(yaml, directory: folder)
             try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
-            for path in [file.path, keyFile.path] where FileManager.default.fileExists(atPath: path) {
-                throw UnusableInput("\(path) is there already; name another --directory")
-            }
-            try Self.write(key + "\n", to: keyFile)
             try Self.write(yaml, to: file)
+            do {
+                try Self.write(key + "\n", to: keyFile)
+            } catch {
+                // A configuration whose key nobody has is of no use.
+                try? FileManager.default.removeItem(at: file)
+                throw error
+            }
         } catch {
             let problem = (error as? CocoaError).map { "\(folder.path): \($0.localizedDescription)" } ?? "\(error)"
             Terminal.tell("makegood init: \(problem)")
@@ -95,11 +106,21 @@ struct InitCommand: ParsableCommand {
         """
     }
 
-    /// Writes a file that its owner alone may read.
-    private static func write(_ text: String, to file: URL) throws {
-        guard
-            FileManager.default.createFile(
-                atPath: file.path, contents: Data(text.utf8), attributes: [.posixPermissions: 0o600])
-        else { throw UnusableInput("\(file.path) cannot be written") }
+    /// Makes a file that its owner alone may read. Fails where a file or a link is there already, also one that another
+    /// user has made at this moment.
+    private static func write(_ text: String, to file: URL) throws(UnusableInput) {
+        let descriptor = open(file.path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else {
+            throw errno == EEXIST
+                ? UnusableInput("\(file.path) is there already; name another --directory")
+                : UnusableInput("\(file.path) cannot be written: \(String(cString: strerror(errno)))")
+        }
+        let handle = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
+        do {
+            try handle.write(contentsOf: Data(text.utf8))
+        } catch {
+            try? FileManager.default.removeItem(at: file)
+            throw UnusableInput("\(file.path) cannot be written: the disk may be full")
+        }
     }
 }

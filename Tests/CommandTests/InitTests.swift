@@ -58,7 +58,18 @@ import Testing
             let wrong = try await BuiltProgram.run(
                 "init", "--app", "no spaces", "--bundle-id", "com.example.game", "--directory", "\(folder)/other")
             #expect(wrong.status == 2 && wrong.complaint.contains("apps[0].id"))
-            #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == ["backend.key"])
+            // A link that somebody else has put there is not followed.
+            try FileManager.default.createDirectory(atPath: "\(folder)/linked", withIntermediateDirectories: true)
+            try FileManager.default.createSymbolicLink(
+                atPath: "\(folder)/linked/backend.key", withDestinationPath: "\(folder)/stolen")
+            let linked = try await BuiltProgram.run(
+                "init", "--app", "game", "--bundle-id", "com.example.game", "--directory", "\(folder)/linked")
+            #expect(linked.status == 2)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: "\(folder)/linked") == ["backend.key"])
+            let lines = try await BuiltProgram.run(
+                "init", "--app", "game", "--bundle-id", "x\naccess: []", "--directory", "\(folder)/other")
+            #expect(lines.status != 0 && lines.complaint.contains("--bundle-id"))
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder).sorted() == ["backend.key", "linked"])
             let nowhere = try await BuiltProgram.run(
                 "init", "--app", "game", "--bundle-id", "com.example.game", "--directory", "\(kept)/under")
             #expect(nowhere.status == 2 && nowhere.complaint.contains("backend.key/under"))

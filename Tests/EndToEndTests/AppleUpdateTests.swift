@@ -9,7 +9,7 @@ extension EndToEnd {
     /// What Apple is told about purchases: only after they were decided here, never before (B3, B5, P2).
     @Suite struct AppleUpdates {
         /// Goal: a purchase that was matched with an order carries the order's id at Apple from then on, so that
-        /// renewals and refunds name the account, whoever posts them. A token that we wrote ourselves proves nothing
+        /// renewals and refunds name the account, also where another user posts them. A token that we wrote ourselves proves nothing
         /// (B5, Ownership, row 4).
         /// Method: the first period has no token, and is posted with an order by its name. The store records the order
         /// as its token, once. The next period comes with that token and is posted under another login, with an order

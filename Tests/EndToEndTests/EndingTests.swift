@@ -53,7 +53,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a shared purchase belongs to its chain's owner, whoever posts it, and gives what the app's policy says
+        /// Goal: a shared purchase belongs to its chain's owner, also where another user posts it, and gives what the app's policy says
         /// (row 0d).
         /// Method: a family member's period and the next one, posted under another login; then the policies.
         @Test func whatIsSharedHasAnOwner() async throws {

@@ -9,7 +9,7 @@ extension EndToEnd {
     /// about them, or they are believed as they are.
     @Suite struct LegacyStrategies {
         /// Goal: a receipt with a thousand purchases is granted in full, with one call per twenty of them. From then on
-        /// these purchases cost no call at all, whoever posts them (B9).
+        /// these purchases cost no call at all, from a post of any user (B9).
         /// Method: the default strategies; 1,000 purchases of one customer in one receipt are granted to its poster.
         /// The same purchases in another receipt, from the same user and from another, end `already_granted` without a
         /// call; the other user is told that somebody else is the owner.

@@ -51,7 +51,7 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: a subscription or non-consumable stays its owner's, whoever posts it under whatever id, and each
+        /// Goal: a subscription or non-consumable stays its owner's, also where another user posts it under another id, and each
         /// period is given once. The owner may buy anew what was taken back (restores, family sharing, renewals,
         /// upgrade, crossgrade with an old token, one period from two devices, refund then repurchase).
         /// Method: one subscription and one non-consumable of u1 go through all of it, posted by u1 and by u2.

@@ -3,7 +3,7 @@ import Postgres
 import TestServers
 import Testing
 
-/// Goal: the schema only moves forward, each step completely or not at all, whoever else migrates. A service never
+/// Goal: the schema only moves forward, each step completely or not at all, also while others migrate. A service never
 /// starts on a schema that it does not fit. Method: a fresh database per test, with SQL as in real files.
 @Suite(.serialized, .timeLimit(.minutes(2))) struct MigratorTests {
     private let one = Migration(

@@ -28,7 +28,7 @@ import Testing
         /// Shared by another customer: without other evidence, and in the victim's own chain (row 0d).
         case shared, sharedInChain
 
-        /// Whether Apple's own data, or a person, names the victim, whoever has orders. A purchase bought anew in the
+        /// Whether Apple's own data, or a person, names the victim, also where others have orders. A purchase bought anew in the
         /// victim's chain is not included: it belongs to a user who shows it and had ordered it (row 7 goes before row
         /// 8), and else to the victim.
         var namesOwner: Bool {

@@ -10,31 +10,6 @@ import Testing
 @testable import Ledger
 @testable import Support
 
-/// The governor's answer to a request for one call. No call is made.
-private enum Permit: Equatable {
-    case granted
-    case refused(until: Date?)
-}
-
-extension Governor {
-    fileprivate func permit(_ budget: CallBudget, callsPerSecond: Double, lane: CallLane) async -> Permit {
-        let host = AppleHost(.serverApi, StoreEnvironment(rawValue: budget.environment))
-        switch await admit(host, within: Allowance(budget, callsPerSecond: callsPerSecond), lane: lane) {
-        case .granted(let pass):
-            leave(pass, .answered)
-            return .granted
-        case .refused(let until): return .refused(until: until)
-        case .hostDown: return .refused(until: .distantPast)
-        }
-    }
-
-    /// A call for which Apple names no limit.
-    fileprivate func pass(_ host: AppleHost, _ lane: CallLane) async -> Pass? {
-        guard case .granted(let pass) = await admit(host, within: nil, lane: lane) else { return nil }
-        return pass
-    }
-}
-
 /// Goal: all processes together keep to Apple's limits (B9, P26), requests are served in the order in which they came,
 /// no request waits for long, and there is one statement per slice, not per call. Method: several governors, as several
 /// workers have them, on one real database.

@@ -71,7 +71,7 @@ package struct TestDatabase: Sendable {
         try await server.run(Statement<Void, Void>("test.command", sql))
     }
 
-    /// Drops the database, whoever is still connected.
+    /// Drops the database, also with connections that are still open.
     package func drop() async {
         do {
             try await Self.onServer { try await Self.command("drop database if exists \(name) with (force)", on: $0) }

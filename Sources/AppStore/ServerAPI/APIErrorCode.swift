@@ -9,7 +9,7 @@ package struct APIErrorCode: RawRepresentable, Hashable, Sendable, CustomStringC
 
     private init(_ rawValue: Int64) { self.rawValue = rawValue }
 
-    /// What a code says about the question, whoever asked it. `Fate` says what that means for a receipt.
+    /// What a code says about the question that was asked. `Fate` says what that means for a receipt.
     package enum Meaning: String, CaseIterable, Sendable {
         /// The same question may be answered differently later: Apple's documented group, and 5000000, whose page says
         /// so.

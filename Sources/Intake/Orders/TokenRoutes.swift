@@ -9,7 +9,7 @@ package import Settings
 
 /// `PUT /v1/users/{id}/tokens/{uuid}` and `POST /v1/users/{id}/token`: one token, one user, per app.
 ///
-/// A token leads every purchase that carries it to its user, whoever posts the purchase. So only a service key may say
+/// A token leads every purchase that carries it to its user, also where another user posts the purchase. So only a service key may say
 /// whose token it is: a user could claim a stranger's token. Nobody else can know a token that is issued here.
 package struct TokenRoutes: Sendable {
     private let ledger: Ledger

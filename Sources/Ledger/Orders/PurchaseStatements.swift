@@ -112,7 +112,7 @@ extension Statements {
         """
         select \(microseconds("g.granted_at")), g.transaction_id, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
           'transactionId', g.transaction_id, 'receiptId', r.id, 'state', 'granted',
-          -- What is said to whoever posted it for its owner is not said to the owner.
+          -- What another poster of it is told is not said to the owner.
           'reason', coalesce(t.taken_back, nullif(o.reason, 'owned_by_another_user')),
           'goods', g.goods, \(shownFacts))))
         from (

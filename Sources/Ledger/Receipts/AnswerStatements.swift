@@ -132,7 +132,7 @@ extension Statements {
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    /// Whether facts of all these purchases are stored, whoever posted them.
+    /// Whether facts of all these purchases are stored, from posts of any user.
     package static let areKnownTransactions = Statement<[String], Bool>(
         "ledger.are_known_transactions",
         """

@@ -27,7 +27,7 @@ extension Statements {
 
     package typealias KnownBareID = (stored: Transaction?, isGranted: Bool, mayBeAsked: Bool)
 
-    /// What is stored of a bare id's transaction, whoever posted it, and whether Apple may be asked about it. Apple may
+    /// What is stored of a bare id's transaction, from posts of any user, and whether Apple may be asked about it. Apple may
     /// be asked three times in all, and once a day when the receipt is a day old and a post or a person makes it due
     /// again. The scheduler drops the count of Apple's answers after thirty days without another answer. Key look-ups
     /// only.

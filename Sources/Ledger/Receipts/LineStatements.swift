@@ -30,7 +30,7 @@ extension Statements {
           select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::jsonb[], $8::jsonb[],
             $9::jsonb[], $10::int[]) with ordinality
             as i(id, app, ordr, transaction, original, token, target, declared, details, lines_max, n)
-          -- As whoever locks several receipts does.
+          -- Every statement that locks several receipts locks them in this order.
           order by id, n offset 0) i
         """,
         bind: { lines in

@@ -12,7 +12,7 @@ package struct DescriptorShares: Sendable, Equatable {
     /// Receipts in flight that need Apple; the process may have as many connections to each of Apple's hosts.
     package let appleInFlight: Int
 
-    /// Connections of an ingest for lists (`limits` of lists).
+    /// An ingest's connections to the database for lists.
     package static let listConnections = 2
     private static let operationsMax = 64
     /// One in so many of the shared descriptors is for operations, while that is less than `operationsMax`.
