@@ -190,6 +190,8 @@ import Testing
     @Test("On a public address without a port of their own: live and ready for load balancers, and nothing else")
     func publicPort() async throws {
         try await RunningIntake.run(environment: ["MAKEGOOD_HTTP_HOST": "0.0.0.0"], broker: { false }) { intake in
+            // A post needs the database, so that readiness is asked of a server that has connected to it.
+            _ = try await intake.post(Self.body(bytes: 200))
             #expect(try await intake.get("/health/live", key: nil).status == 200)
             let ready = try await intake.get("/health/ready", key: nil)
             #expect(ready.status == 200 && ready.text == #"{"status":"degraded"}"#)
