@@ -1,6 +1,6 @@
 /// The rights of every role, one line for each table, view and function of the schema. A migration that adds an object
 /// adds a line here, or a test fails. `makegood roles` and `makegood migrate` grant the rights, and each service checks
-/// at its start that its role has them.
+/// at its start that its role has them. A right that a stored release needs stays, or `ReleaseTests` fails.
 ///
 /// No role may delete a row or change a grant. Partitions need no line: PostgreSQL checks the rights of the parent
 /// table.

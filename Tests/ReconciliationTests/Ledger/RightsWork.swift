@@ -1,0 +1,331 @@
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Encoding
+@testable import Ledger
+@testable import Reconciliation
+@testable import Settings
+@testable import Support
+
+extension RightsTests {
+    /// Does the work of every service and of support, as their roles, on a database of its own. Returns the statements
+    /// that each role ran.
+    static func work() async throws -> Set<RoleStatement> {
+        var statements: Set<RoleStatement> = []
+        func act(
+            _ role: DatabaseRole, in lab: LedgerLab, _ body: (Database) async throws -> Void
+        ) async throws {
+            try await with(role, in: lab) { database in
+                try await body(database)
+                try await statements.formUnion(RoleStatement.prepared(role, in: database))
+            }
+        }
+        try await LedgerLab.with { lab in
+            try await Self.make(in: lab)
+            for role in [DatabaseRole.ingest, .worker, .scheduler, .support, .dashboard] {
+                try await act(role, in: lab) { try await MissingRight.check([role], in: $0) }
+            }
+            try await act(.all, in: lab) {
+                try await MissingRight.check([.ingest, .worker, .scheduler], in: $0)
+            }
+            let keys = try #require(UserKeys(file: String(repeating: "0123456789abcdef", count: 4)))
+            let player = UserName(appID: "game", key: keys.key(of: "u1", app: "game"))
+            let start = Statements.AppStart(appID: "game", configurationHash: [1])
+            var id = UUID()
+            for role in [DatabaseRole.ingest, .worker, .scheduler] {
+                try await act(role, in: lab) { database in
+                    try await UserProtection.agree(nil, in: database)
+                    #expect(try await database.run(Statements.agreeOnPurpose, .production).count == 1)
+                    #expect(try await database.run(Statements.logSecret).count == 1)
+                }
+            }
+            try await act(.ingest, in: lab) { database in
+                let submission = Submission(
+                    appID: "game", userID: "u1", proof: Proof(kind: .receipt, payload: "payload"))
+                id = submission.receiptID
+                try await database.run(Statements.rememberApp, start)
+                try await database.run(
+                    Statements.insertReceipts, .init(submissions: [submission], schedule: RetrySchedule()))
+                let proof = Proof.signedTransaction(String(repeating: "h", count: 3000) + ".b.s")
+                let headers = ProofHeaders()
+                for _ in 0..<ProofHeaders.sightingsMin { _ = headers.split(proof) }
+                try await database.run(
+                    Statements.insertReceipts,
+                    .init(
+                        submissions: [Submission(appID: "game", userID: "u1", proof: proof)],
+                        schedule: RetrySchedule(), headers: headers))
+                #expect(try await database.run(Statements.readReceipts, [id]).count == 1)
+                try await database.run(Statements.finishedReceipts, [id])
+                let named = Submission(appID: "game", userID: "u1", proof: proof, declared: Declaration(item: "x"))
+                let said = try await database.run(Statements.sayLines, [SaidLine(submission: named, linesMax: 16)])
+                #expect(said.map(\.result) == [.taken])
+                try await database.run(Statements.reopenClaim, .init(receiptID: id, payload: "payload", moves: true))
+                let question = Submission(appID: "other", userID: "u1", proof: .identifier, transactionID: "asked")
+                #expect(
+                    try await database.run(
+                        Statements.insertReceipts, .init(submissions: [question], schedule: RetrySchedule())
+                    ).count == 1)
+                try await database.run(Statements.areKnownTransactions, ["1000"])
+                let order = NewOrder.example
+                #expect(try await database.run(Statements.placeOrders, [order]).count == 1)
+                #expect(try await database.run(Statements.findOrders, [order]).count == 1)
+                #expect(try await database.run(Statements.readOrders, [order.id]).count == 1)
+                try await database.run(Statements.boundOrders, [order.id])
+                let search = Statements.OrderSearch(appID: "game", userIDs: ["u1"], limit: 1)
+                #expect(try await database.run(Statements.searchOrders, search).count == 1)
+                try await database.run(
+                    Statements.boughtUnits,
+                    .init(
+                        appID: "game", userID: "u1", product: .init(id: "coins", kind: .consumable, goods: []),
+                        item: "coins"))
+                try await database.run(Statements.catalogueRevisions, ())
+                try await database.run(Statements.readCatalogue, CatalogueRevision(appID: "game", revision: 1))
+                let report = ClientReport(appID: "game", userID: "u1", orderID: order.id, kind: .failed, details: "{}")
+                #expect(try await database.run(Statements.storeReport, report).first?.orderID == order.id)
+                let token = Statements.TokenWish(appID: "game", userID: "u1", token: UUID())
+                #expect(try await database.run(Statements.registerToken, token).count == 1)
+                #expect(try await database.run(Statements.issueToken, token).isEmpty, "registered as it is")
+                let wish = Statements.InstallationWish(appID: "game", id: "i", token: Array(repeating: 1, count: 32))
+                _ = try await database.run(Statements.issueInstallationToken, wish)
+                #expect(
+                    try await database.run(Statements.revokeInstallation, (appID: "game", token: wish.token)) == ["i"])
+                try await database.run(Statements.noteRecordApp, "game")
+                try await database.run(Statements.readEvents, .init(apps: ["game"], after: .start, limit: 1))
+                try await database.run(Statements.listHalts, ())
+                let sealed = keys.seal("u1", key: player.key, app: "game")
+                try await database.run(
+                    Statements.enterUsers, [EnteredUser(appID: "game", key: player.key, sealed: sealed)])
+                #expect(try await database.run(Statements.registeredUsers, [player]).count == 1)
+                let explainer = Explainer(database: database, keys: keys)
+                #expect(try await explainer.timeline(of: .receipt(id), for: .support(apps: ["game"])) != nil)
+                #expect(try await explainer.timeline(of: .transaction("t1"), for: .player(["game": "u1"])) == nil)
+                #expect(try await explainer.timeline(of: .order(id), for: .player(["game": "u1"])) == nil)
+                let user = UserName(appID: "game", key: "u1")
+                #expect(
+                    try await database.run(Statements.userStanding, .init(user: user, limits: .init())).count == 1)
+                #expect(try await database.run(Statements.accountMergedInto, user) == [])
+                #expect(try await database.run(Statements.idsMergedInto, user) == [])
+                let page = Statements.PurchasePage(
+                    appID: user.appID, userIDs: try await database.run(Statements.idsOfPerson, user), before: .newest,
+                    limit: 10)
+                #expect(try await database.run(Statements.grantedPurchases, page).isEmpty)
+                #expect(try await database.run(Statements.importedPurchases, page).isEmpty)
+                #expect(try await database.run(Statements.postedPurchases, page).count == 2)
+                try await database.run(Statements.spending, .init(appID: "game", userIDs: ["u1"], from: .now, to: .now))
+                #expect(try await database.run(Statements.isSamePerson, (user: user, other: "u9")) == [false])
+                let merge = Statements.Merge(UserName(appID: "game", key: "guest"), into: "u9", actor: "backend")
+                #expect(try await database.run(Statements.mergeUsers, merge) == [.merged])
+            }
+            let posted = Posted(id: id, userID: "u1", appID: "game")
+            try await act(.worker, in: lab) { database in
+                try await database.run(Statements.rememberApp, start)
+                try await database.run(
+                    Statements.takeConfiguration, .init(appID: "game", configurationHash: [2], isChanged: true))
+                try await database.run(Statements.endStaleHalts, .init(appID: "game", hashes: ["a"]))
+                let halt = Halt(
+                    appID: "game", service: "serverApi", environment: "Production", credential: "a", reason: "r")
+                #expect(try await database.run(Statements.halt, halt) == [true])
+                try await database.run(Statements.takeProbe, halt)
+                try await database.run(Statements.returnProbe, halt)
+                try await database.run(Statements.endHalt, halt)
+                #expect(try await database.run(Statements.listHalts, ()) == [])
+                try await database.run(
+                    Statements.wakeIfStale, .init(receiptID: UUID(), appID: "game", hash: [1], dueIn: .zero))
+                try await database.run(Statements.catalogueRevisions, ())
+                try await database.run(Statements.readCatalogue, CatalogueRevision(appID: "game", revision: 1))
+                let budget = CallBudget(appID: "game", environment: "Production", endpoint: "e")
+                let calls = Statements.LeaseQuestion(
+                    budget: budget, lane: .fresh, wanted: 1, slice: CallSlice(callsPerSecond: 1))
+                #expect(try await database.run(Statements.leaseCalls, calls).count == 1)
+                try await database.run(Statements.stopCalls, (budget: budget, wait: .zero))
+                try await database.run(Statements.reportAppleHosts, (worker: "w", hosts: []))
+                #expect(try await database.run(Statements.fetchReceipts, [id]).first?.hasPayload == true)
+                try await database.run(
+                    Statements.userHistory, .init(appID: "game", userID: "u1", purchasesMax: 1))
+                try await database.run(
+                    Statements.takePlaces,
+                    .init(
+                        receiptID: id, appID: "game",
+                        transactions: [Verdict.Entry.purchase("t1").transaction],
+                        limits: .init(perUserPerDay: 1, perAppPerDay: 1)))
+                try await database.run(
+                    Statements.strike, .init(pointers: [Pointer(receiptID: id, attempt: 0)], parking: lab.parking))
+                let later = Postponement(receiptID: id, attempt: 0, dueIn: .zero, reason: .productUnknown)
+                #expect(try await database.run(Statements.postpone, [later]) == [id])
+                #expect(try await database.run(Statements.reroute, [later]) == [id])
+                var limited = lab.verdict(
+                    try await lab.post(), .transactions([Verdict.Entry.purchase("limited", in: Transaction.sandbox)]))
+                limited.places = LimitPlace.Limit.allCases.map {
+                    LimitPlace(
+                        transactionID: "limited", purchaseKey: "limited", limit: $0,
+                        holder: #"["u1", "coins", "coins", true]"#, takenFor: "p", places: 1)
+                }
+                #expect(try await lab.settle(limited, on: database).count == 1)
+                let shown = Statements.ShownCustomer(installationID: "i", environment: "Production", customerID: "c")
+                try await database.run(Statements.showCustomers, [shown])
+                let question = Statements.BareID(receiptID: id, appID: "game", transactionID: "t1", isOld: false)
+                #expect(try await database.run(Statements.knownBareID, question).first?.mayBeAsked == true)
+                try await database.run(Statements.noteAnswer, question)
+                #expect(try await database.run(Statements.countAnswers, .init(receiptID: id, code: 21002)) == [0])
+                #expect(
+                    try await database.run(
+                        Statements.mayAskOfGranted, .init(appID: "game", transactionID: "none", userID: "u1")) == [
+                            false
+                        ])
+                let walk = Statements.Walk(appID: "game", environment: "Production", customer: "c")
+                let claim = Statements.WalkClaim(
+                    walk: walk, askedID: "t1", lease: .seconds(30), interval: .seconds(3600))
+                #expect(try await database.run(Statements.claimWalk, claim).count == 1)
+                let page = Statements.WalkPage(
+                    walk: walk, reader: 1, transactions: [Verdict.Entry.purchase("t9").transaction], revision: nil,
+                    lease: .zero)
+                #expect(try await database.run(Statements.storePage, page) == [1])
+                #expect(try await database.run(Statements.claimWalk, claim).count == 1)
+                try await database.run(
+                    Statements.knownPurchases,
+                    .init(receiptID: id, appID: "game", transactions: page.transactions))
+                #expect(try await database.run(Statements.undecidedPurchases, id) == [])
+                let line = AppleUpdateLine(appID: "game", environment: "Production", kind: .finish)
+                #expect(
+                    try await database.run(
+                        Statements.claimAppleUpdates, .init(lines: [line], limit: 1, lease: .seconds(1))) == [])
+                try await database.run(Statements.reportAppleUpdates, [])
+                try await database.run(
+                    Statements.evidence,
+                    [
+                        EvidenceQuestion(
+                            appID: "game", userID: "u1", namedOrderID: UUID(), installationID: "i",
+                            transaction: page.transactions[0])
+                    ])
+                let withToken = Verdict.Entry.purchase("t1") { $0.appAccountToken = id }
+                try await database.run(Statements.orderOfToken, [lab.question(withToken.transaction)])
+                try await database.run(Statements.hasEvidence, [lab.question(page.transactions[0])])
+                try await database.run(Statements.shadowEvidence, [lab.question(page.transactions[0])])
+                try await database.run(Statements.shadowOrders, [UUID()])
+                let row = try #require(try await database.run(Statements.fetchReceipts, [id]).first)
+                let decision = ShadowDecision(.purchase("t8"), of: row)
+                for _ in 0..<2 { try await database.run(Statements.decideInShadow, [decision]) }
+                let order = try await lab.place("u1")
+                let entry = try await lab.matched("t1", by: "u1", order: order) { $0.takesChain = true }
+                #expect(
+                    try await lab.settle(lab.verdict(posted, .transactions([entry])), on: database) == [id: .granted])
+            }
+            let rejected = try await lab.post()
+            try await lab.settle(lab.verdict(rejected, .receipt(.rejected(.wrongApp))))
+            _ = try await lab.post()
+            try await lab.run("update receipts set due_at = now() where state = 'received'")
+            try await act(.scheduler, in: lab) { database in
+                try await database.run(Statements.rememberApp, start)
+                try await database.run(Statements.listHalts, ())
+                let claimed = try await database.run(
+                    Statements.claim,
+                    .init(
+                        lane: .apple, apps: ["game"], limit: 10, rescueDelay: .seconds(1), rescueDelayMax: .seconds(2)))
+                #expect(claimed.count == 1)
+                try await database.run(Statements.backlog, ())
+                try await database.run(Statements.feedLag, ())
+                try await database.run(Statements.openAppleUpdates, ())
+                try await database.run(Statements.unconfirmed, ())
+                try await database.run(Statements.doubleChargesBehind, ())
+                let step = try #require(
+                    try await database.run(
+                        Statements.takeDoubleChargeStep, .init(interval: .seconds(60), batch: 10)
+                    ).first)
+                let question = Statements.DoubleChargeQuestion(step: step, window: .seconds(60))
+                #expect(try await database.run(Statements.findDoubleCharges, question) == [])
+                try await database.run(Statements.endDoubleChargeStep, step)
+                try await database.run(
+                    Statements.flagDoubleCharges,
+                    [
+                        DoubleCharge(
+                            transactionID: "t1", appID: "game", userID: "u1", productID: "coins", receiptID: id,
+                            firstTransactionID: "t0")
+                    ])
+                try await database.run(Statements.lookAheadOfGoods, .zero)
+                _ = try await database.run(Statements.sumGoods, .seconds(3600))
+                #expect(try await database.run(Statements.sumGoodsAgain, .seconds(300)) == [])
+                try await database.run(Statements.createPayloadPartitions, 3)
+                try await database.run(Statements.dropLimitPlaces, ())
+                let retention = Statements.RetentionStep(days: 90, appsAskingByID: [], batch: 10)
+                #expect(try await database.run(Statements.retainPayloads, retention).first?.isMore == false)
+                #expect(try await database.run(Statements.payloadPlaces, ()).count == 3)
+                #expect(try await database.run(Statements.keptPayloads, ()).count == 3)
+                #expect(try await Invariant.check(database, span: .all) == [])
+            }
+            #expect(try await lab.number("select count(*) from pg_class where relname ~ '^payloads_2[0-9]{7}$'") == 3)
+            try await act(.support, in: lab) { database in
+                let appleGateway = CatalogueEditor(database: database, actor: "ann")
+                let catalogue = Catalogue(products: [.init(id: "coins", kind: .consumable, goods: [])])
+                try await appleGateway.apply(try await appleGateway.plan(catalogue, for: "game", at: Date()))
+                let repairs = Repairs(database: database, actor: "ann")
+                #expect(try await repairs.countRejected("game", reason: nil, since: nil).count == 1)
+                let explainer = Explainer(database: database, keys: keys)
+                for subject in [id.uuidString, "t1"] {
+                    #expect(try await explainer.timeline(ofAny: subject, for: .people)?.standing.state == "granted")
+                }
+                #expect(try await explainer.timeline(ofAny: UUID().uuidString, for: .people) == nil)
+                #expect(try await repairs.rejudge("game", reason: nil, since: nil) == 1)
+                #expect(try await repairs.redrive([.parked, .held], appID: nil, reason: nil) == 0)
+                try await database.run(Statements.shadowFacts, .init(appID: "game", transactionIDs: ["t1"]))
+                let span = Statements.ShadowPage(
+                    appID: "game", from: .distantPast, through: .distantFuture, after: (.distantPast, ""), limit: 1)
+                #expect(try await database.run(Statements.shadowPage, span).count == 1)
+                try await database.run(Statements.undecidedReceipts, "game")
+                #expect(try await repairs.decideOwner("u2", of: "none", appID: "game") == nil)
+                try await lab.settle(try await lab.post(), .purchase("h1", .held(.orderUnknown)))
+                for _ in 0..<2 {
+                    let supportDecision = Statements.SupportDecision(
+                        appID: "game", transactionID: "h1", userID: player.key, because: "b", isWrittenBack: true)
+                    #expect(try await repairs.give(supportDecision).isDecided)
+                }
+                try await repairs.pause("game")
+                _ = try await repairs.resume("game")
+                try await repairs.setFirstLane(.repair, of: "game", for: .seconds(1))
+                #expect(try await repairs.waitingReports("game") == [])
+                #expect(try await !repairs.handleReport(UUID()))
+                #expect(try await database.run(Statements.standings, [id]).count == 1)
+                #expect(try await database.run(Statements.purpose) == [.production])
+                try await UserProtection.check(nil, in: database)
+                try await database.run(Statements.openAppleUpdates, ())
+                try await database.run(Statements.backlog, ())
+                let erasure = UserErasure(database: database, keys: keys, actor: "ann")
+                #expect(try await erasure.look(player).standing == .known)
+                #expect(try await erasure.erase(player))
+                #expect(try await erasure.readmit("u1", app: "game"))
+                let clear = UserErasure(database: database, keys: nil, actor: "ann")
+                #expect(try await clear.erase(clear.name(of: "u1", app: "game")))
+                #expect(try await Invariant.check(database, span: .all) == [])
+            }
+            try await act(.dashboard, in: lab) { database in
+                for line in Rights.all where line.object.hasPrefix("table v_") {
+                    try await database.run(
+                        Statement<Void, Void>("test.view", "select * from \(line.object.dropFirst("table ".count))"))
+                }
+            }
+        }
+        return statements
+    }
+
+    /// The names of all statements of the services and of support: `Statement<…>("name", …)` in the sources. The owner
+    /// of the schema runs `roles.existing`, and tests run the witness.
+    static func namesInSources() throws -> Set<String> {
+        var names: Set<String> = []
+        for target in ["Ledger", "AppleGateway", "Support", "Intake", "Reconciliation"] {
+            let folder = Release.checkout.appending(path: "Sources/\(target)")
+            for path in try FileManager.default.subpathsOfDirectory(atPath: folder.path) where path.hasSuffix(".swift")
+            {
+                let text = try String(contentsOf: folder.appending(path: path), encoding: .utf8)
+                for piece in text.components(separatedBy: "Statement<").dropFirst() {
+                    let parts = piece.split(separator: "\"", maxSplits: 2)
+                    // Between the types and the name stands one parenthesis.
+                    guard parts.count == 3, parts[0].trimmingCharacters(in: .whitespacesAndNewlines).hasSuffix(">(")
+                    else { continue }
+                    names.insert(String(parts[1]))
+                }
+            }
+        }
+        return names.filter { $0 != "roles.existing" && !$0.hasPrefix("witness.") }
+    }
+}
