@@ -1,3 +1,4 @@
+import Postgres
 import Purchases
 
 // Parts of ``Statements/settle``, in its order: up to what is given.
@@ -6,24 +7,23 @@ extension Statements {
     /// the limits' places, `verdict`.
     static let settleVerdicts = """
         with outdated as (
-          select i.receipt from unnest($1::uuid[], $4::text[], $5::text[], $36::text[]) as i(receipt, app, usr, owner)
-            cross join lateral (select 1 from merges where app_id = i.app and user_id = any(array[i.usr, i.owner])
+          select i.receipt from \(given.rows.rows(as: "i", "receipt", "app", "usr", "matched_owner"))
+            cross join lateral (select 1 from merges where app_id = i.app and user_id = any(array[i.usr, i.matched_owner])
               limit 1) m
           where (select true from merges limit 1)
           union all
           select i.receipt
-          from unnest($1::uuid[], $4::text[], $5::text[], $36::text[], $46::timestamptz[])
-              as i(receipt, app, usr, owner, judged_at)
+          from \(given.rows.rows(as: "i", "receipt", "app", "usr", "matched_owner", "judged_at"))
             cross join lateral (select 1 from erasures
               where app_id = i.app and user_sha256 = any(array[
-                  sha256(convert_to(i.usr, 'UTF8')), sha256(convert_to(i.owner, 'UTF8'))])
+                  sha256(convert_to(i.usr, 'UTF8')), sha256(convert_to(i.matched_owner, 'UTF8'))])
                 and erased_at > i.judged_at limit 1) e
           where (select true from erasures
-            where erased_at > (select min(judged_at) from unnest($46::timestamptz[]) as i(judged_at)) limit 1)),
+            where erased_at > (select min(judged_at) from \(given.rows.rows(as: "i", "judged_at"))) limit 1)),
         mine as (
           select v.receipt
           from (select distinct receipt, attempt, lines
-              from unnest($1::uuid[], $2::int[], \(lines)::int[]) as i(receipt, attempt, lines)) v
+              from \(given.rows.rows(as: "i", "receipt", "attempt", "lines"))) v
             cross join lateral (select 1 from receipts r
               where r.id = v.receipt and r.settled_at is null and r.attempt = v.attempt and r.lines = v.lines
               for no key update skip locked) r
@@ -33,9 +33,7 @@ extension Statements {
               when p.name = 'item_month'
                 then (date_trunc('month', now() at time zone 'UTC') + interval '1 month' - interval '1 day')::date
               else (now() at time zone 'UTC')::date end as day
-          from unnest(\(places(1))::uuid[], \(places(2))::text[], \(places(3))::text[], \(places(4))::text[],
-              \(places(5))::text[], \(places(6))::text[], \(places(7))::text[], \(places(8))::int[])
-            as p(receipt, transaction, purchase_key, app, name, holder, taken_for, places)
+          from \(given.places.rows(as: "p"))
           where (p.receipt in (select receipt from mine)) is true
             -- Nothing is left to give: no place.
             and (select true from grants where transaction_id = p.transaction) is null
@@ -78,18 +76,7 @@ extension Statements {
             coalesce(i.matched_owner, i.usr) as owner, i.order_text::uuid as order_id,
             imported.user_id as imported_user, imported.app_id as imported_app,
             imported.environment as imported_environment
-          from unnest($1::uuid[], $2::int[], $3::float8[], $4::text[], $5::text[], $6::bool[], $7::text[],
-              $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::int[], $14::jsonb[], $15::text[],
-              $16::text[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[], $21::text[],
-              $22::text[], $23::timestamptz[], $24::jsonb[], $25::text[], $26::text[], $27::text[], $28::int[],
-              $29::int8[], $30::int[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::jsonb[],
-              $41::bool[], $42::jsonb[], $43::bool[], $44::text[], $45::jsonb[], $47::bool[], $48::bool[],
-              $49::text[], \(rivals)::text[], \(periodKeys)::text[], \(consumables)::bool[])
-            as i(receipt, attempt, due_in, app, usr, possession, transaction, asked, cause, binding, environment,
-              product, quantity, goods, purchase_key, original, kind, purchased_at, expires_at, revoked_at, token,
-              ownership, signed_at, facts, event_id, call_service, call_environment, call_status, call_code, call_ms,
-              customer, matched_owner, order_text, why, charged_order, order_facts, takes_chain, beside,
-              proves_owner, transfer, bonuses, yields, remembers, item, rival, period_key, is_consumable)
+          from \(given.rows.rows(as: "i"))
           cross join lateral (select case when i.asked in ('grant', 'provisional') then
             (select of_purchases from lacks) ->> (i.receipt::text || ' ' || i.transaction) end as name offset 0) lacking
           -- By its id alone: the index of refunds is empty to statistics of a time without any, and would be walked.

@@ -1,3 +1,4 @@
+import Postgres
 import Purchases
 
 // Parts of ``Statements/settle``, in its order: what became of it.
@@ -116,7 +117,7 @@ extension Statements {
             select case when o.state in ('granted', 'already_granted') and v.possession and v.usr is not null
                 and c.is_claimed is not true and coalesce(c.holder, v.owner) is distinct from v.usr
                 and (c.proof in (\(proofs))) is not true
-              then least(now() + make_interval(secs => \(safeAfter)), (
+              then least(now() + make_interval(secs => \(given.safeAfter)), (
                 select told.safe_at
                 from (select receipt_id, safe_at from outcomes
                   where transaction_id = v.transaction and state <> 'granted' offset 0) told
@@ -286,7 +287,7 @@ extension Statements {
           order by transaction
           on conflict do nothing),
         apple_update as (
-        \(AppleUpdateColumns.insert)),
+        \(insertAppleUpdates)),
         marked as (
           update provisional_grants p set
             granted_at = case when m.mark = 'given' then now() else p.granted_at end,
@@ -308,5 +309,22 @@ extension Statements {
           where m.mark in ('confirmed', 'revoked')
             and (m.receipt in (select receipt from summary where state = 'again')) is not true
           on conflict (transaction_id, event_id) do nothing)
+        """
+
+    /// What Apple is told afterwards. A token is the owner's whom this very verdict has found, or has found again where
+    /// Apple confirmed what was given on trust: the order that it was given by. That a purchase is finished may be told
+    /// whenever.
+    private static let insertAppleUpdates = """
+        insert into apple_updates (transaction_id, kind, app_id, environment, original_transaction_id, purchased_at, token)
+        select i.transaction, i.kind, i.app, i.environment, i.original, i.purchased_at, i.token::uuid
+        from \(given.appleUpdates.rows(as: "i"))
+        where case i.kind
+          when 'set_token' then (i.transaction, i.receipt) in (select transaction_id, receipt_id from won)
+            or (i.transaction, i.receipt) in (select transaction, receipt from outcome where mark = 'confirmed')
+              and i.token::uuid = (select order_id from grants where transaction_id = i.transaction)
+          else (i.transaction, i.receipt, i.becomes) in (select transaction, receipt, state from outcome
+            where reason is distinct from 'id_collision') end
+        order by i.transaction, i.kind
+        on conflict do nothing
         """
 }

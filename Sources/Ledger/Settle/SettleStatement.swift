@@ -89,19 +89,19 @@ extension Statements {
         \(settleOutcomes)
         \(settleEvents)
         update receipts r set
-          state = case when s.is_try and r.attempt + 1 >= $34 and coalesce(r.claimed_at, r.received_at) < now() - make_interval(secs => $31)
+          state = case when s.is_try and r.attempt + 1 >= \(given.attemptsMin) and coalesce(r.claimed_at, r.received_at) < now() - make_interval(secs => \(given.parkAfter))
             then 'parked' else s.state end,
           reason = s.reason,
           attempt = r.attempt + s.is_try::int,
-          -- It comes back through Apple's queue, where programs from before this lane take it too.
+          -- It comes back through Apple's queue.
           lane = case when s.is_try and r.lane = 'bulk' then 'apple' else r.lane end,
           rescues = 0,
           judged_at = now(),
           settled_at = case when s.state in ('granted', 'already_granted', 'rejected') then now() end,
           due_at = case
-            when s.is_try and r.attempt + 1 >= $34 and coalesce(r.claimed_at, r.received_at) < now() - make_interval(secs => $31)
+            when s.is_try and r.attempt + 1 >= \(given.attemptsMin) and coalesce(r.claimed_at, r.received_at) < now() - make_interval(secs => \(given.parkAfter))
               then now() + make_interval(secs => least(greatest(
-                extract(epoch from now() - coalesce(r.claimed_at, r.received_at))::float8 - $31, $32), $33))
+                extract(epoch from now() - coalesce(r.claimed_at, r.received_at))::float8 - \(given.parkAfter), \(given.askAgainMin)), \(given.askAgainMax)))
             when s.state in ('received', 'held') then now() + make_interval(secs => s.due_in) end
         from summary s where r.id = s.receipt and s.state <> 'again'
         returning r.id, r.state, r.attempt, extract(epoch from clock_timestamp() - r.received_at)::float8,
@@ -112,18 +112,7 @@ extension Statements {
             select substr(split_part(min(l.value), ',', 1), length('limit_') + 1)
             from exceeds, jsonb_each_text(exceeds.of_purchases) l where starts_with(l.key, r.id::text)) end
         """,
-        bind: { batch in
-            let columns = SettleColumns(batch.verdicts)
-            return columns.values + [
-                .double(batch.parking.after.inSeconds), .double(batch.parking.againMin.inSeconds),
-                .double(batch.parking.againMax.inSeconds), .int32(Parking.attemptsMin),
-                .texts(columns.customers),
-            ] + columns.matches.values + AppleUpdateColumns(batch.verdicts).values + [
-                .texts(columns.rivals), .double(batch.parking.disputedFor.inSeconds),
-            ] + LimitPlaceColumns(batch.verdicts).values + [
-                .int32s(columns.lines), .texts(columns.periodKeys), .bools(columns.consumables),
-            ]
-        },
+        parameters: given.list,
         read: { row throws(PostgresError) in
             Settlement(
                 receiptID: try row.uuid(0), state: try row.state(1), attempt: try row.int(2), age: try row.double(3),
@@ -136,13 +125,7 @@ extension Statements {
         case when bonuses is null then goods
           else goods || coalesce((select of_purchases from presents) -> transaction, '[]') end
         """
-    /// Behind all columns that ``settle`` has beside them.
-    static let rivals = AppleUpdateColumns.parameter(after: 1)
-    static let safeAfter = AppleUpdateColumns.parameter(after: 2)
-    static let lines = AppleUpdateColumns.parameter(after: 11)
-    static func places(_ column: Int) -> String { AppleUpdateColumns.parameter(after: 2 + column) }
-    static let periodKeys = AppleUpdateColumns.parameter(after: 12)
-    static let consumables = AppleUpdateColumns.parameter(after: 13)
+    static let given = SettleParameters()
     static let proofs = BindingSource.allCases.filter(\.isProof).map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let waiting = Reason.waiting.map { "'\($0.rawValue)'" }.joined(separator: ", ")
     static let takingBack = Reason.takingBack.map { "'\($0.rawValue)'" }.joined(separator: ", ")
