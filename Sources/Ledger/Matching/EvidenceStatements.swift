@@ -139,20 +139,20 @@ extension Statements {
     /// read. Nearly every purchase of an app with orders is asked this way, for a seventh of what `evidence` costs.
     package static let orderOfToken = Statement<[EvidenceQuestion], EvidenceRow>(
         "matching.order_of_token",
-        """
-        select i.n, \(orderColumns(isProven: "false"))
-        from unnest($1::text[], $2::uuid[], $3::text[]) with ordinality as i(app, token, id, n)
-        cross join lateral (
-          select \(orderFields), app_id from orders \(binding(of: "orders")) where id = i.token offset 0) o
-        where o.app_id = i.app and o.bound_by is null and (o.reserved_for is null or o.reserved_for = i.id)
-          and case when (select true from support_decisions limit 1)
-            then (select true from support_decisions where app_id = i.app and transaction_id = i.id) end is not true
-        """,
-        bind: { questions in
-            [
-                .texts(questions.map(\.appID)), .uuids(questions.compactMap(\.transaction.appAccountToken)),
-                .texts(questions.map(\.transaction.id)),
-            ]
+        [
+            .text("app") { $0.appID }, .text("token") { $0.transaction.appAccountToken?.text },
+            .text("id") { $0.transaction.id },
+        ],
+        sql: { questions in
+            """
+            select i.n, \(orderColumns(isProven: "false"))
+            from \(questions.rows(as: "i", ordinality: "n"))
+            cross join lateral (
+              select \(orderFields), app_id from orders \(binding(of: "orders")) where id = i.token::uuid offset 0) o
+            where o.app_id = i.app and o.bound_by is null and (o.reserved_for is null or o.reserved_for = i.id)
+              and case when (select true from support_decisions limit 1)
+                then (select true from support_decisions where app_id = i.app and transaction_id = i.id) end is not true
+            """
         },
         read: { row throws(PostgresError) in
             var evidence = Evidence()
@@ -165,25 +165,52 @@ extension Statements {
     /// only this look-up.
     package static let hasEvidence = Statement<[EvidenceQuestion], Int>(
         "matching.has_evidence",
-        """
-        select i.n - 1
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[]) with ordinality
-          as i(app, usr, installation, id, product, purchased_at, n)
-        where coalesce(
-          (select true from (\(openOrders(of: "i.usr"))) own limit 1),
-          (select true from (\(openOrdersNearby)) near limit 1),
-          (select true from support_decisions where app_id = i.app and transaction_id = i.id),
-          case when (select true from merges limit 1)
-            then (select true from merges where app_id = i.app and into_user_id = i.usr limit 1) end)
-        """,
-        bind: { questions in
-            [
-                .texts(questions.map(\.appID)), .texts(questions.map(\.userID)),
-                .texts(questions.map(\.installationID)), .texts(questions.map(\.transaction.id)),
-                .texts(questions.map(\.transaction.productID)), .dates(questions.map(\.transaction.purchasedAt)),
-            ]
+        [
+            .text("app") { $0.appID }, .text("usr") { $0.userID }, .text("installation") { $0.installationID },
+            .text("id") { $0.transaction.id }, .text("product") { $0.transaction.productID },
+            .date("purchased_at") { $0.transaction.purchasedAt },
+        ],
+        sql: { questions in
+            """
+            select i.n - 1
+            from \(questions.rows(as: "i", ordinality: "n"))
+            where coalesce(
+              (select true from (\(openOrders(of: "i.usr"))) own limit 1),
+              (select true from (\(openOrdersNearby)) near limit 1),
+              (select true from support_decisions where app_id = i.app and transaction_id = i.id),
+              case when (select true from merges limit 1)
+                then (select true from merges where app_id = i.app and into_user_id = i.usr limit 1) end)
+            """
         },
         read: { row throws(PostgresError) in try row.int(0) })
+
+    /// The columns of a question, by the names that ``evidence`` reads them under.
+    private static let questionColumns: [Column<EvidenceQuestion>] = [
+        .text("app") { $0.appID },
+        .text("usr") { $0.userID },
+        .text("named_text") { $0.namedOrderID?.text },
+        .text("installation") { $0.installationID },
+        .text("record") { $0.recordUserID },
+        .bool("is_on_trust") { $0.isOnTrust },
+        .bool("is_unposted") { !$0.isPosted },
+        .bool("is_one_of_several") { $0.isOneOfSeveral },
+        .text("id") { $0.transaction.id },
+        .text("purchase_key") { $0.transaction.keyOfItsIDs },
+        .text("environment") { $0.transaction.environment },
+        .text("original") { $0.transaction.originalID },
+        .text("previous") { $0.transaction.previousOriginalID },
+        .text("product") { $0.transaction.productID },
+        .date("purchased_at") { $0.transaction.purchasedAt },
+        .date("expires_at") { $0.transaction.expiresAt },
+        .date("signed_at") { $0.transaction.signedAt },
+        .date("ended_at") { $0.transaction.mayHaveSuccessor ? $0.transaction.revokedAt : nil },
+        .text("token_text") { $0.transaction.appAccountToken?.text },
+        .text("customer") { $0.isPosted ? nil : $0.transaction.customerID },
+        .bool("is_chain") { $0.transaction.isOfChain },
+        .bool("is_period") { $0.transaction.isPeriod },
+        .bool("is_shared") { $0.transaction.isShared },
+        .bool("is_consumable") { ($0.transaction.kind ?? $0.kind) == .consumable },
+    ]
 
     /// The evidence: one row for each order that may matter, and one for a question without any order. A row names its
     /// question, what is known beside the orders, and the order. Key look-ups only.
@@ -196,157 +223,134 @@ extension Statements {
     /// plan may answer by reading the whole other table.
     package static let evidence = Statement<[EvidenceQuestion], EvidenceRow>(
         "matching.evidence",
-        """
-        select i.n, r.user_id, coalesce(u.users, '{}'),
-          case when i.token is not null and r.user_id is null and w.decides is not true then (
-            select true from user_tokens where app_id = i.app and user_id = any(
-              i.usr || array(select user_id from merges where app_id = i.app and into_user_id = i.usr)) limit 1) end,
-          c.user_id, q.revocations,
-          case when i.named is not null and i.is_one_of_several then coalesce(
-            (select true from grants where transaction_id = i.id),
-            (select true from grants where purchase_key = i.purchase_key),
-            case when same.purchase_key is not null then true end,
-            (select true from (\(importedGrant("i"))) imported)) end,
-          \(orderColumns(isProven: "o.installation_id = i.installation and v.is_proof and w.decides is not true")), s.is_written, c.is_moved,
-          coalesce(b.users, '{}'), d.user_id, d.item, d.token, x.user_id,
-          case when i.record is not null and x.user_id is null then (select true from record_apps where app_id = i.app) end,
-          same.purchase_key, case when d.user_id is not null then (
-            select true from (select transaction_id from grants where purchase_key = i.purchase_key and transaction_id <> i.id
-                offset 0) had
-              cross join lateral (select purchased_at from transactions
-                where transaction_id = had.transaction_id offset 0) t
-            where date_trunc('second', t.purchased_at) <> date_trunc('second', i.purchased_at)) end,
-          \(takenBackUnderAnotherID),
-          case when i.ended_at is not null then (\(successor(original: "i.original", app: "i.app",
-            environment: "i.environment", product: "i.product", endedAt: "i.ended_at"))) end,
-          y.product_id, y.expires_at
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-            $9::text[], $10::timestamptz[], $11::text[], $12::bool[], $13::bool[], $14::bool[],
-            $15::text[], $16::bool[], $17::text[], $18::timestamptz[], $19::timestamptz[], $20::timestamptz[],
-            $21::text[], $22::bool[], $23::bool[], $24::bool[]) with ordinality
-          as raw(app, usr, named_text, installation, id, purchase_key, environment, original, product, purchased_at,
-            token_text, is_chain, is_period, is_on_trust, customer, is_one_of_several, record, expires_at, signed_at,
-            ended_at, previous, is_shared, is_unposted, is_consumable, n)
-        cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
-        -- What Apple took back of the chain before it. By the chain alone: the index of refunds may be walked.
-        cross join lateral (
-          select count(*) as revocations, max(t.revoked_at) as last
-          from (select transaction_id, revoked_at from transactions
-              where i.is_chain and not i.is_period and original_transaction_id = i.original and app_id = i.app
-                and environment = i.environment offset 0) t
+        questionColumns,
+        sql: { questions in
+            """
+            select i.n, r.user_id, coalesce(u.users, '{}'),
+              case when i.token is not null and r.user_id is null and w.decides is not true then (
+                select true from user_tokens where app_id = i.app and user_id = any(
+                  i.usr || array(select user_id from merges where app_id = i.app and into_user_id = i.usr)) limit 1) end,
+              c.user_id, q.revocations,
+              case when i.named is not null and i.is_one_of_several then coalesce(
+                (select true from grants where transaction_id = i.id),
+                (select true from grants where purchase_key = i.purchase_key),
+                case when same.purchase_key is not null then true end,
+                (select true from (\(importedGrant("i"))) imported)) end,
+              \(orderColumns(isProven: "o.installation_id = i.installation and v.is_proof and w.decides is not true")), s.is_written, c.is_moved,
+              coalesce(b.users, '{}'), d.user_id, d.item, d.token, x.user_id,
+              case when i.record is not null and x.user_id is null then (select true from record_apps where app_id = i.app) end,
+              same.purchase_key, case when d.user_id is not null then (
+                select true from (select transaction_id from grants where purchase_key = i.purchase_key and transaction_id <> i.id
+                    offset 0) had
+                  cross join lateral (select purchased_at from transactions
+                    where transaction_id = had.transaction_id offset 0) t
+                where date_trunc('second', t.purchased_at) <> date_trunc('second', i.purchased_at)) end,
+              \(takenBackUnderAnotherID),
+              case when i.ended_at is not null then (\(successor(original: "i.original", app: "i.app",
+                environment: "i.environment", product: "i.product", endedAt: "i.ended_at"))) end,
+              y.product_id, y.expires_at
+            from \(questions.rows(as: "raw", ordinality: "n"))
+            cross join lateral (select raw.*, raw.named_text::uuid as named, raw.token_text::uuid as token offset 0) i
+            -- What Apple took back of the chain before it. By the chain alone: the index of refunds may be walked.
             cross join lateral (
-              select from grants where transaction_id = t.transaction_id
-              union all select from imported_grants where transaction_id = t.transaction_id limit 1) g
-          where t.revoked_at < i.purchased_at) q
-        -- What it was granted by under another id, also before periods had their second key.
-        left join lateral (
-          select g.purchase_key from (
-              select transaction_id, app_id, environment, purchased_at from transactions
-              where i.is_chain and i.is_period and original_transaction_id = i.original and expires_at = i.expires_at
-              union all
-              select transaction_id, app_id, environment, purchased_at from transactions
-              where i.is_chain and not i.is_period and original_transaction_id = i.original and purchased_at > q.last) t
-            cross join lateral (select purchase_key from grants where transaction_id = t.transaction_id
-              and binding_source <> 'shared' offset 0) g
-          where t.app_id = i.app and t.environment = i.environment
-          order by t.purchased_at limit 1) same on true
-        -- A person's word.
-        left join lateral (
-          select \(person("support_decisions.user_id", of: "i.app")) as user_id, item, token from support_decisions
-          where app_id = i.app and transaction_id = i.id
-            and not \(isForgotten("support_decisions.user_id", since: "decided_at")) offset 0) d on true
-        -- A token that we set for the purchase's chain ourselves.
-        left join lateral (
-          select true as is_written from apple_updates
-          where i.is_chain and original_transaction_id = any(array[i.original, i.previous]) and kind = 'set_token'
-            and (token = i.token or i.token = any(former_tokens))
-            and app_id = i.app and environment = i.environment limit 1) s on true
-        -- The purchase's token is an unbound order: row 2 decides, and nothing else need be known.
-        left join lateral (
-          select \(person("orders.user_id", of: "i.app")) as user_id,
-            bound_by is null and (reserved_for is null or reserved_for = i.id) and not i.is_chain and d.user_id is null
-              as decides
-          from (select app_id, user_id, bound_by, reserved_for from orders \(binding(of: "orders")) where id = i.token offset 0) orders
-          where app_id = i.app offset 0) w on true
-        left join lateral (
-          select \(person("user_tokens.user_id", of: "i.app")) as user_id from user_tokens
-          where w.decides is not true and app_id = i.app and token = i.token
-            and (not i.is_chain or not \(isForgotten("user_tokens.user_id", since: "registered_at"))) offset 0) r on true
-        left join lateral (
-          select array_agg(distinct user_id) as users from (
-            select \(person("granted_tokens.user_id", of: "i.app")) as user_id from granted_tokens
-              -- It stands on a purchase that stands.
-              cross join lateral (select from transactions where transaction_id = granted_tokens.transaction_id
-                and revoked_at is null offset 0) standing
-            where w.decides is not true and i.environment = '\(Transaction.production)' and app_id = i.app and token = i.token
-              and (not i.is_chain or not \(isForgotten("granted_tokens.user_id", since: "granted_at")))
-            limit \(tokenUsersMax)) t) u on true
-        -- An installation that was issued here, not revoked, and seen with one Apple customer only.
-        left join lateral (
-          select revoked_at is null and (select count(*) from (select from installation_customers
-            where installation_id = i.installation and environment = i.environment limit 2) c) < 2 as is_proof
-          from installations where id = i.installation and app_id = i.app offset 0) v on true
-        -- Whom the record names, if he is known here by that name.
-        left join lateral (
-          select \(person("k.user_id", of: "i.app")) as user_id from (
-            (select user_id from orders where app_id = i.app and user_id = i.record limit 1)
-            union all
-            (select user_id from user_tokens where app_id = i.app and user_id = i.record limit 1)
-            union all
-            (select user_id from grants where app_id = i.app and user_id = i.record limit 1)
-            limit 1) k offset 0) x on true
-        left join lateral (\(ownerOfChain)) c on true
-        left join lateral (\(purchaseBefore)) y on true
-        left join lateral (
-          select array_agg(user_id) as users from (
-            select distinct \(person("grants.user_id", of: "i.app")) as user_id from grants
-            where i.customer is not null and customer_id = i.customer and app_id = i.app
-              and not \(isForgotten("grants.user_id", since: "granted_at")) limit \(customerUsersMax)) g) b on true
-        left join lateral (
-          select array[i.usr, r.user_id, case when array_length(u.users, 1) = 1 then u.users[1] end, w.user_id, c.user_id,
-            d.user_id, x.user_id]
-            || b.users as users offset 0) p on true
-        left join lateral (
-          select f.* from (
-            select i.token as id
-            union all select i.named where i.named is distinct from i.token
-            union all select bound.id
-            from (select order_id as id from grants where i.is_on_trust and transaction_id = i.id limit 1) bound
-            union all select open.id
-            from (
-              select user_id from unnest(p.users) as known(user_id) where w.decides is not true
-              union all
-              -- What was placed under an id that is part of theirs by now.
-              select user_id from merges
-              where w.decides is not true and app_id = i.app and into_user_id = any(p.users)) owner
-            cross join lateral (\(openOrders(of: "owner.user_id"))) open
-            union all select near.id
-            from (select where w.decides is not true) unknown cross join lateral (\(openOrdersNearby)) near) k
-          cross join lateral (
-            select \(orderFields)
-            from (select * from orders where id = k.id offset 0) orders \(binding(of: "orders")) where app_id = i.app
-              and (not i.is_chain or not \(isForgotten("orders.user_id", since: "placed_at"))) offset 0) f) o on true
-        order by i.n
-        """,
-        bind: { questions in
-            let transactions = questions.map(\.transaction)
-            return [
-                .texts(questions.map(\.appID)), .texts(questions.map(\.userID)),
-                .texts(questions.map(\.namedOrderID?.text)), .texts(questions.map(\.installationID)),
-                .texts(transactions.map(\.id)), .texts(transactions.map(\.keyOfItsIDs)),
-                .texts(transactions.map(\.environment)), .texts(transactions.map(\.originalID)),
-                .texts(transactions.map(\.productID)), .dates(transactions.map(\.purchasedAt)),
-                .texts(transactions.map(\.appAccountToken?.text)),
-                .bools(transactions.map(\.isOfChain)), .bools(transactions.map(\.isPeriod)),
-                .bools(questions.map(\.isOnTrust)),
-                .texts(questions.map { $0.isPosted ? nil : $0.transaction.customerID }),
-                .bools(questions.map(\.isOneOfSeveral)), .texts(questions.map(\.recordUserID)),
-                .dates(transactions.map(\.expiresAt)), .dates(transactions.map(\.signedAt)),
-                .dates(transactions.map { $0.mayHaveSuccessor ? $0.revokedAt : nil }),
-                .texts(transactions.map(\.previousOriginalID)), .bools(transactions.map(\.isShared)),
-                .bools(questions.map { !$0.isPosted }),
-                .bools(questions.map { ($0.transaction.kind ?? $0.kind) == .consumable }),
-            ]
+              select count(*) as revocations, max(t.revoked_at) as last
+              from (select transaction_id, revoked_at from transactions
+                  where i.is_chain and not i.is_period and original_transaction_id = i.original and app_id = i.app
+                    and environment = i.environment offset 0) t
+                cross join lateral (
+                  select from grants where transaction_id = t.transaction_id
+                  union all select from imported_grants where transaction_id = t.transaction_id limit 1) g
+              where t.revoked_at < i.purchased_at) q
+            -- What it was granted by under another id, also before periods had their second key.
+            left join lateral (
+              select g.purchase_key from (
+                  select transaction_id, app_id, environment, purchased_at from transactions
+                  where i.is_chain and i.is_period and original_transaction_id = i.original and expires_at = i.expires_at
+                  union all
+                  select transaction_id, app_id, environment, purchased_at from transactions
+                  where i.is_chain and not i.is_period and original_transaction_id = i.original and purchased_at > q.last) t
+                cross join lateral (select purchase_key from grants where transaction_id = t.transaction_id
+                  and binding_source <> 'shared' offset 0) g
+              where t.app_id = i.app and t.environment = i.environment
+              order by t.purchased_at limit 1) same on true
+            -- A person's word.
+            left join lateral (
+              select \(person("support_decisions.user_id", of: "i.app")) as user_id, item, token from support_decisions
+              where app_id = i.app and transaction_id = i.id
+                and not \(isForgotten("support_decisions.user_id", since: "decided_at")) offset 0) d on true
+            -- A token that we set for the purchase's chain ourselves.
+            left join lateral (
+              select true as is_written from apple_updates
+              where i.is_chain and original_transaction_id = any(array[i.original, i.previous]) and kind = 'set_token'
+                and (token = i.token or i.token = any(former_tokens))
+                and app_id = i.app and environment = i.environment limit 1) s on true
+            -- The purchase's token is an unbound order: row 2 decides, and nothing else need be known.
+            left join lateral (
+              select \(person("orders.user_id", of: "i.app")) as user_id,
+                bound_by is null and (reserved_for is null or reserved_for = i.id) and not i.is_chain and d.user_id is null
+                  as decides
+              from (select app_id, user_id, bound_by, reserved_for from orders \(binding(of: "orders")) where id = i.token offset 0) orders
+              where app_id = i.app offset 0) w on true
+            left join lateral (
+              select \(person("user_tokens.user_id", of: "i.app")) as user_id from user_tokens
+              where w.decides is not true and app_id = i.app and token = i.token
+                and (not i.is_chain or not \(isForgotten("user_tokens.user_id", since: "registered_at"))) offset 0) r on true
+            left join lateral (
+              select array_agg(distinct user_id) as users from (
+                select \(person("granted_tokens.user_id", of: "i.app")) as user_id from granted_tokens
+                  -- It stands on a purchase that stands.
+                  cross join lateral (select from transactions where transaction_id = granted_tokens.transaction_id
+                    and revoked_at is null offset 0) standing
+                where w.decides is not true and i.environment = '\(Transaction.production)' and app_id = i.app and token = i.token
+                  and (not i.is_chain or not \(isForgotten("granted_tokens.user_id", since: "granted_at")))
+                limit \(tokenUsersMax)) t) u on true
+            -- An installation that was issued here, not revoked, and seen with one Apple customer only.
+            left join lateral (
+              select revoked_at is null and (select count(*) from (select from installation_customers
+                where installation_id = i.installation and environment = i.environment limit 2) c) < 2 as is_proof
+              from installations where id = i.installation and app_id = i.app offset 0) v on true
+            -- Whom the record names, if he is known here by that name.
+            left join lateral (
+              select \(person("k.user_id", of: "i.app")) as user_id from (
+                (select user_id from orders where app_id = i.app and user_id = i.record limit 1)
+                union all
+                (select user_id from user_tokens where app_id = i.app and user_id = i.record limit 1)
+                union all
+                (select user_id from grants where app_id = i.app and user_id = i.record limit 1)
+                limit 1) k offset 0) x on true
+            left join lateral (\(ownerOfChain)) c on true
+            left join lateral (\(purchaseBefore)) y on true
+            left join lateral (
+              select array_agg(user_id) as users from (
+                select distinct \(person("grants.user_id", of: "i.app")) as user_id from grants
+                where i.customer is not null and customer_id = i.customer and app_id = i.app
+                  and not \(isForgotten("grants.user_id", since: "granted_at")) limit \(customerUsersMax)) g) b on true
+            left join lateral (
+              select array[i.usr, r.user_id, case when array_length(u.users, 1) = 1 then u.users[1] end, w.user_id, c.user_id,
+                d.user_id, x.user_id]
+                || b.users as users offset 0) p on true
+            left join lateral (
+              select f.* from (
+                select i.token as id
+                union all select i.named where i.named is distinct from i.token
+                union all select bound.id
+                from (select order_id as id from grants where i.is_on_trust and transaction_id = i.id limit 1) bound
+                union all select open.id
+                from (
+                  select user_id from unnest(p.users) as known(user_id) where w.decides is not true
+                  union all
+                  -- What was placed under an id that is part of theirs by now.
+                  select user_id from merges
+                  where w.decides is not true and app_id = i.app and into_user_id = any(p.users)) owner
+                cross join lateral (\(openOrders(of: "owner.user_id"))) open
+                union all select near.id
+                from (select where w.decides is not true) unknown cross join lateral (\(openOrdersNearby)) near) k
+              cross join lateral (
+                select \(orderFields)
+                from (select * from orders where id = k.id offset 0) orders \(binding(of: "orders")) where app_id = i.app
+                  and (not i.is_chain or not \(isForgotten("orders.user_id", since: "placed_at"))) offset 0) f) o on true
+            order by i.n
+            """
         },
         read: { row throws(PostgresError) in
             var evidence = Evidence()

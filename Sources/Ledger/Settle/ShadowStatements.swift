@@ -33,32 +33,36 @@ extension Statements {
     /// receipt decides it anew. Idempotent.
     package static let decideInShadow = Statement<[ShadowDecision], Void>(
         "shadow.decide",
-        """
-        insert into shadow_decisions as s (transaction_id, purchase_key, app_id, environment, original_transaction_id,
-          user_id, product_id, goods, binding_source, order_id, token, purchased_at, receipt_id)
-        select i.id, i.purchase_key, i.app, i.environment, i.original, i.usr, i.product, i.goods, i.binding,
-          i.order_text::uuid, i.token_text::uuid, i.purchased_at, i.receipt
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::jsonb[],
-            $9::text[], $10::text[], $11::text[], $12::timestamptz[], $13::uuid[])
-          as i(id, purchase_key, app, environment, original, usr, product, goods, binding, order_text, token_text,
-            purchased_at, receipt)
-        where not exists (select from shadow_decisions other
-          where other.purchase_key = i.purchase_key and other.transaction_id <> i.id)
-        order by i.id
-        on conflict (transaction_id) do update set user_id = excluded.user_id, goods = excluded.goods,
-          binding_source = excluded.binding_source, order_id = excluded.order_id, decided_at = now()
-          where s.receipt_id = excluded.receipt_id
-        """,
-        bind: { rows in
-            let transactions = rows.map(\.transaction)
-            return [
-                .texts(transactions.map(\.id)), .texts(transactions.map(\.purchaseKey)), .texts(rows.map(\.appID)),
-                .texts(transactions.map(\.environment)), .texts(transactions.map(\.originalID)),
-                .texts(rows.map(\.userID)), .texts(transactions.map(\.productID)),
-                .jsons(rows.map { GoodsJSON.encode($0.goods) }), .texts(rows.map(\.source.rawValue)),
-                .texts(rows.map(\.orderID?.text)), .texts(transactions.map(\.appAccountToken?.text)),
-                .dates(transactions.map(\.purchasedAt)), .uuids(rows.map(\.receiptID)),
-            ]
+        [
+            .text("id") { $0.transaction.id },
+            .text("purchase_key") { $0.transaction.purchaseKey },
+            .text("app") { $0.appID },
+            .text("environment") { $0.transaction.environment },
+            .text("original") { $0.transaction.originalID },
+            .text("usr") { $0.userID },
+            .text("product") { $0.transaction.productID },
+            .json("goods") { GoodsJSON.encode($0.goods) },
+            .text("binding") { $0.source.rawValue },
+            .text("order_text") { $0.orderID?.text },
+            .text("token_text") { $0.transaction.appAccountToken?.text },
+            .date("purchased_at") { $0.transaction.purchasedAt },
+            .uuid("receipt") { $0.receiptID },
+        ],
+        sql: { decisions in
+            """
+            insert into shadow_decisions as s (transaction_id, purchase_key, app_id, environment,
+              original_transaction_id, user_id, product_id, goods, binding_source, order_id, token, purchased_at,
+              receipt_id)
+            select i.id, i.purchase_key, i.app, i.environment, i.original, i.usr, i.product, i.goods, i.binding,
+              i.order_text::uuid, i.token_text::uuid, i.purchased_at, i.receipt
+            from \(decisions.rows(as: "i"))
+            where not exists (select from shadow_decisions other
+              where other.purchase_key = i.purchase_key and other.transaction_id <> i.id)
+            order by i.id
+            on conflict (transaction_id) do update set user_id = excluded.user_id, goods = excluded.goods,
+              binding_source = excluded.binding_source, order_id = excluded.order_id, decided_at = now()
+              where s.receipt_id = excluded.receipt_id
+            """
         })
 
     /// What shadow says of one purchase: whose its chain would be by now, and whom purchases with its token would have been
@@ -69,31 +73,30 @@ extension Statements {
     /// the first that fits.
     static let shadowEvidence = Statement<[EvidenceQuestion], ShadowAnswer>(
         "shadow.evidence",
-        """
-        select c.user_id, coalesce(t.users, '{}')
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bool[]) with ordinality
-          as i(app, id, environment, original, token_text, is_shared, n)
-        left join lateral (
-          select \(person("s.user_id", of: "i.app")) as user_id from (
-            select * from shadow_decisions where original_transaction_id = i.original offset 0) s
-          where app_id = i.app and environment = i.environment and transaction_id <> i.id
-            and (binding_source <> 'shared' or i.is_shared)
-          order by purchased_at desc, transaction_id desc limit 1) c on true
-        left join lateral (
-          select array_agg(user_id) as users from (
-            select distinct \(person("s.user_id", of: "i.app")) as user_id from (
-              select * from shadow_decisions where token = i.token_text::uuid offset 0) s
-            where app_id = i.app and transaction_id <> i.id and environment = '\(Transaction.production)'
-              and binding_source not in ('order_token', 'user_token', 'shared') limit 2) u) t on true
-        order by i.n
-        """,
-        bind: { questions in
-            [
-                .texts(questions.map(\.appID)), .texts(questions.map(\.transaction.id)),
-                .texts(questions.map(\.transaction.environment)), .texts(questions.map(\.transaction.originalID)),
-                .texts(questions.map(\.transaction.appAccountToken?.text)),
-                .bools(questions.map(\.transaction.isShared)),
-            ]
+        [
+            .text("app") { $0.appID }, .text("id") { $0.transaction.id },
+            .text("environment") { $0.transaction.environment }, .text("original") { $0.transaction.originalID },
+            .text("token_text") { $0.transaction.appAccountToken?.text },
+            .bool("is_shared") { $0.transaction.isShared },
+        ],
+        sql: { questions in
+            """
+            select c.user_id, coalesce(t.users, '{}')
+            from \(questions.rows(as: "i", ordinality: "n"))
+            left join lateral (
+              select \(person("s.user_id", of: "i.app")) as user_id from (
+                select * from shadow_decisions where original_transaction_id = i.original offset 0) s
+              where app_id = i.app and environment = i.environment and transaction_id <> i.id
+                and (binding_source <> 'shared' or i.is_shared)
+              order by purchased_at desc, transaction_id desc limit 1) c on true
+            left join lateral (
+              select array_agg(user_id) as users from (
+                select distinct \(person("s.user_id", of: "i.app")) as user_id from (
+                  select * from shadow_decisions where token = i.token_text::uuid offset 0) s
+                where app_id = i.app and transaction_id <> i.id and environment = '\(Transaction.production)'
+                  and binding_source not in ('order_token', 'user_token', 'shared') limit 2) u) t on true
+            order by i.n
+            """
         },
         read: { row throws(PostgresError) in
             (chainOwner: try row.optionalText(0), tokenUsers: try row.texts(1))
