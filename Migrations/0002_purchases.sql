@@ -129,8 +129,8 @@ create table given_bonuses (
 create unique index given_bonuses_once on given_bonuses (app_id, user_id, bonus, period) where freed_at is null;
 create index given_bonuses_of_transaction on given_bonuses (transaction_id);
 
--- Keeps a bonus only with its grant. Two statements that grant the same purchase do not see each other. The statement
--- that lost the grant must not keep the bonus: it fails and is run again.
+-- Keeps a bonus only with its grant. The bonus comes first, for its goods stand in the grant. A transaction that lost the
+-- grant to another one must not keep the bonus: its commit fails, and it is run again.
 create function hold_bonus_to_its_grant() returns trigger language plpgsql as $$
 begin
     perform from grants where transaction_id = new.transaction_id
@@ -140,7 +140,7 @@ begin
     end if;
     return null;
 end $$;
-create trigger given_bonuses_have_grants after insert on given_bonuses
+create constraint trigger given_bonuses_have_grants after insert on given_bonuses deferrable initially deferred
     for each row when (new.transaction_id is not null) execute function hold_bonus_to_its_grant();
 
 -- Only the erasure of a user changes the user of a grant.

@@ -21,10 +21,9 @@ create table imported_grants (
 create index imported_grants_chain on imported_grants (original_transaction_id);
 create index imported_grants_by_user on imported_grants (app_id, user_id);
 
--- Refuses a grant of an imported purchase, whatever a program knows of it. The verdict on such a purchase is "already
--- granted", and a grant of it fails as by any constraint: the worker splits its batch until the one purchase is alone,
--- its neighbours are settled, and the receipt stays open. Each statement that grants checks once whether anything was
--- imported, and only then checks each of its grants.
+-- Refuses a grant of a purchase that was imported after the transaction had looked: the worker repeats its batch, and
+-- finds the import. Each statement that grants checks once whether anything was imported, and only then checks each of
+-- its grants.
 create function refuse_imported_purchases() returns trigger language plpgsql security definer as $$
 begin
     perform from imported_grants limit 1;
@@ -43,7 +42,7 @@ begin
     limit 1;
     if found then
         raise exception 'a purchase was given by the system before this one'
-            using errcode = 'integrity_constraint_violation';
+            using errcode = 'serialization_failure';
     end if;
     return null;
 end $$;

@@ -3,7 +3,7 @@ package import Postgres
 package import Purchases
 import Settings
 
-/// Why the ledger did not take a write or answer a read. Nothing was half-written: every write is one statement.
+/// Why the ledger did not take a write or answer a read. Nothing was half-written: every write is one transaction.
 package enum LedgerError: Error, Sendable, Equatable {
     /// More calls are queued than the limits allow; retryable after a moment.
     case busy
@@ -123,7 +123,7 @@ package final class Ledger: Sendable {
                     let batch = SettleBatch(
                         verdicts: zip(verdicts, isFirst).filter(\.1).map(\.0), parking: parking)
                     let settled = Dictionary(
-                        try await database.run(Statements.settle, batch).map { ($0.receiptID, $0) },
+                        try await database.settle(batch).map { ($0.receiptID, $0) },
                         uniquingKeysWith: { first, _ in first })
                     return zip(verdicts, isFirst).map { verdict, isFirst in
                         isFirst ? settled[verdict.receiptID] : nil

@@ -10,8 +10,8 @@ internal import Metrics
 actor Connection {
     /// The result of a call. `notSent`: the connection was found broken before anything was sent; the caller tries
     /// another.
-    enum Attempt<Row: Sendable>: Sendable {
-        case done([Row])
+    enum Attempt<Result: Sendable>: Sendable {
+        case done(Result)
         case notSent
     }
 
@@ -27,6 +27,8 @@ actor Connection {
     private var link: LibPQConnection?
     private var prepared: [PreparedKey: String] = [:]
     private var preparedCount = 0
+    /// Whether the last round failed because a statement that it named is not prepared any more.
+    private var isOutOfDate = false
     private var timers: [String: Timer] = [:]
     private var reconnecting: Task<Void, Never>?
     /// Attempts to connect since the last call that succeeded, counting attempts that succeeded too.
@@ -78,26 +80,112 @@ actor Connection {
 
     func run<Parameters, Row>(
         _ statement: Statement<Parameters, Row>, _ parameters: EncodedParameters
-    ) throws(PostgresError) -> Attempt<Row> {
-        guard let link else { return .notSent }
+    ) throws(PostgresError) -> Attempt<[Row]> {
+        guard let link = usable else { return .notSent }
+        return .done(
+            try watched(statement.name, on: link) { () throws(PostgresError) in
+                try statement.rows(of: result(of: statement.name, statement.sql, parameters, on: link))
+            })
+    }
+
+    func transact<Result: Sendable>(
+        _ name: String, _ body: (DatabaseTransaction) throws(PostgresError) -> Result
+    ) throws(PostgresError) -> Attempt<Result> {
+        guard let link = usable else { return .notSent }
+        return .done(
+            try watched(name, on: link) { () throws(PostgresError) in
+                let isNested = link.isInTransaction
+                var isSecondTry = false
+                while true {
+                    isOutOfDate = false
+                    let transaction = DatabaseTransaction(isNested: isNested) { round throws(PostgresError) in
+                        try self.exchange(round, on: link)
+                    }
+                    do throws(PostgresError) {
+                        let result = try body(transaction)
+                        if transaction.isOpen, !isNested { try rollBack(link) }
+                        return result
+                    } catch {
+                        if isNested { throw error }
+                        if link.isOpen, link.isInTransaction { try rollBack(link) }
+                        // Nothing is written of a transaction that named a statement which is not prepared any more.
+                        guard isOutOfDate, !isSecondTry else { throw error }
+                        isSecondTry = true
+                    }
+                }
+            })
+    }
+
+    private func rollBack(_ link: LibPQConnection) throws(PostgresError) {
+        _ = try link.checked(limited { link.execute(script: "rollback") }, "transaction.rollback")
+    }
+
+    /// The open connection, unless it is found broken now.
+    private var usable: LibPQConnection? {
+        guard let link else { return nil }
         guard !cutoff.hasFired, link.takeUnasked() else {
             drop(.lost)
-            return .notSent
+            return nil
         }
+        return link
+    }
+
+    /// Runs a call that goes into the metrics under this name, and drops a connection that the call has broken.
+    private func watched<Result>(
+        _ name: String, on link: LibPQConnection, _ call: () throws(PostgresError) -> Result
+    ) throws(PostgresError) -> Result {
         let start = ContinuousClock.now
         do throws(PostgresError) {
-            let result = try result(of: statement.name, statement.sql, parameters, on: link)
+            let result = try call()
             fruitless = 0
-            record(statement.name, since: start)
-            return .done(try statement.rows(of: result))
+            record(name, since: start)
+            return result
         } catch {
-            record(statement.name, since: start)
-            Counter(
-                label: PostgresMetrics.errors, dimensions: [("statement", statement.name), ("class", error.label)]
-            ).increment()
+            record(name, since: start)
+            Counter(label: PostgresMetrics.errors, dimensions: [("statement", name), ("class", error.label)])
+                .increment()
             if error.endsConnection || !link.isOpen { drop(error) }
             throw error
         }
+    }
+
+    /// Sends a round of a transaction, hands each reply its result, and throws the round's first error. What a round
+    /// names for the first time on this connection is prepared on the way.
+    private func exchange(_ round: [any QueuedReply], on link: LibPQConnection) throws(PostgresError) {
+        var calls: [(reply: any QueuedReply, parameters: EncodedParameters)] = []
+        for reply in round {
+            calls.append((reply, try EncodedParameters(reply.values, statement: reply.name)))
+        }
+        var preparations: [String: PreparedKey] = [:]
+        var outcome = LibPQPipeline.Outcome()
+        underDeadline {
+            let pipeline = LibPQPipeline(on: link)
+            for (reply, parameters) in calls {
+                let key = PreparedKey(sql: reply.sql, types: parameters.types)
+                guard configuration.namedStatements, prepared[key] != nil || prepared.count < Self.preparedMax else {
+                    pipeline.execute(reply.sql, parameters, for: reply)
+                    continue
+                }
+                let name = prepared[key] ?? nextPreparedName(reply.name)
+                if prepared[key] == nil {
+                    prepared[key] = name
+                    preparations[name] = key
+                    pipeline.prepare(name: name, reply.sql, types: parameters.types, for: reply)
+                }
+                pipeline.execute(prepared: name, parameters, for: reply)
+            }
+            outcome = pipeline.finish()
+        }
+        // A statement that was not prepared is prepared by the next round that names it.
+        for (name, key) in preparations where !outcome.prepared.contains(name) { prepared[key] = nil }
+        guard let failure = outcome.failure else { return }
+        if ["26000", "0A000", "42P05"].contains(outcome.sqlState) {
+            // Prepared statements are gone, out of date, or another client of the same pooler has the name.
+            prepared = [:]
+            preparedCount += .random(in: 1_000...1_000_000_000)
+            isOutOfDate = true
+        }
+        throw failure
     }
 
     /// Runs a statement, prepared if it can be, and returns its result. The prepared statement may be gone (DISCARD
@@ -143,12 +231,17 @@ actor Connection {
     /// Runs a blocking libpq call under the deadline.
     private func limited(_ body: () -> QueryResult) -> QueryResult {
         var result = QueryResult.missing
-        cutoff.limited(to: configuration.callDeadline) { result = body() }
+        underDeadline { result = body() }
+        return result
+    }
+
+    /// Runs blocking libpq calls under one deadline.
+    private func underDeadline(_ body: () -> Void) {
+        cutoff.limited(to: configuration.callDeadline) { body() }
         heardAt = .now
         // A server that does not answer this connection answers no other either: no other call has to find that out by
         // itself. Behind PgBouncer we set no statement_timeout, and one slow statement says nothing about the others.
         if cutoff.hasExpired, configuration.namedStatements { for cutoff in cutoffs { cutoff.fire() } }
-        return result
     }
 
     private func record(_ name: String, since start: ContinuousClock.Instant) {

@@ -37,13 +37,35 @@ public final class Database: Sendable {
         _ statement: Statement<Parameters, Row>, _ parameters: Parameters
     ) async throws(PostgresError) -> [Row] {
         let encoded = try EncodedParameters(statement.bind(parameters), statement: statement.name)
-        // A connection found broken before anything was sent costs one turn. Each connection can break once; then the
-        // call fails.
+        return try await lend { connection async throws(PostgresError) in
+            try await connection.run(statement, encoded)
+        }
+    }
+
+    /// Runs a transaction on the least busy connection, with the waits and errors of ``run(_:_:)``.
+    ///
+    /// - Parameters:
+    ///   - name: metrics call the transaction so, as a statement.
+    ///   - body: queues and exchanges rounds, and commits at its end; without a commit everything is rolled back. Runs
+    ///     on the connection's thread, and again if a prepared statement was out of date.
+    /// - Throws: `lost` only if the transaction may have been committed: repeat it, if it is idempotent. After any
+    ///   other error nothing of it is written.
+    public func transact<Result: Sendable>(
+        _ name: String, _ body: @escaping @Sendable (DatabaseTransaction) throws(PostgresError) -> Result
+    ) async throws(PostgresError) -> Result {
+        try await lend { connection async throws(PostgresError) in try await connection.transact(name, body) }
+    }
+
+    /// Lends the least busy connection to a call. A connection found broken before anything was sent costs one turn.
+    /// Each connection can break once; then the call fails.
+    private func lend<Result: Sendable>(
+        _ call: (Connection) async throws(PostgresError) -> Connection.Attempt<Result>
+    ) async throws(PostgresError) -> Result {
         for _ in 0...connections.count {
             let index = try await pool.acquire()
             defer { pool.release(index) }
-            switch try await connections[index].run(statement, encoded) {
-            case .done(let rows): return rows
+            switch try await call(connections[index]) {
+            case .done(let result): return result
             case .notSent: continue
             }
         }

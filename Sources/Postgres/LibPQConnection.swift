@@ -8,7 +8,7 @@ internal import Glibc
 /// The calls block. The owner keeps the connection on a thread made for that.
 @safe  // The pointer is private, came from libpq, and lives as long as this value (libpq manual, 34.1 PQfinish).
 final class LibPQConnection {
-    private let pointer: OpaquePointer
+    let pointer: OpaquePointer
 
     enum Failure: Error {
         /// The URL cannot be read.
@@ -170,9 +170,9 @@ final class LibPQConnection {
 extension EncodedParameters {
     /// Lends libpq's three arrays to `body`: the address of each value (nil is NULL), its length, and its format,
     /// always binary.
-    fileprivate func withPointers(
-        _ body: ([UnsafePointer<CChar>?], [Int32], [Int32]) -> OpaquePointer?
-    ) -> OpaquePointer? {
+    func withPointers<Result>(
+        _ body: ([UnsafePointer<CChar>?], [Int32], [Int32]) -> Result
+    ) -> Result {
         let formats = [Int32](repeating: 1, count: types.count)
         // The pointers point into the array and are used only inside the closure (Array.withUnsafeBytes). It is
         // never empty, so there is an address (see `bytes`).

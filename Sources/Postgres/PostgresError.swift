@@ -99,12 +99,13 @@ extension PostgresError: CustomStringConvertible {
 extension PostgresError {
     /// The error for a SQLSTATE, by PostgreSQL's table of error codes (appendix A of its manual).
     ///
-    /// An empty state means that libpq itself found the failure: the connection broke, the outcome is unknown. 57P01
+    /// An empty state means that libpq itself found the failure: the connection broke, the outcome is unknown. 25P03
+    /// (a transaction waited for too long) ends the connection, and nothing was committed. 57P01
     /// and 57P02 (the backend was told to end) are `lost` as well: the server may be well, and a repetition either
     /// succeeds on a new connection or finds that there is none.
     init(sqlState: String, statement: String) {
         switch sqlState {
-        case "", "40003", "57P01", "57P02", "57P04", "57P05": self = .lost
+        case "", "25P03", "40003", "57P01", "57P02", "57P04", "57P05": self = .lost
         case "40001", "40P01": self = .serialization
         case "55P03": self = .timedOut(.lock)
         case "57014": self = .timedOut(.statement)

@@ -140,8 +140,7 @@ private struct SettleTrial {
                 finding: .transactions([Self.policy.judge(posted.transaction, claim: claim, evidence: evidence)]),
                 dueIn: .seconds(600))
         }
-        let settled = try await database.run(
-            Statements.settle, SettleBatch(verdicts: verdicts, parking: Parking()))
+        let settled = try await database.settle(SettleBatch(verdicts: verdicts, parking: Parking()))
         timing.settle = (clock.now - start).inSeconds
         guard settled.count(where: { $0.state == .granted }) == posted.count else {
             throw ValidationError("a purchase of the bench was not granted")

@@ -190,8 +190,7 @@ import Testing
                 try await session.run(.begin)
                 try await lab.settle(lab.verdict(third, .transactions([Self.entry("t5", to: "u4", [])])), on: session)
                 async let refused = #expect(throws: PostgresError.self) {
-                    try await lab.ledger.database.run(
-                        Statements.settle,
+                    try await lab.ledger.database.settle(
                         SettleBatch(
                             verdicts: [lab.verdict(fourth, .transactions([Self.entry("t5", to: "u4")]))],
                             parking: lab.parking))

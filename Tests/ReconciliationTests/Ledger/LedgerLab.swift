@@ -147,8 +147,7 @@ extension LedgerLab {
     /// Runs one settle statement, without the group commit.
     @discardableResult
     func settle(_ verdicts: Verdict..., on session: Database? = nil) async throws -> [UUID: ReceiptState] {
-        let rows = try await (session ?? database).run(
-            Statements.settle, SettleBatch(verdicts: verdicts, parking: parking))
+        let rows = try await (session ?? database).settle(SettleBatch(verdicts: verdicts, parking: parking))
         return Dictionary(uniqueKeysWithValues: rows.map { ($0.receiptID, $0.state) })
     }
 

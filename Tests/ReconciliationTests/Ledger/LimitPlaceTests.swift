@@ -44,8 +44,7 @@ import Testing
                         verdicts.append(Self.verdict(lab, try await lab.post("u1"), [entry], by: Self.sandbox))
                     }
                 }
-                let settled = try await lab.database.run(
-                    Statements.settle, SettleBatch(verdicts: verdicts, parking: lab.parking))
+                let settled = try await lab.database.settle(SettleBatch(verdicts: verdicts, parking: lab.parking))
                 #expect(
                     settled.map(\.lackingLimit).filter { $0 == .sandboxUser }.count == (isOneReceipt ? 1 : 198))
                 #expect(settled.count == (isOneReceipt ? 1 : 200))
@@ -194,8 +193,7 @@ import Testing
             ) async throws -> LimitPlace.Limit? {
                 let entry = Verdict.Entry.purchase(id) { $0.quantity = quantity }
                 let posted = try await lab.post(user)
-                let settled = try await lab.database.run(
-                    Statements.settle,
+                let settled = try await lab.database.settle(
                     SettleBatch(verdicts: [Self.verdict(lab, posted, [entry], by: Self.limited)], parking: lab.parking))
                 #expect(settled.map(\.state) == [state], "\(id)")
                 return settled.first?.lackingLimit
@@ -236,8 +234,7 @@ import Testing
                     group.addTask {
                         for start in stride(from: 0, to: share.count, by: 4) {
                             let batch = Array(share[start..<min(start + 4, share.count)])
-                            let rows = try await lab.database.run(
-                                Statements.settle, SettleBatch(verdicts: batch, parking: lab.parking))
+                            let rows = try await lab.database.settle(SettleBatch(verdicts: batch, parking: lab.parking))
                             #expect(rows.count == batch.count)
                         }
                     }
@@ -369,8 +366,7 @@ import Testing
                         var left = share[...]
                         while !left.isEmpty {
                             let batch = Array(left.prefix(7))
-                            let rows = try await lab.database.run(
-                                Statements.settle, SettleBatch(verdicts: batch, parking: lab.parking))
+                            let rows = try await lab.database.settle(SettleBatch(verdicts: batch, parking: lab.parking))
                             let done = Set(rows.map(\.receiptID))
                             left = left.dropFirst(batch.count) + batch.filter { !done.contains($0.receiptID) }
                         }

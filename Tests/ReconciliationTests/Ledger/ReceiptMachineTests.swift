@@ -264,8 +264,7 @@ private struct MachineWorld {
             claim: Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt),
             finding: finding, dueIn: .seconds(600))
         verdict.lines = row.lines
-        _ = try await lab.database.run(
-            Statements.settle, SettleBatch(verdicts: [verdict], parking: lab.parking))
+        _ = try await lab.database.settle(SettleBatch(verdicts: [verdict], parking: lab.parking))
         model.settle(row.id, attempt: row.attempt, lines: row.lines, finding, signedAt: hand.signedAt)
     }
 

@@ -43,8 +43,8 @@ import Testing
                 }
                 blocks.append(
                     try await lab.touched {
-                        let settled = try await lab.ledger.run(
-                            Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                        let settled = try await lab.ledger.database.settle(
+                            SettleBatch(verdicts: verdicts, parking: .init()))
                         #expect(settled.count == Self.batchRows)
                     })
             }
@@ -87,8 +87,8 @@ import Testing
                 }
                 blocks.append(
                     try await lab.touched {
-                        let settled = try await lab.ledger.run(
-                            Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                        let settled = try await lab.ledger.database.settle(
+                            SettleBatch(verdicts: verdicts, parking: .init()))
                         #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
                     })
             }
@@ -132,8 +132,8 @@ import Testing
                 }
                 blocks.append(
                     try await lab.touched {
-                        let settled = try await lab.ledger.run(
-                            Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                        let settled = try await lab.ledger.database.settle(
+                            SettleBatch(verdicts: verdicts, parking: .init()))
                         #expect(settled.filter { $0.state == .granted }.count == Self.batchRows)
                     })
             }
@@ -166,8 +166,7 @@ import Testing
                     to: entries.map { lab.question($0.transaction) }, in: lab.database)
             }
             let settling = try await lab.touched {
-                let settled = try await lab.ledger.run(
-                    Statements.settle,
+                let settled = try await lab.ledger.database.settle(
                     SettleBatch(
                         verdicts: zip(ids, entries).map {
                             lab.verdict(Posted(id: $0, userID: "u1", appID: "game"), .transactions([$1]))
@@ -204,8 +203,7 @@ import Testing
                 lab.verdict(Posted(id: $0, userID: "u1", appID: "game"), .transactions([$1]))
             }
             let settling = try await lab.touched {
-                let settled = try await lab.ledger.run(
-                    Statements.settle, SettleBatch(verdicts: verdicts, parking: .init()))
+                let settled = try await lab.ledger.database.settle(SettleBatch(verdicts: verdicts, parking: .init()))
                 #expect(settled.count == Self.batchRows)
             }
             let questions = (1...Self.batchRows).map { number in

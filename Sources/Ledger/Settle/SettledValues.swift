@@ -1,0 +1,203 @@
+import Encoding
+import Foundation
+import Purchases
+import Settings
+
+/// A row of a batch with what became of it.
+struct SettledPurchase: Sendable {
+    let row: VerdictRow
+    let decision: Decision
+    let gate: Gate
+    let standing: Standing
+    let isWon: Bool
+    let outcome: PurchaseOutcome
+    /// Nothing is written over an outcome that is there.
+    var isWrittenOnlyIfNew = false
+
+    /// The event that tells Apple's answer about a grant on trust.
+    var answerID: UUID? {
+        switch outcome.mark {
+        case .confirmed: standing.confirmationID
+        case .revoked: row.eventID("purchase.revoked")
+        case .given, nil: nil
+        }
+    }
+}
+
+/// A receipt of a batch with what becomes of it.
+struct SettledReceipt: Sendable {
+    let verdict: Verdict
+    let summary: ReceiptSummary
+}
+
+/// A purchase that moves to a poster who claims it.
+struct SettledMove: Sendable {
+    let row: VerdictRow
+    let chain: Standing.Chain
+    /// The transaction under which it is granted.
+    let grantedID: String
+    let holder: String
+}
+
+/// An event that a settle transaction writes.
+struct SettledEvent: Sendable {
+    let id: UUID
+    let appID: String
+    let type: String
+    let userID: String
+    let transactionID: String
+    let receiptID: UUID
+    /// One JSON object.
+    let body: String
+    /// Whether the goods are the grant's, which has bonuses beside those of the verdict.
+    var takesGoodsOfGrant = false
+}
+
+extension SettledEvent {
+    /// An event about a row.
+    ///
+    /// - Parameter distinction: what tells the event from others of its type about the same purchase.
+    init(
+        _ type: String, to userID: String, about transactionID: String, of row: VerdictRow, distinction: String = "",
+        _ body: [JSONValue.Member]
+    ) {
+        id = DerivedID.event(appID: row.verdict.appID, transactionID: transactionID, type: type + distinction)
+        appID = row.verdict.appID
+        self.type = type
+        self.userID = userID
+        self.transactionID = transactionID
+        receiptID = row.verdict.receiptID
+        self.body = JSONValue.object(body).text
+    }
+
+    /// That a purchase was granted.
+    static func granted(_ row: VerdictRow) -> SettledEvent? {
+        guard let transaction = row.transaction, let owner = row.owner, let goods = row.asked.goods else { return nil }
+        var body: [JSONValue.Member] = [
+            .init("productId", .string(transaction.productID)), .init("quantity", .number("\(transaction.quantity)")),
+            .init("environment", .string(transaction.environment)),
+            .init("originalTransactionId", .string(transaction.originalID)),
+            .init("purchasedAt", .string(transaction.purchasedAt.rfc3339)), .init("goods", .goods(goods)),
+        ]
+        if let binding = row.binding { body.append(.init("bindingSource", .string(binding.rawValue))) }
+        if row.asked.isProvisional { body.append(.init("provisional", .bool(true))) }
+        if let target = row.target { body.append(.init("target", target)) }
+        if let order = row.match?.order { body.append(.init("orderId", .string(order.id.text))) }
+        var event = SettledEvent("purchase.granted", to: owner, about: transaction.id, of: row, body)
+        event.takesGoodsOfGrant = row.bonuses != nil
+        return event
+    }
+
+    /// Beside a grant: that a chain changed hands, to both users; that the user may have paid twice.
+    static func beside(_ row: VerdictRow) -> [SettledEvent] {
+        guard let transaction = row.transaction, let match = row.match else { return [] }
+        var events: [SettledEvent] = []
+        func tell(_ type: String, _ userID: String, _ member: JSONValue.Member) {
+            events.append(
+                SettledEvent(
+                    type, to: userID, about: transaction.id, of: row,
+                    [.init("productId", .string(transaction.productID)), member]))
+        }
+        if match.takesChain, let before = match.chainWasOf {
+            let chain = JSONValue.Member("originalTransactionId", .string(transaction.originalID))
+            tell("ownership.lost", before, chain)
+            tell("ownership.gained", match.userID, chain)
+        }
+        if let order = match.secondChargeOf {
+            tell("purchase.possible_double_charge", match.userID, .init("orderId", .string(order.text)))
+        }
+        return events
+    }
+
+    /// That two users claim a purchase, to both, each once: by proof, or by less than proof.
+    static func disputes(_ purchase: SettledPurchase) -> [SettledEvent] {
+        let (row, outcome) = (purchase.row, purchase.outcome)
+        var events: [SettledEvent] = []
+        let product = JSONValue.Member("productId", row.transaction.map { .string($0.productID) } ?? .null)
+        if let holder = outcome.disputedHolder, let owner = row.owner, let transactionID = row.transactionID {
+            for (side, user) in [("claimant", owner), ("holder", holder)] {
+                events.append(
+                    SettledEvent(
+                        "ownership.disputed", to: user, about: transactionID, of: row, distinction: "." + side,
+                        [product, .init("isOwner", .bool(user == holder))]))
+            }
+        }
+        if let rival = outcome.rival, let poster = row.poster, let originalID = row.originalID {
+            for (side, user) in [("claimant", poster), ("holder", rival)] {
+                events.append(
+                    SettledEvent(
+                        "ownership.disputed", to: user, about: originalID, of: row, distinction: ".\(side).\(user)",
+                        [product, .init("isOwner", .bool(outcome.state != .held && user == rival))]))
+            }
+        }
+        return events
+    }
+
+    /// That a purchase moved to who claimed it, to both users. It may move again, but by another receipt.
+    static func moved(_ move: SettledMove) -> [SettledEvent] {
+        guard let poster = move.row.poster, let transaction = move.row.transaction else { return [] }
+        return [("ownership.lost", move.holder), ("ownership.gained", poster)].map { type, user in
+            SettledEvent(
+                type, to: user, about: transaction.id, of: move.row,
+                distinction: "." + move.row.verdict.receiptID.uuidString,
+                [
+                    .init("productId", .string(transaction.productID)),
+                    .init("originalTransactionId", .string(move.chain.originalID)),
+                    .init("bindingSource", .string(BindingSource.transfer.rawValue)),
+                ])
+        }
+    }
+}
+
+extension VerdictRow {
+    func eventID(_ type: String) -> UUID? {
+        transactionID.map { DerivedID.event(appID: verdict.appID, transactionID: $0, type: type) }
+    }
+
+    /// Whether an unregistered token belongs to this owner from now on: not for a token that we set ourselves.
+    var remembersToken: Bool {
+        guard transaction?.appAccountToken != nil, match?.reasons.contains(.tokenWritten) != true else { return false }
+        return switch asked.source {
+        case nil, .orderToken, .userToken, .shared: false
+        default: true
+        }
+    }
+
+    /// Where in the game the goods go. Members that the order (or the order that the purchase's token names) leaves out
+    /// come from the post, if the owner posted it or the post is the owner's record (S0-9).
+    var target: JSONValue? {
+        let isOwners = match.map { poster == nil || $0.userID.isSameText(as: poster) || $0.source == .record } ?? true
+        let posted = (isOwners ? entry?.target ?? verdict.claim.target : nil).flatMap(Self.object)
+        let order = match?.order ?? match?.orderOfToken
+        let ordered = (order?.target).flatMap(Self.object)
+        guard let ordered, !ordered.isEmpty else { return (posted ?? ordered).map(JSONValue.object) }
+        guard let posted, !posted.isEmpty else { return .object(ordered) }
+        // A member that is missing, null or "" says nothing.
+        let says = { (member: JSONValue.Member) in ![.null, .string("")].contains(member.value) }
+        var members = ordered.filter(says)
+        members += posted.filter { member in
+            says(member) && !members.contains { $0.key.utf8.elementsEqual(member.key.utf8) }
+        }
+        return .object(members)
+    }
+
+    private static func object(_ text: String) -> [JSONValue.Member]? {
+        guard case .object(let members)? = try? JSONValue(parsing: Array(text.utf8)) else { return nil }
+        return members
+    }
+
+    /// The bonuses as JSON, each with the period that the purchase belongs to, and with its goods as they will stand in
+    /// the grant.
+    var bonuses: String? {
+        guard let transaction, let bonuses = match?.bonuses, !bonuses.isEmpty else { return nil }
+        return JSONValue.array(
+            bonuses.map { bonus in
+                let goods = bonus.goods.map { AppPolicy.Goods(item: $0.item, amount: $0.amount, bonus: bonus.id) }
+                return .object([
+                    .init("id", .string(bonus.id)), .init("period", .string(bonus.period(at: transaction.purchasedAt))),
+                    .init("goods", .goods(goods)),
+                ])
+            }
+        ).text
+    }
+}
