@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 import X509
 
@@ -23,7 +24,7 @@ package struct CertificateInUse: Hashable, Sendable {
     init(_ kind: Kind, _ certificate: Certificate) {
         self.kind = kind
         subject = "\(certificate.subject)"
-        serialNumber = certificate.serialNumber.bytes.map { String(format: "%02x", $0) }.joined()
+        serialNumber = certificate.serialNumber.bytes.hexadecimal
         end = certificate.notValidAfter
     }
 }

@@ -115,10 +115,3 @@ package struct SignedTransaction: Sendable, Hashable {
         advancedCommerceInfo = payload.objectText("advancedCommerceInfo")
     }
 }
-
-/// For data that was verified before and stored; decoding verifies nothing.
-extension SignedTransaction: Decodable {
-    package init(from decoder: any Decoder) throws {
-        try self.init([String: JSON](from: decoder))
-    }
-}

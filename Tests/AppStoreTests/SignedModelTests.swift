@@ -151,15 +151,6 @@ import Testing
         #expect(await verifier.refusal(of: try authority.sign(payload)) == .malformed)
     }
 
-    @Test func `stored payloads decode with JSONDecoder to the same facts`() async throws {
-        let payload = Payload.transaction(extra: #","price":1990,"expiresDate":1780000000123.5,"isUpgraded":true"#)
-        let verified = try await verifier.transaction(try authority.sign(payload))
-        #expect(try JSONDecoder().decode(SignedTransaction.self, from: Data(payload.utf8)) == verified)
-        #expect(throws: (any Error).self) {
-            try JSONDecoder().decode(SignedTransaction.self, from: Data(#"{"transactionId":1}"#.utf8))
-        }
-    }
-
     @Test func `renewal info and app transactions are verified by their own rules`() async throws {
         let renewal = try await verifier.renewalInfo(try authority.sign(Payload.renewalInfo()))
         #expect(renewal.autoRenewStatus == 1)

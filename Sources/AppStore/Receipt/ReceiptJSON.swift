@@ -12,8 +12,8 @@ extension AppReceipt {
         members["appAppleId"] = appAppleId.map { .integer($0) }
         members["bundleId"] = bundleId.map { .string($0) }
         members["applicationVersion"] = applicationVersion.map { .string($0) }
-        members["opaqueValue"] = opaqueValue.map { .string(Self.hexadecimal($0)) }
-        members["sha1Hash"] = sha1Hash.map { .string(Self.hexadecimal($0)) }
+        members["opaqueValue"] = opaqueValue.map { .string($0.hexadecimal) }
+        members["sha1Hash"] = sha1Hash.map { .string($0.hexadecimal) }
         members["transactionDate"] = transactionDate.map { .milliseconds($0) }
         members["ageRating"] = ageRating.map { .string($0) }
         members["creationDate"] = creationDate.map { .milliseconds($0) }
@@ -21,11 +21,6 @@ extension AppReceipt {
         members["originalApplicationVersion"] = originalApplicationVersion.map { .string($0) }
         members["expirationDate"] = expirationDate.map { .milliseconds($0) }
         return members
-    }
-
-    private static func hexadecimal(_ bytes: [UInt8]) -> String {
-        let digits = Array("0123456789abcdef".utf8)
-        return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
     }
 }
 
