@@ -8,7 +8,7 @@ import Testing
 @testable import Service
 
 /// Goal: the scheduler's check goes on whatever one of its invariants does, reports its findings where alerts look, and
-/// does not read more than it can read in a short time. Method: one invariant that the database refuses, one that is
+/// looks at what is new while it reads a whole day. Method: one invariant that the database refuses, one that is
 /// broken, one that holds and one that takes longer the more it reads, in turn; the metrics as Prometheus would read
 /// them.
 @Suite(.timeLimit(.minutes(2))) struct WatchTests {
@@ -24,7 +24,7 @@ import Testing
                 Invariant("I3", "sound", "holds", "select 'a' where false"),
             ]
             let began = Date().timeIntervalSince1970
-            let checking = Task { await watch.check(invariants, within: .milliseconds(30), dayWithin: .zero, pause: 1) }
+            let checking = Task { await watch.check(invariants, within: .milliseconds(30), pause: 1) }
             var seen: [String] = []
             while seen.count < 12 || gauges.violations("sound") == nil {
                 try await Task.sleep(for: .milliseconds(10))
@@ -47,30 +47,10 @@ import Testing
         }
     }
 
-    /// A slow invariant that is broken in shorter spans than `seconds`. It takes 1 s for a day and 16 ms for 1350
-    /// seconds; the check does not try that eightfold.
+    /// A slow invariant that is broken in shorter spans than `seconds`. It takes 1 s for a day, and a millisecond for new
+    /// data.
     private static func slow(brokenBelow seconds: Int) -> String {
         "select 'a' from pg_sleep(:seconds / 86400.0) s where :seconds + length(s::text) < \(seconds)"
-    }
-
-    @Test("more of the past is read while that is read shortly; that nothing is broken, only a whole day says")
-    func reach() async throws {
-        try await LedgerLab.with { lab in
-            let gauges = Gauges()
-            let watch = Watch(ledger: lab.ledger, logger: .silent, metrics: gauges.registry)
-            let invariant = Invariant("I1", "slow", "reads much", Self.slow(brokenBelow: 0))
-            let checking = Task { await watch.checkNew([invariant], within: .milliseconds(1), pause: 0) }
-            var spans: [Double] = []
-            while spans.count < 3 || spans.count < 100 && spans.last == 1350 {
-                try await Task.sleep(for: .milliseconds(3))
-                let span = gauges.span("slow")
-                if let span, span != spans.last || span == 1350 { spans.append(span) }
-            }
-            checking.cancel()
-            await checking.value
-            #expect(spans.suffix(98).allSatisfy { $0 == 1350 }, "\(spans)")
-            #expect(gauges.checkedAt("slow") == nil && gauges.violations("slow") == nil)
-        }
     }
 
     @Test("what a short look found stays in sight, though a longer one finds nothing, until the whole day holds")
@@ -78,13 +58,10 @@ import Testing
         try await LedgerLab.with { lab in
             let gauges = Gauges()
             let watch = Watch(ledger: lab.ledger, logger: .silent, metrics: gauges.registry)
-            let invariant = Invariant("I1", "brief", "is broken for a moment", Self.slow(brokenBelow: 100))
-            let checking = Task { await watch.checkNew([invariant], within: .milliseconds(1), pause: 0) }
-            while gauges.span("brief") != 1350 { try await Task.sleep(for: .milliseconds(2)) }
-            checking.cancel()
-            await checking.value
+            let invariant = Invariant("I1", "brief", "is broken for a moment", Self.slow(brokenBelow: 2000))
+            await watch.check([invariant], back: Watch.newSpan, within: .zero, pause: 0)
             #expect(gauges.violations("brief") == 1 && gauges.checkedAt("brief") == nil)
-            await watch.checkDay([invariant], within: .zero, pause: 0)
+            await watch.check([invariant], back: Watch.daySpan, within: .zero, pause: 0)
             #expect(gauges.violations("brief") == 0 && gauges.checkedAt("brief") ?? 0 > 0)
         }
     }
@@ -100,7 +77,7 @@ import Testing
                 Invariant("I2", "old", "was broken long ago", "select 'a' where :seconds > 80000"),
             ]
             let checking = Task {
-                await watch.check(invariants, within: .milliseconds(2), dayWithin: .zero, pause: 0)
+                await watch.check(invariants, within: .milliseconds(2), pause: 0)
             }
             var seen: [String: Int] = [:]
             // A check of a day takes a second; in that time new rows are checked 60 times.
@@ -120,7 +97,6 @@ import Testing
 
         func violations(_ invariant: String) -> Double? { value("violations", invariant) }
         func checkedAt(_ invariant: String) -> Double? { value("checked_timestamp_seconds", invariant) }
-        func span(_ invariant: String) -> Double? { value("checked_span_seconds", invariant) }
 
         private func value(_ name: String, _ invariant: String) -> Double? {
             let series = "makegood_invariant_\(name){invariant=\"\(invariant)\"} "
@@ -129,24 +105,8 @@ import Testing
         }
     }
 
-    @Test(
-        "a day in the end, an eighth of what took longer than 100 ms, eight times what took less than 10",
-        arguments: [
-            (0, 1, 1), (0, 9, 1), (0, 10, 0), (0, 101, 0), (3, 9, 4), (3, 10, 3), (3, 100, 3), (3, 101, 2), (4, 1, 4),
-            (4, 100, 4), (4, 5000, 3),
-        ])
-    func reaches(before: Int, milliseconds: Int, after: Int) {
-        #expect(Watch.reach(after: before, thatTook: .milliseconds(milliseconds)) == after)
-    }
-
-    @Test("one that failed at once is not asked for more, one that was cut off for less")
-    func failures() {
-        #expect(Watch.reach(after: 2, thatTook: .milliseconds(1), couldLook: false) == 2)
-        #expect(Watch.reach(after: 2, thatTook: .seconds(5), couldLook: false) == 1)
-    }
     @Test("who checks by the command each day reads whatever a scheduler does")
     func farthest() {
-        let day = Watch.checkReaches.last
-        #expect(day == .seconds(86_400) && Invariant.Span.recent == day.map { .last($0 * 2) })
+        #expect(Invariant.Span.recent == .last(Watch.daySpan * 2))
     }
 }

@@ -9,7 +9,7 @@ import ServiceLifecycle
 
 /// Checks the invariants one after the other for ever, and measures the backlog.
 package struct Watch: Service {
-    /// The time in which every invariant is checked once for new data, unless the checks take longer.
+    /// The time in which every invariant is checked once, unless the checks take longer.
     package static let checkInterval: Duration = .seconds(60)
     /// The rest after each check, as a multiple of the check's time, because the purchases go first at the database.
     /// With this rest fewer than one purchase in two hundred runs beside the check of a whole day.
@@ -17,15 +17,12 @@ package struct Watch: Service {
     /// The longest such rest. All invariants are checked within an hour and a half even if each check is cut off
     /// (MakegoodInvariantUnchecked).
     static let checkPauseMax: Duration = .seconds(180)
-    /// How far back a check of new data looks: little at first, in the end a day if the database reads a day within
-    /// `checkTarget`.
-    static let checkReaches: [Duration] = [22, 170, 1350, 10_800, 86_400].map { .seconds($0) }
-    private static let wholeDay = checkReaches.count - 1
-    /// The longest time that a check of new data should take; purchases wait for a longer one.
-    static let checkTarget: Duration = .milliseconds(100)
-    /// The time in which the whole day is read, however long that takes. This finds what was tried for long, or changed
+    /// How far back a check of new data looks: as far as two rounds take. Beside a thousand purchases a second such a
+    /// check takes about a fifth of a second.
+    static let newSpan: Duration = .seconds(120)
+    /// How far back the other check looks, however long that takes. This check finds what was tried for long, or changed
     /// later.
-    static let checkDayInterval: Duration = .seconds(900)
+    static let daySpan: Duration = .seconds(86_400)
     package static let backlogInterval: Duration = .seconds(15)
 
     private let ledger: Ledger
@@ -62,79 +59,49 @@ package struct Watch: Service {
         }
     }
 
-    /// - Returns: whether `body` succeeded.
-    @discardableResult private func look(_ body: () async throws -> Void) async -> Bool {
+    private func look(_ body: () async throws -> Void) async {
         do {
             try await body()
-            return true
         } catch {
             logger.warning("watch could not look", metadata: LogKeys.error(error))
-            return false
         }
     }
 
     /// Checks for ever: the new data of each invariant, and beside that the whole day of each.
     func check(
-        _ invariants: [Invariant], within interval: Duration = checkInterval,
-        dayWithin dayInterval: Duration = checkDayInterval, pause: Int = checkPause
+        _ invariants: [Invariant], within interval: Duration = checkInterval, pause: Int = checkPause
     ) async {
         // An invariant that is not yet checked gets a value too, so that the alert knows each invariant by its name.
         for invariant in invariants { checkedAt(invariant).record(0) }
         await withDiscardingTaskGroup { group in
-            group.addTask { await checkNew(invariants, within: interval, pause: pause) }
+            group.addTask {
+                while !Task.isCancelled {
+                    await check(invariants, back: Self.newSpan, within: interval, pause: pause)
+                }
+            }
             group.addTask {
                 // A scheduler that has just been started has a backlog to publish, and every statement to plan.
                 try? await Task.sleep(for: interval)
-                // This process should soon know again what an earlier process knew.
-                await checkDay(invariants, within: interval, pause: pause)
-                while !Task.isCancelled { await checkDay(invariants, within: dayInterval, pause: pause) }
+                while !Task.isCancelled {
+                    await check(invariants, back: Self.daySpan, within: interval, pause: pause)
+                }
             }
         }
     }
 
-    func checkNew(_ invariants: [Invariant], within interval: Duration, pause: Int) async {
-        var reaches = [Int](repeating: 0, count: invariants.count)
-        while !Task.isCancelled {
-            await round(invariants, within: interval, pause: pause) { index in
-                let start = ContinuousClock.now
-                let couldLook = await look { try await check(invariants[index], back: reaches[index]) }
-                let taken = ContinuousClock.now - start
-                if couldLook { checkedSpan(invariants[index]).record(Self.checkReaches[reaches[index]].inSeconds) }
-                reaches[index] = Self.reach(after: reaches[index], thatTook: taken, couldLook: couldLook)
-            }
-        }
-    }
-
-    func checkDay(_ invariants: [Invariant], within interval: Duration, pause: Int) async {
-        await round(invariants, within: interval, pause: pause) { index in
-            await look { try await check(invariants[index], back: Self.wholeDay) }
-        }
-    }
-
-    /// Looks at each invariant once. A look that is cut off does not keep the next ones from being made.
-    private func round(
-        _ invariants: [Invariant], within interval: Duration, pause: Int, _ look: (Int) async -> Void
-    ) async {
-        for index in invariants.indices where !Task.isCancelled {
+    /// Checks each invariant once. A check that is cut off does not keep the next ones from being made.
+    func check(_ invariants: [Invariant], back span: Duration, within interval: Duration, pause: Int) async {
+        for invariant in invariants where !Task.isCancelled {
             let start = ContinuousClock.now
-            await look(index)
+            await look { try await check(invariant, back: span) }
             let taken = ContinuousClock.now - start
             try? await Task.sleep(for: max(interval / invariants.count, min(taken * pause, Self.checkPauseMax)))
         }
     }
 
-    /// - Returns: the reach of the next check, as an index into `checkReaches`.
-    static func reach(after reach: Int, thatTook taken: Duration, couldLook: Bool = true) -> Int {
-        if taken > checkTarget { return max(reach - 1, 0) }
-        // A reach eight times as long will not take too long.
-        return couldLook && taken * 10 < checkTarget ? min(reach + 1, wholeDay) : reach
-    }
-
-    /// - Parameter reach: an index into `checkReaches`.
-    private func check(_ invariant: Invariant, back reach: Int) async throws {
-        let violation = try await invariant.check(
-            ledger.database, span: .last(Self.checkReaches[reach]), scale: ledger.schedule.scale)
-        let isDay = reach == Self.wholeDay
+    private func check(_ invariant: Invariant, back span: Duration) async throws {
+        let violation = try await invariant.check(ledger.database, span: .last(span), scale: ledger.schedule.scale)
+        let isDay = span == Self.daySpan
         if isDay { checkedAt(invariant).record(Date().timeIntervalSince1970) }
         // Only a check of the whole day can say that nothing is violated.
         if violation != nil || isDay {
@@ -151,10 +118,6 @@ package struct Watch: Service {
 
     private func checkedAt(_ invariant: Invariant) -> Gauge {
         gauge("makegood_invariant_checked_timestamp_seconds", [("invariant", invariant.name)])
-    }
-
-    private func checkedSpan(_ invariant: Invariant) -> Gauge {
-        gauge("makegood_invariant_checked_span_seconds", [("invariant", invariant.name)])
     }
 
     private func gauge(_ label: String, _ dimensions: [(String, String)] = []) -> Gauge {

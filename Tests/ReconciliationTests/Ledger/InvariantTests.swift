@@ -285,7 +285,7 @@ import Testing
         try await LedgerLab.with(endsSound: false) { lab in
             try await seed(lab)
             try await lab.run(damage.sql)
-            for span in [.last(Watch.checkReaches[3]), Invariant.Span.recent, .all] {
+            for span in [.last(.seconds(10_800)), Invariant.Span.recent, .all] {
                 let found = try await Invariant.check(lab.database, span: span)
                 #expect(Set(found.map(\.invariant)) == Set(damage.violations))
                 #expect(found.allSatisfy { $0.count > 0 && !$0.examples.isEmpty && $0.examples.count <= 10 })
