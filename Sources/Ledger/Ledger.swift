@@ -89,9 +89,7 @@ package final class Ledger: Sendable {
         views = GroupCommit(
             name: "views", writers: writers, pace: .clients, size: { _ in (rows: 1, bytes: 16) },
             flush: { ids throws(PostgresError) in
-                try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
-                    try await database.run(Statements.readReceipts, ids)
-                }
+                try await Self.lookUp(ids, Statements.readReceipts, in: database, by: \.id)
             })
         lines = GroupCommit(
             // One writer, so that the lines which one process says of a receipt keep their order.
@@ -106,9 +104,7 @@ package final class Ledger: Sendable {
         fetches = GroupCommit(
             name: "fetches", writers: writers, size: { _ in (rows: 1, bytes: 16) },
             flush: { ids throws(PostgresError) in
-                try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
-                    try await database.run(Statements.fetchReceipts, ids)
-                }
+                try await Self.lookUp(ids, Statements.fetchReceipts, in: database, by: \.id)
             })
         let settlements = { (name: String, writers: Int) in
             GroupCommit<Verdict, Settlement?>(
@@ -132,18 +128,16 @@ package final class Ledger: Sendable {
         }
         self.settlements = settlements("settlements", writers)
         bulkSettlements = settlements("bulk_settlements", 1)
-        postponements = GroupCommit(
-            name: "postponements", writers: 1, size: { _ in (rows: 1, bytes: 64) },
-            flush: { postponements throws(PostgresError) in
-                let moved = Set(try await database.run(Statements.postpone, postponements))
-                return postponements.map { moved.contains($0.receiptID) }
-            })
-        reroutes = GroupCommit(
-            name: "reroutes", writers: 1, size: { _ in (rows: 1, bytes: 64) },
-            flush: { postponements throws(PostgresError) in
-                let moved = Set(try await database.run(Statements.reroute, postponements))
-                return postponements.map { moved.contains($0.receiptID) }
-            })
+        let postponements = { (name: String, statement: Statement<[Postponement], UUID>) in
+            GroupCommit<Postponement, Bool>(
+                name: name, writers: 1, size: { _ in (rows: 1, bytes: 64) },
+                flush: { postponements throws(PostgresError) in
+                    let moved = Set(try await database.run(statement, postponements))
+                    return postponements.map { moved.contains($0.receiptID) }
+                })
+        }
+        self.postponements = postponements("postponements", Statements.postpone)
+        reroutes = postponements("reroutes", Statements.reroute)
         strikes = GroupCommit(
             name: "strikes", writers: 1, size: { _ in (rows: 1, bytes: 24) },
             flush: { pointers throws(PostgresError) in
@@ -173,9 +167,7 @@ package final class Ledger: Sendable {
         orderViews = GroupCommit(
             name: "order_views", writers: writers, pace: .clients, size: { _ in (rows: 1, bytes: 16) },
             flush: { ids throws(PostgresError) in
-                try await Self.lookUp(ids, by: \.id) { ids throws(PostgresError) in
-                    try await database.run(Statements.readOrders, ids)
-                }
+                try await Self.lookUp(ids, Statements.readOrders, in: database, by: \.id)
             })
     }
 
@@ -304,11 +296,13 @@ package final class Ledger: Sendable {
         }
     }
 
+    /// - Returns: one row or nil for each id, in order.
     private static func lookUp<Row: Sendable>(
-        _ ids: [UUID], by id: (Row) -> UUID, _ read: ([UUID]) async throws(PostgresError) -> [Row]
+        _ ids: [UUID], _ statement: Statement<[UUID], Row>, in database: Database, by id: (Row) -> UUID
     ) async throws(PostgresError) -> [Row?] {
         let rows = Dictionary(
-            try await read(Array(Set(ids))).map { (id($0), $0) }, uniquingKeysWith: { first, _ in first })
+            try await database.run(statement, Array(Set(ids))).map { (id($0), $0) },
+            uniquingKeysWith: { first, _ in first })
         return ids.map { rows[$0] }
     }
 }
