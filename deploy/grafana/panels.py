@@ -1,8 +1,10 @@
 """The dashboards' panels, for the checks.
 
-python3 panels.py check              each panel has what it needs; prints what is wrong, exit 1 if anything is
-python3 panels.py rules              prints each PromQL query as a rule of Prometheus
-python3 panels.py queries DIRECTORY  writes each SQL query as Grafana would send it, a file each, named by its panel
+python3 panels.py check    each panel has what it needs; prints what is wrong, exit 1 if anything is
+python3 panels.py rules    prints each PromQL query as a rule of Prometheus
+python3 panels.py queries DIRECTORY [APP,… ENVIRONMENT,…]
+                           writes each SQL query as Grafana would send it, a file each, named by its panel;
+                           with All chosen in the lists of apps and environments, or these apps and environments
 """
 
 import json
@@ -11,6 +13,13 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).parent
+# What Grafana puts in place of a variable for which All is chosen: the variable's allValue, as it is.
+ALL = ".*"
+# The variables of every dashboard, and the words in the description of a panel that does not ask for one.
+VARIABLES = {
+    "app": r"Over all apps\b",
+    "environment": r"Over all (apps and )?environments\.|production",
+}
 SOURCES = {"grafana-postgresql-datasource": "makegood-postgres", "prometheus": "makegood-prometheus"}
 # Grafana's macros, for the last day: https://grafana.com/docs/grafana/latest/datasources/postgres/
 MACROS = {
@@ -18,16 +27,30 @@ MACROS = {
 }
 
 
-def panels():
+def dashboards():
     for file in sorted((HERE / "dashboards").glob("*.json")):
-        for panel in json.loads(file.read_text())["panels"]:
-            yield file.stem, panel
+        yield file.stem, json.loads(file.read_text())
 
 
-def expanded(sql):
+def panels():
+    for name, dashboard in dashboards():
+        for panel in dashboard["panels"]:
+            yield name, panel
+
+
+def variables():
+    """Name and SQL of each variable; once, because every dashboard has the same."""
+    return sorted({(variable["name"], variable["query"])
+        for _, dashboard in dashboards() for variable in dashboard["templating"]["list"]})
+
+
+def expanded(query, chosen=(ALL, ALL)):
+    """SQL or PromQL as Grafana sends it. Chosen: apps and environments, separated by commas."""
+    for name, value in zip(VARIABLES, chosen, strict=True):
+        query = query.replace(f"${{{name}:csv}}", value).replace(f'"${name}"', f'"{value}"')
     for macro, replacement in MACROS.items():
-        sql = re.sub(macro, replacement, sql)
-    return sql
+        query = re.sub(macro, replacement, query)
+    return query
 
 
 def wrong(panel):
@@ -46,10 +69,15 @@ def wrong(panel):
         if bool(target.get("rawSql")) == bool(target.get("expr")):
             yield "neither SQL nor PromQL, or both"
         sql = expanded(target.get("rawSql", ""))
-        if "$" in sql:
-            yield f"a macro that this check does not know: {sql}"
+        if "$" in sql or "$" in expanded(target.get("expr", "")):
+            yield f"a macro or variable that this check does not know: {target}"
         if bare := re.findall(r"\b(?:from|join)\s+(?!v_)(\w+)", sql):
             yield f"reads what is no view: {', '.join(bare)}"
+    for name, words in VARIABLES.items():
+        asked = [f"${{{name}:csv}}" in query or f'"${name}"' in query
+            for query in (target.get("rawSql") or target.get("expr") or "" for target in panel.get("targets", []))]
+        if all(asked) == bool(re.search(words, panel.get("description", ""))):
+            yield f"must ask for the variable {name} in each query, or say in its description that it does not"
     place = panel["gridPos"]
     if place["x"] + place["w"] > 24:
         yield "wider than the page"
@@ -57,24 +85,35 @@ def wrong(panel):
 
 def check():
     faults = [f"{name}: {panel.get('title')}: {fault}" for name, panel in panels() for fault in wrong(panel)]
-    uids = [json.loads(file.read_text())["uid"] for file in (HERE / "dashboards").glob("*.json")]
+    uids = [dashboard["uid"] for _, dashboard in dashboards()]
     if len(uids) < 4 or len(set(uids)) != len(uids):
         faults.append(f"dashboards: {sorted(uids)}")
+    for name, dashboard in dashboards():
+        of_all = [variable["name"] for variable in dashboard["templating"]["list"]
+            if variable["multi"] and variable["includeAll"] and variable["allValue"] == ALL]
+        if of_all != list(VARIABLES):
+            faults.append(f"{name}: its variables with several values and All are {of_all}")
+    if len(variables()) != len(VARIABLES):
+        faults.append(f"the variables differ between dashboards: {variables()}")
     provisioned = (HERE / "provisioning/datasources/makegood.yaml").read_text()
     faults += [f"{uid} is not provisioned" for uid in SOURCES.values() if f"uid: {uid}\n" not in provisioned]
     return faults
 
 
-def write_queries(directory):
+def write_queries(directory, *chosen):
+    directory = pathlib.Path(directory)
+    for name, query in variables():
+        (directory / f"variable.{name}.0.sql").write_text(query + ";\n")
     for name, panel in panels():
         for number, target in enumerate(panel["targets"]):
             if "rawSql" in target:
                 words = re.sub(r"\W+", "-", panel["title"]).strip("-").lower()
-                (pathlib.Path(directory) / f"{name}.{words}.{number}.sql").write_text(expanded(target["rawSql"]) + ";\n")
+                sql = expanded(target["rawSql"], chosen or (ALL, ALL))
+                (directory / f"{name}.{words}.{number}.sql").write_text(sql + ";\n")
 
 
 def rules():
-    queries = [target["expr"] for _, panel in panels() for target in panel["targets"] if "expr" in target]
+    queries = [expanded(target["expr"]) for _, panel in panels() for target in panel["targets"] if "expr" in target]
     return {"groups": [{"name": "panels", "rules": [
         {"record": f"panel:query:{number}", "expr": query} for number, query in enumerate(queries)]}]}
 
@@ -87,7 +126,7 @@ if __name__ == "__main__":
             sys.exit(1 if faults else 0)
         case ["rules"]:
             print(json.dumps(rules()))
-        case ["queries", directory]:
-            write_queries(directory)
+        case ["queries", directory, *chosen] if len(chosen) in (0, 2):
+            write_queries(directory, *chosen)
         case _:
             sys.exit(__doc__)
