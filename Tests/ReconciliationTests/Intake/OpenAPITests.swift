@@ -16,7 +16,7 @@ import Yams
 /// routes that an ingest server registers, with the values of the enums, and with the codes in the sources.
 @Suite(.migratedDatabase) struct OpenAPITests {
     private static let checkout = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent()
 
     private let file: Node
 

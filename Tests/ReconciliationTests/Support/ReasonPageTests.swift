@@ -9,7 +9,7 @@ import Testing
 @Suite struct ReasonPageTests {
     @Test func theFileIsThePage() throws {
         let file = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appending(path: "deploy/reasons.md")
+            .deletingLastPathComponent().deletingLastPathComponent().appending(path: "deploy/reasons.md")
         let text = try String(contentsOf: file, encoding: .utf8)
         #expect(text == ReasonPage.text, "makegood reasons > deploy/reasons.md writes it anew")
     }
